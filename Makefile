@@ -14,6 +14,9 @@ PYTEST ?=
 # One more than there are cores: tests wait a third of their time.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
+# What is compiled is kept, whatever the caller has set: each of the tests' processes would compile it again.
+export PYTHONDONTWRITEBYTECODE :=
+
 ifneq ($(MADE),.)
 ifeq ($(wildcard .agents-cli),)
 export HOLDFAST_AGENTS_CLI            ?= $(MADE)/agents-cli

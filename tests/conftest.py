@@ -1,6 +1,7 @@
 """Rules for every test: one patience, an event loop, and no silent gaps where nobody looks."""
 
 import os
+import shutil
 import signal
 import time
 from collections import Counter
@@ -43,6 +44,20 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell has it for what runs in its background
         signal.signal(signal.SIGINT, signal.default_int_handler)  # what tests start must heed Ctrl-C
     config.option.timeout = float(config.getini("timeout")) * float(os.environ[patience.VARIABLE])
+
+
+@pytest.fixture(autouse=True)
+def own_state(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Homes of a test are written down there, made when needed, and not among those of whoever runs it.
+
+    Outside of /tmp, where commands may write; and short, because sockets lie there.
+    """
+    folder = f"/var/tmp/hf-{os.getpid()}-{time.monotonic_ns()}"
+    monkeypatch.setenv("XDG_STATE_HOME", folder)
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    yield
+    if os.path.isdir(folder):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def pytest_report_header() -> str:

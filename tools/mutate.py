@@ -87,7 +87,7 @@ MUTATIONS: Final = (
         "no-privilege-is-gained",
         "the filter of system calls lets everything pass",
         "src/holdfast/sandbox/kernel/namespaces.py",
-        "        kernel.install_filter(seccomp.program(_MACHINE, sockets))",
+        "        kernel.install_filter(seccomp.program(_MACHINE, seccomp.Sockets.BROKERED))",
         "        pass",
     ),
     Mutation(

@@ -168,7 +168,7 @@ def _colour(line: Line) -> str:
         return "typed"
     for name, words in {
         "hint": ("to allow it:", "answer it:", "see what changed:", "see all of it:"),
-        "denied": ("the sandbox denied", " failed ", "denied:"),
+        "denied": ("the sandbox denies", " failed ", "denied:"),
         "asks": ("waiting_human",),
         "good": (" done ", "done"),
     }.items():

@@ -78,6 +78,8 @@ def type_text(shape: shapes.Type) -> str:
             return "string"
         case shapes.BoolType():
             return "boolean"
+        case shapes.FloatType():
+            return "number"
         case shapes.BytesType():
             return "base64"
         case shapes.NoneType():
@@ -107,6 +109,8 @@ def when_absent(field: shapes.Field) -> str:
     """What a missing member means."""
     if field.required:
         return "required"
+    if field.default is NODEFAULT and field.default_factory is NODEFAULT:
+        return "-"  # left out
     value = field.default if field.default is not NODEFAULT else field.default_factory()
     return "the same as null" if value is None else f"`{json.dumps(value)}`"
 

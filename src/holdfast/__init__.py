@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.errors import TokenRefused as TokenRefused
     from holdfast.errors import Unreachable as Unreachable
     from holdfast.errors import UsageError as UsageError
+    from holdfast.sandbox.limits import Limits as Limits
 
 __version__ = "0.1.0"
 DISTRIBUTION = "holdfast-agents"  # on the package index; `holdfast` there is somebody else's
@@ -43,6 +44,7 @@ _EXPORTS = {
     "Exited": "client.events.ordering",
     "HoldfastError": "errors",
     "InvalidRequest": "errors",
+    "Limits": "sandbox.limits",
     "NotFound": "errors",
     "OperationFailed": "errors",
     "Output": "client.events.ordering",

@@ -27,6 +27,30 @@ def main() -> None:
             # Everything is written. Taking an interpreter apart costs more than a small command.
             os._exit(code)
         gc.enable()
+    if args[:1] == ["serve"]:
+        gc.disable()  # until it has its address
+        if _serve(args[1:]):
+            return
+        gc.enable()
     from holdfast.cli import cli
 
     cli(prog_name="holdfast")
+
+
+def _serve(args: list[str]) -> bool:
+    """Serve until the end; False if these words are for click."""
+    from holdfast.commands import options
+    from holdfast.commands.daemons import serving
+
+    parsed = options.parse(serving.SERVE, args)
+    if parsed is None or parsed[1] or "_HOLDFAST_COMPLETE" in os.environ:
+        return False
+    from holdfast.errors import HoldfastError
+
+    try:
+        serving.run(**parsed[0])  # type: ignore[arg-type]
+    except HoldfastError as exc:
+        from holdfast.commands.output import fail
+
+        fail(exc)
+    return True

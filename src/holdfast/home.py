@@ -2,12 +2,20 @@
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
-def default_home(environ: Mapping[str, str] = os.environ) -> Path:
+def state_directory(environ: Mapping[str, str] = os.environ) -> str:
+    """The home unless $HOLDFAST_HOME names another: below $XDG_STATE_HOME or ~/.local/state."""
+    state = environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return os.path.join(state, "holdfast")
+
+
+def default_home(environ: Mapping[str, str] = os.environ) -> "Path":
     """Unless told otherwise: $HOLDFAST_HOME, or below $XDG_STATE_HOME."""
-    if environ.get("HOLDFAST_HOME"):
-        return Path(environ["HOLDFAST_HOME"])
-    state = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(state) / "holdfast"
+    from pathlib import Path  # no confined start waits for it
+
+    return Path(environ.get("HOLDFAST_HOME") or state_directory(environ))

@@ -4,7 +4,6 @@ Messages are constant sentences; data goes in `extra` under these names. Payload
 header values, tokens and URLs never do.
 """
 
-import json
 import logging
 import sys
 import time
@@ -39,6 +38,8 @@ class JsonFormatter(logging.Formatter):
         line |= _fields(record)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
+        import json  # a start in the other format does without
+
         return json.dumps(line, default=str)
 
 
@@ -49,9 +50,15 @@ class TextFormatter(logging.Formatter):
         text = f"{time.strftime('%H:%M:%S', time.localtime(record.created))} {record.levelname.lower():7} "
         text += record.getMessage()
         text += "".join(f" {name}={value}" for name, value in _fields(record).items())
+        text = _spell_out(text)
         if record.exc_info:
-            text += "\n" + self.formatException(record.exc_info)
+            text += "\n" + "\n".join(map(_spell_out, self.formatException(record.exc_info).split("\n")))
         return text
+
+
+def _spell_out(line: str) -> str:
+    """On one line, and nothing in it that a terminal obeys: file names and words of programs are in there."""
+    return line if line.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:

@@ -1,19 +1,19 @@
 """The dispatcher killed with -9, and hosts that are cut off. Every start of a worker is a line in a file."""
 
-import asyncio
+import json
 import signal
 from pathlib import Path
 from typing import Final
 
-from msgspec import structs
-
 from holdfast.agents.supervisor import background
 from holdfast.board.rules.rows import Task
 from holdfast.board.rules.transitions import TaskStatus
-from holdfast.dispatch.context import SOCKET
 from holdfast.dispatch.startup import host_name
 from holdfast.errors import StaleRun
+from holdfast.handoff import envelope, rundir
+from holdfast.handoff.broker import Broker
 from holdfast.handoff.sender import Sender
+from holdfast.local import homekey
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.dispatch import Yard, dispatcher, fresh_yard_fixture
 
@@ -87,9 +87,12 @@ async def test_a_dispatcher_that_is_told_to_go_leaves_its_workers(yard: Yard) ->
     task = yard.create(WORK)
     async with dispatcher(yard) as process:
         await yard.when(lambda: starts(yard, task))
+        laid = json.loads((workspace(yard, task) / ".holdfast" / "run.json").read_bytes())
+        heard = Path(laid["place"]).parent / rundir.SOCKET
+        assert heard.exists()
         assert await process.end(signal.SIGTERM) == 0
     assert yard.living(task)
-    assert not (yard.home / SOCKET).exists()
+    assert not heard.exists()
 
 
 async def test_there_is_one_dispatcher_for_each_home(yard: Yard) -> None:
@@ -146,12 +149,12 @@ async def test_a_run_lost_to_another_host_is_stopped_and_its_late_answer_refused
             await yard.when(lambda: starts(yard, task))
             [run] = yard.store.runs(task.id)
             grant = Sender.find(workspace(yard, task), {}).grant
-            late = Sender(structs.replace(grant, socket=str(yard.home / SOCKET)))
+            late = envelope.seal(grant, "complete", {"summary": "late"}, id="late")
             yard.store.set_cap("b", "host", run.host, 0)
             yard.lose(run)
             async with dispatcher(yard, home=other):
                 await yard.gone(task)
-                answer = await asyncio.to_thread(late.send, "complete", {"summary": "late"}, channel="socket")
+                answer = Broker(yard.store, homekey.load(yard.home), task.id).carry_out(late)
                 assert answer.error is not None
                 assert answer.error.kind == StaleRun.__name__
                 await yard.when(lambda: (other / "board" / task.id / "starts").exists())

@@ -175,7 +175,7 @@ def lost(row: Row, uid: int) -> set[str]:
     return {
         *({"sandbox.none"} if tier is Tier.NOTHING else ()),
         *({"sandbox.user_namespace"} if tier not in (Tier.NAMESPACES, Tier.AS_ROOT) else ()),
-        *({"sandbox.weakened.landlock"} if tier is Tier.BWRAP else ()),
+        *({"sandbox.weakened.landlock", "sandbox.weakened.sockets"} if tier is Tier.BWRAP else ()),
         *(f"sandbox.weakened.{word}" for word in row.weakened),
         *({"agent.codex.sandbox"} if codex_cause(row) else ()),
         *({"temporary", "agent.codex.state"} if "read" in row.fault.landlock else ()),

@@ -81,8 +81,9 @@ def frame(
         head += struct.pack("!BQ", masked | 127, size)
     if mask is None:
         return head + payload
-    key = mask * (len(payload) // 4 + 1)
-    return head + mask + bytes(a ^ b for a, b in zip(payload, key, strict=False))
+    key = (mask * (len(payload) // 4 + 1))[: len(payload)]
+    hidden = int.from_bytes(payload, "big") ^ int.from_bytes(key, "big")
+    return head + mask + hidden.to_bytes(len(payload), "big")
 
 
 GREETING: Final = frame(TEXT, INITIALIZE) + frame(TEXT, INITIALIZED)

@@ -25,7 +25,7 @@ from holdfast.sandbox.reasons.fingerprint_table import SETUP_ROWS
 from tests.support import identity
 from tests.support.exec_command import WAIT_S, Done, Place, place
 from tests.support.faults import NONE, Fault, Rule, no_new, refused, run
-from tests.support.peer import Peer, Refused, ready
+from tests.support.peer import Peer, Refused, connected
 from tests.support.root_only import IDENTITIES, root_only
 from tests.support.servers import ServerProcess
 
@@ -487,10 +487,17 @@ def _policy(folder: Path) -> dict[str, Any]:
 
 @contextlib.asynccontextmanager
 async def _serving(fault: Fault, home: Path) -> AsyncIterator[Peer]:
-    server = ServerProcess(fault.wrap(identity.SELF, [sys.executable, "-m", "holdfast", "serve"]), home)
+    """With a token: some faults put the server into namespaces of its own, and it cannot judge us there."""
+    token = home / "token"
+    token.write_text("let me in", "utf-8")
+    auth = ("--ws-auth", "capability-token", "--ws-token-file", str(token))
+    argv = fault.wrap(identity.SELF, [sys.executable, "-m", "holdfast", "serve", *auth])
+    server = ServerProcess(argv, home)
     await server.start()
     try:
-        async with ready(server.url, holdfast=True) as peer:
+        headers = {"Authorization": "Bearer let me in"}
+        async with connected(server.url, additional_headers=headers) as peer:
+            await peer.initialize(holdfast=True)
             yield peer
     finally:
         await server.stop()

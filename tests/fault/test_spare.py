@@ -142,6 +142,7 @@ from holdfast.sandbox.plan import plan
 from holdfast.sandbox.protocol import orders
 from holdfast.sandbox.backends.confined import ConfinementKind
 from holdfast.sandbox.plan.plan import Base, Plan, encode
+from holdfast.sandbox.watcher import listener
 folder = sys.argv[1]
 made = launcher.Spare(ConfinementKind(False, True))
 while sorted(os.listdir(f"/proc/{made.pid}/fd")) != ["0", "1", "2", "3"]:
@@ -151,7 +152,8 @@ open(f"{folder}/later", "w").close()
 view = encode(Plan(base=Base.HOST, steps=(), cwd=folder, network_off=True))
 order = orders.Order(orders.START, program=b"/bin/ls", argv=(b"ls",), cwd=folder.encode(), plan=view)
 status, report = os.pipe2(os.O_CLOEXEC)
-made.use(order, (0, 1, 2), status_fd=report)
+ours, theirs = listener.pair()
+made.use(order, (0, 1, 2, theirs), status_fd=report)
 os.close(report)
 print(os.read(status, 4096), file=sys.stderr)
 os.waitpid(made.pid, 0)

@@ -23,7 +23,7 @@ from holdfast.board.rules.rows import NewTask, Run, Task
 from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.store import Store, open_store
 from holdfast.board.verbs import tasks
-from holdfast.dispatch.context import SOCKET
+from holdfast.dispatch.homefiles import STATUS
 from holdfast.errors import StaleRun, Unreachable
 from holdfast.handoff.envelope import HandoffAnswer
 from tests.support import postgres, proc
@@ -200,7 +200,7 @@ async def country(server: str) -> AsyncIterator[Country]:
             hosts.append(Host(folder, name, way))
             opened.push_async_callback(hosts[-1].aclose)
         for host in hosts:
-            await until((host.home / SOCKET).exists)
+            await until((host.home / STATUS).exists)
         yield Country(store, hosts[0], hosts[1], cable)
 
 

@@ -116,7 +116,7 @@ def test_a_command_runs_and_the_report_says_who_confined_it(anyone: Place) -> No
     assert (done.code, done.out) == (7, "out\n")
     told = json.loads(done.err.splitlines()[-1])
     assert told["enforcement"]["backend"] == "bwrap"
-    assert (told["enforcement"]["missing"], len(told["enforcement"]["weakened"])) == ([], 1)
+    assert (told["enforcement"]["missing"], len(told["enforcement"]["weakened"])) == ([], 2)
     assert told["denial"]["path"] == f"{anyone.workspace}/.git/new"
     assert not list((anyone.workspace / ".git").iterdir())
 

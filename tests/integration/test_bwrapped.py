@@ -202,7 +202,7 @@ def test_where_no_new_proc_is_allowed_the_start_says_so(scene: Scene) -> None:
         scene.plan, "sh", "-c", "cat /proc/self/comm; (: >> /proc/sys/vm/swappiness) || echo refused",
         uid=scene.uid, tool=REAL, cover_proc=True,
     )  # fmt: skip
-    assert done.weakened == ["landlock", "proc"]
+    assert done.weakened == ["landlock", "sockets", "proc"]
     assert done.output.startswith("cat\n")
     assert done.output.endswith("refused\n")
 

@@ -37,3 +37,20 @@ def test_a_command_of_the_board_loads_neither_a_loop_nor_a_network(tmp_path: Pat
     loaded = set(done.stdout.splitlines())
     assert "holdfast.board.store" in loaded
     assert loaded & SLOW == set()
+
+
+def test_serve_has_its_address_before_it_loads_what_only_frames_and_odd_options_need() -> None:
+    code = (
+        "import sys; from holdfast.commands.daemons import serving; from holdfast.entry import main; "
+        "serving._announce = lambda address, hint: print(*sys.modules, 'all', sep='\\n', flush=True); "
+        "sys.argv = ['holdfast', 'serve', '--listen', 'ws://127.0.0.1:0', '--log-format=json']; main()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as served:
+        try:
+            said = served.stdout
+            assert said is not None
+            loaded = set(iter(lambda: said.readline().strip(), "all"))
+        finally:
+            served.terminate()
+    assert "holdfast.server.edges.listen" in loaded
+    assert loaded & {"click", "websockets", "msgspec", "httpx2", "holdfast.server.connection"} == set()

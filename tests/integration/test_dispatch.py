@@ -1,11 +1,11 @@
 """Tasks run to their end by real workers: shells below a supervisor and an exec server, in real sandboxes."""
 
+import asyncio
 import json
 import shlex
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -50,7 +50,9 @@ def saying(verb: str, channel: str, **args: object) -> str:
     return shlex.join([sys.executable, "-c", code])
 
 
-@pytest.mark.parametrize(("channel", "network"), [("socket", True), ("outbox", False), ("auto", False)])
+@pytest.mark.parametrize(
+    ("channel", "network"), [("socket", True), ("socket", False), ("outbox", False), ("auto", False)]
+)
 async def test_a_worker_reports_for_itself(yard: Yard, channel: str, network: bool) -> None:
     yard.profile("agent", agent="shell", prompt="{body}", network=network)
     body = f"echo work > done.txt; {saying('complete', channel, summary='I did it', metadata={'n': 1})}"
@@ -261,8 +263,8 @@ async def test_many_worktrees_of_one_repository_are_made_at_once(yard: Yard) -> 
     repository = yard.repository({"a.txt": "old\n"})
     wish = {"workspace_kind": "worktree", "workspace": str(repository)}
     tasks = [yard.create("true", **wish) for _ in range(16)]
-    with ThreadPoolExecutor(len(tasks)) as pool:
-        made = list(pool.map(lambda task: workspace.prepare(yard.home, task), tasks))
+    context = yard.context()
+    made = await asyncio.gather(*(workspace.prepare(context, task) for task in tasks))
     assert all((space.path / "a.txt").read_text("utf-8") == "old\n" for space in made)
 
 

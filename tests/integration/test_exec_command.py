@@ -145,7 +145,7 @@ def test_a_denial_is_told_and_its_flag_allows_exactly_that(anyone: Place) -> Non
     script = f"echo x > {anyone.outside}/new"
     done = anyone.sh(script)
     assert done.code == 2
-    assert f"holdfast: the sandbox denied writing {anyone.outside}/new\n  rule: outside" in done.err
+    assert f"holdfast: the sandbox denies writing {anyone.outside}/new (claimed by the output)" in done.err
     flag = re.search(r"to allow it: (\S+) (\S+)\n", done.err)
     assert flag is not None
     assert flag.groups() == ("--allow-write", str(anyone.outside))
@@ -415,7 +415,7 @@ def test_a_denial_is_told_below_the_output_of_a_terminal(own: Place) -> None:
     with Screen(own, "--", "sh", "-c", "echo x > ../outside/new") as screen:
         assert screen.end() == 2
         text = unwrapped(screen.seen.decode())
-        assert f"the sandbox denied writing {own.outside}/new rule: outside" in text
+        assert f"the sandbox denies writing {own.outside}/new (claimed by the output)" in text
         assert f"to allow it: --allow-write {own.outside} seen:" in text
 
 

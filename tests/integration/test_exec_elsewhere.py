@@ -115,7 +115,10 @@ def test_a_denial_is_told_and_its_flag_allows_exactly_that(elsewhere: Elsewhere)
     script = f"echo x > {elsewhere.there.outside}/new"
     done = elsewhere.sh(script)
     assert done.code == 2
-    assert f"holdfast: the sandbox denied writing {elsewhere.there.outside}/new\n  rule: outside" in done.err
+    assert (
+        f"holdfast: the sandbox denies writing {elsewhere.there.outside}/new (claimed by the output)"
+        in done.err
+    )
     flag = re.search(r"to allow it: (\S+) (\S+)\n", done.err)
     assert flag is not None
     assert elsewhere.sh(script, *flag.groups()).code == 0

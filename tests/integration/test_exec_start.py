@@ -121,7 +121,7 @@ do printf %s "$PLANTED" > $file; done; touch {place.outside}/x"""
         text=True,
         timeout=WAIT_S,
     )
-    assert f"denied writing {place.outside}/x" in done.stderr
+    assert f"denies writing {place.outside}/x" in done.stderr
     assert (copied / "confine" / "verdict.py").read_text() == planted
     assert not os.path.exists(marker)
 

@@ -21,7 +21,7 @@ from holdfast.agents.supervisor import background
 from holdfast.agents.supervisor.messages import WorkerReport
 from holdfast.agents.supervisor.service import build_report
 from holdfast.agents.supervisor.supervisor import Supervisor
-from holdfast.agents.worker import launching, procwatch
+from holdfast.agents.worker import explaining, launching, procwatch
 from holdfast.agents.worker.explaining import Explaining, held
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.agents.worker.worker import FollowedWorker
@@ -218,25 +218,24 @@ async def test_a_traced_worker_is_not_taken_for_a_stopped_one() -> None:
         assert "blocked" not in states
 
 
-async def test_without_strace_a_worker_is_watched_and_says_so() -> None:
+async def test_without_strace_a_worker_is_watched_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(explaining, "find_program", lambda *_: None)
     async with home() as here:
-        programs = here.folder / "bin"
-        programs.mkdir()
-        for name in ("sh", "mkdir"):
-            (programs / name).symlink_to(shutil.which(name) or "")
-        told = await here.ended(await here.run("mkdir /no; exit 1", path=str(programs)))
-        assert told.untraced == "strace is not installed, or not on PATH"
+        told = await here.ended(await here.run("mkdir /no; exit 1"))
+        assert told.untraced == "strace is not installed, or only where workers could replace it"
         assert _is(_denials(told)["/no"], errno="EROFS", predicted=True)
 
 
-async def test_where_strace_may_not_join_a_worker_is_watched_and_says_why() -> None:
+async def test_where_strace_may_not_join_a_worker_is_watched_and_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with home() as here:
         refusing = here.folder / "bin" / "strace"
         refusing.parent.mkdir()
         refusing.write_text("#!/bin/sh\necho 'strace: attach: not permitted' >&2; exit 1\n", "utf-8")
         refusing.chmod(0o755)
-        path = f"{refusing.parent}:{os.environ['PATH']}"
-        told = await here.ended(await here.run("mkdir /no; exit 1", path=path))
+        monkeypatch.setattr(explaining, "find_program", lambda *_: str(refusing))
+        told = await here.ended(await here.run("mkdir /no; exit 1"))
         assert told.untraced == "strace ended: attach: not permitted"
         assert _is(_denials(told)["/no"], errno="EROFS", predicted=True)
 

@@ -18,11 +18,11 @@ from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.store import Store, open_store
 from holdfast.errors import HoldfastError, NotFound, OperationFailed, StartupError, Unreachable, UsageError
 from holdfast.handoff import broker as broker_module
-from holdfast.handoff import envelope, key, outbox
+from holdfast.handoff import envelope, outbox
 from holdfast.handoff.broker import MAX_SHOWN, Broker, listen
 from holdfast.handoff.envelope import MAX_ENVELOPE, MAX_LINE, VERBS, Envelope, Grant, HandoffAnswer
 from holdfast.handoff.sender import Sender
-from holdfast.local import peers
+from holdfast.local import homekey, peers
 from holdfast.wire import rpc
 from tests.support.boards import SettableClock, claimed, made
 from tests.support.handoff import KEY, WAIT_S, asked, grant_of, serving, started
@@ -624,36 +624,36 @@ def test_a_crash_between_carrying_out_and_answering_repeats_and_changes_nothing(
 
 def test_a_key_is_made_once_and_is_its_owner_s_alone(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    made_first = key.load(home)
-    assert key.load(home) == made_first
+    made_first = homekey.load(home)
+    assert homekey.load(home) == made_first
     place = home / "handoff.key"
     assert place.stat().st_mode & 0o777 == 0o600
     assert [entry.name for entry in home.iterdir()] == ["handoff.key"]
     place.chmod(0o640)
     with pytest.raises(StartupError):
-        key.load(home)
+        homekey.load(home)
     place.chmod(0o600)
     place.write_bytes(b"short")
     with pytest.raises(StartupError):
-        key.load(home)
+        homekey.load(home)
     place.unlink()
     place.symlink_to(tmp_path / "other")
     with pytest.raises(HoldfastError):
-        key.load(home)
+        homekey.load(home)
 
 
 def test_of_two_who_make_a_key_at_once_both_get_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = key._make
+    real = homekey._make
 
     def raced(home: Path, name: str) -> None:
         real(home, name)
         real(home, name)
 
-    monkeypatch.setattr(key, "_make", raced)
-    first = key.load(tmp_path)
-    assert key.load(tmp_path) == first
+    monkeypatch.setattr(homekey, "_make", raced)
+    first = homekey.load(tmp_path)
+    assert homekey.load(tmp_path) == first
 
 
 async def test_it_ends_while_somebody_is_being_answered_and_what_was_said_counts(

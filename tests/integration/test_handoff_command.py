@@ -1,6 +1,7 @@
 """`holdfast handoff` as a worker types it, free and inside the real sandbox."""
 
 import asyncio
+import functools
 import json
 import subprocess
 import sys
@@ -55,9 +56,10 @@ def handoff(workspace: Path, *args: str) -> Done:
     return Done(done.returncode, done.stdout, done.stderr)
 
 
-def in_sandbox(place: Place, network: str, *args: str) -> Done:
+def in_sandbox(place: Place, network: str, *args: str, granted: Path | None = None) -> Done:
     """The worker's command, confined to its workspace, with no other root that it may write."""
-    flags = ("--workspace-write", "--network", network)
+    sockets = () if granted is None else ("--allow-socket", str(granted))
+    flags = ("--workspace-write", "--network", network, *sockets)
     return place.run(*flags, "--", sys.executable, "-m", "holdfast", "handoff", *args)
 
 
@@ -158,15 +160,17 @@ def test_a_worker_without_network_completes_through_the_outbox(
 
 
 @confined
-def test_a_worker_with_network_completes_over_the_socket(
-    store: Store, address: str, tmp_path: Path, sandboxed: Place
+@pytest.mark.parametrize("network", ["on", "off"])
+def test_a_worker_completes_over_a_socket_that_it_is_granted(
+    store: Store, address: str, tmp_path: Path, sandboxed: Place, network: str
 ) -> None:
     task, _ = started(store, sandboxed.workspace, tmp_path / "s")
 
     async def work() -> None:
         async with serving(address, tmp_path / "s"):
             done = await asyncio.to_thread(
-                in_sandbox, sandboxed, "on", "complete", "from inside", "--channel", "socket"
+                functools.partial(in_sandbox, granted=tmp_path / "s"),
+                *(sandboxed, network, "complete", "from inside", "--channel", "socket"),
             )
             assert done.code == 0, done
 

@@ -150,7 +150,9 @@ async def test_a_second_ctrl_c_hastens(home: Path) -> None:
 async def test_workers_that_somebody_else_started_are_left_and_named(home: Path) -> None:
     with started(home, "up", "--no-web") as process:
         await until(process, "ready")
-        argv = command("worker", "run", "shell", "--detach", "--id", "mine", "--cwd", str(home), "sleep 1000")
+        argv = command(
+            "worker", "run", "shell", "--detach", "--id", "mine", "--cwd", str(home.parent), "sleep 1000"
+        )
         ran(argv, environment(home))
         process.send_signal(signal.SIGINT)
         assert (await until(process, "left"))["left"] == ["mine"]
@@ -332,7 +334,9 @@ async def test_an_upgrade_in_place_is_noticed(home: Path) -> None:
 
 async def test_a_daemon_with_workers_stays_and_its_user_is_told_what_to_type(home: Path) -> None:
     with another_installation(home) as place:
-        argv = command("worker", "run", "shell", "--detach", "--id", "w", "--cwd", str(home), "sleep 1000")
+        argv = command(
+            "worker", "run", "shell", "--detach", "--id", "w", "--cwd", str(home.parent), "sleep 1000"
+        )
         env = environment(home) | {"PYTHONPATH": str(place)}
         ran(argv, env)
         old, owner = supervisor(home), daemons.find_by_role(home, daemons.OWNER)
@@ -345,7 +349,7 @@ async def test_a_daemon_with_workers_stays_and_its_user_is_told_what_to_type(hom
 
 async def test_an_exec_server_of_another_installation_is_replaced_once_it_owns_nothing(home: Path) -> None:
     with another_installation(home) as place:
-        argv = command("worker", "run", "shell", "--id", "w", "--cwd", str(home), "true")
+        argv = command("worker", "run", "shell", "--id", "w", "--cwd", str(home.parent), "true")
         env = environment(home) | {"PYTHONPATH": str(place)}
         ran(argv, env)
         [old] = daemons.find_by_role(home, daemons.OWNER)

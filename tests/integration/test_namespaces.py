@@ -645,7 +645,8 @@ def started(scene: Scene, script: str) -> Iterator[tuple[subprocess.Popen[str], 
 
 
 def outer_of(driver: int) -> int:
-    return int(Path(f"/proc/{driver}/task/{driver}/children").read_text("ascii"))
+    started, *_broker = Path(f"/proc/{driver}/task/{driver}/children").read_text("ascii").split()
+    return int(started)
 
 
 def test_a_signal_to_the_group_reaches_the_command(scene: Scene) -> None:

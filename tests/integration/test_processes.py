@@ -43,7 +43,13 @@ async def test_what_was_written_before_the_exit_is_numbered_before_it() -> None:
 async def test_our_own_clients_also_hear_what_was_enforced_and_what_was_used() -> None:
     async with serving() as (url, _), ready(url, holdfast=True) as peer:
         result = await peer.start("p", "true")
-        nothing: dict[str, object] = {"missing": [], "weakened": [], "remedies": [], "fingerprint": None}
+        nothing: dict[str, object] = {
+            "missing": [],
+            "weakened": [],
+            "remedies": [],
+            "fingerprint": None,
+            "limits": [],
+        }
         assert result["enforcement"] == {"backend": "none", **nothing}
         events = await peer.closed("p")
         usage = events[-2]["params"]["usage"]

@@ -72,7 +72,7 @@ def test_every_command_of_the_tutorial_prints_what_is_shown(environment: dict[st
 def test_the_picture_is_drawn_from_what_the_commands_print() -> None:
     lines = [line.text for line in pictures.record()]
     drawn = ElementTree.fromstring(pictures.draw([pictures.Line(text) for text in lines]))  # noqa: S314 - ours
-    assert "holdfast: the sandbox denied writing /home/you/notes/today" in lines
+    assert "holdfast: the sandbox denies writing /home/you/notes/today (claimed by the output)" in lines
     assert lines.count("done") == 1
     assert {line.split()[1] for line in lines if line.startswith("t_")} == {"done", "failed", "waiting_human"}
     assert len([text for text in drawn.iter() if text.tag.endswith("text")]) == len(list(filter(None, lines)))

@@ -20,7 +20,7 @@ from holdfast.confine.starts import Command, Confinement, Exit
 from holdfast.sandbox.kernel.kernel import PARENT, processes
 from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
 from holdfast.sandbox.plan.select import Way
-from holdfast.sandbox.watcher import foresight, listener, watcher
+from holdfast.sandbox.watcher import broker, foresight, listener, watcher
 from holdfast.server.executor import Executor
 from holdfast.server.processes.process import SessionProcess as ServerProcess
 from holdfast.wire.processes import DeniedCall
@@ -428,7 +428,7 @@ async def test_what_was_writable_looks_so_until_the_last_call_is_judged(top: Pat
                     confinement=Confinement(view, OUR_WAY),
                     watch=inside,
                 )
-            heard, root, mounts = listener.take(ours)
+            heard, root, mounts = listener.take(ours.fileno())
             async with asyncio.timeout(WAIT_S):
                 assert (await ended).code == 0
             assert not looks_read_only(root, top / "ws")
@@ -474,7 +474,7 @@ async def test_a_call_that_a_dead_watcher_had_received_is_answered_by_its_succes
                     confinement=Confinement(view, OUR_WAY),
                     watch=inside,
                 )
-            heard, root, mounts = listener.take(ours)
+            heard, root, mounts = listener.take(ours.fileno())
             await asyncio.to_thread(receive_and_die, heard, memory)
             assert not ended.done()
             gone: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
@@ -498,7 +498,7 @@ async def test_a_call_that_a_dead_watcher_had_received_is_answered_by_its_succes
 def receive_and_die(heard: int, memory: int) -> None:
     """As a watcher that is killed right after the kernel has told it of a call."""
     notice = ctypes.create_string_buffer(80)
-    assert watcher._ioctl(heard, watcher._RECEIVE, ctypes.addressof(notice)) == 0
+    assert broker.ioctl(heard, broker.RECEIVE, ctypes.addressof(notice)) == 0
     os.pwrite(memory, notice.raw, 0)
 
 

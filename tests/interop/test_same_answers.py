@@ -56,6 +56,7 @@ if Path(pwd.getpwuid(os.geteuid()).pw_shell).name != "sh":
 WE_CAN: Final = {
     "networkProxyLaunch": False,
     "holdfastCloseStdin": True,
+    "holdfastLimits": True,
     "holdfastResize": True,
     "holdfastSignals": True,
     "holdfastUsage": True,

@@ -21,10 +21,9 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Final
 
-from holdfast.agents.supervisor import background
+from holdfast.agents.supervisor import background, daemons
 from holdfast.board.rules.rows import TaskEvent
 from holdfast.board.rules.transitions import TaskStatus
-from holdfast.dispatch.context import SOCKET
 from tests.support import proc
 from tests.support.board_aftermath import all_tasks, complaints, nudge, wrong
 from tests.support.dispatch import Yard, own_yard
@@ -219,7 +218,8 @@ class Rampage:
             case "dispatcher":
                 process = None if self._dispatcher is None else proc.known(self._dispatcher.pid)
             case "service":
-                process = proc.listener(home / SOCKET)
+                hearing = daemons.find_by_role(home, daemons.DISPATCHER)  # who listens on the runs' sockets
+                process = proc.known(hearing[0].process.pid) if hearing else None
             case "supervisor":
                 process = proc.listener(background.supervisor_socket(home))
             case "exec server":

@@ -17,11 +17,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import Final, NoReturn
 
 from holdfast.sandbox.backends import bwrapped, confined, landlocked
 from holdfast.sandbox.kernel import kernel, landlock
 from holdfast.sandbox.plan import plan
+from holdfast.sandbox.watcher import broker, listener
 from tests.support import faults, identity
 
 SAFE_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -190,7 +191,17 @@ def start(applied: plan.Plan, command: confined.PreparedCommand, status_fd: int,
     """As the launcher does; the pid of the process around the command."""
     if not options.alone and not options.tool:
         kind = confined.ConfinementKind(options.userns, applied.network_off)
-        return confined.start(kind, applied, command, status_fd=status_fd)
+        ours, theirs = listener.pair()
+        try:
+            child = confined.start(
+                kind, applied, command, status_fd=status_fd, channel=confined.Channel(theirs)
+            )
+        finally:
+            os.close(theirs)
+        if os.fork() == 0:
+            _serve(ours, applied)
+        os.close(ours)
+        return child
     parent = os.getpid()
     child = os.fork()
     if child:
@@ -198,6 +209,16 @@ def start(applied: plan.Plan, command: confined.PreparedCommand, status_fd: int,
     if options.tool:
         bwrapped.run(applied, command, parent=parent, status_fd=status_fd, tool=options.tool)
     landlocked.run(applied, command, parent=parent, status_fd=status_fd, degraded=options.degraded)
+
+
+def _serve(channel: int, applied: plan.Plan) -> NoReturn:
+    """Be the broker of what was started, if it came to that."""
+    select.select([channel], [], [])
+    try:
+        [heard] = listener.take(channel)
+    except OSError:
+        os._exit(0)
+    broker.become(heard, broker.SocketRules(applied.network_off))
 
 
 def sabotaged(applied: plan.Plan, argv: tuple[bytes, ...], options: Options) -> None:

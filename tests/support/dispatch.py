@@ -22,7 +22,10 @@ from holdfast.board.rules.rows import Comment, Detail, NewTask, ParentResult, Ru
 from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.store import open_store
 from holdfast.board.verbs import runs
+from holdfast.dispatch.context import DispatchContext
 from holdfast.dispatch.dispatcher import DispatchOptions
+from holdfast.dispatch.installed import InstalledProfiles
+from holdfast.dispatch.rules.dispatcherstatus import DispatcherStatus
 from holdfast.dispatch.startup import serve
 from tests.support.arena import GONE_S, end_exec_server, end_listener
 from tests.support.patience import patient
@@ -166,6 +169,24 @@ class Yard:
                 serving.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await serving
+
+    def context(self) -> DispatchContext:
+        """What a dispatcher of this home knows, without one."""
+        environ = {"PATH": os.environ["PATH"], "HOME": str(self.user)}
+        nobody: Any = None
+        status = DispatcherStatus("here", 1, ("b",), 0.0)
+        return DispatchContext(
+            self.home,
+            self.address,
+            "here",
+            nobody,
+            nobody,
+            InstalledProfiles(self.home, environ),
+            ("holdfast",),
+            b"k" * 32,
+            environ,
+            status,
+        )
 
     async def until(self, task: Task, *wanted: TaskStatus) -> Task:
         """The task once it has one of these statuses."""

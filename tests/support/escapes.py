@@ -12,7 +12,8 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from unittest import mock
 
 from holdfast.confine.launch import LauncherClient
 from holdfast.doctor.escape import selfcheck
@@ -22,7 +23,7 @@ from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.kernel.landlock import FAKE_ABI
 from holdfast.sandbox.plan.select import Way
 from holdfast.sandbox.values import replace
-from tests.support import confinement, identity
+from tests.support import identity
 from tests.support.patience import patient
 
 SUITE_S: Final = patient(300.0)
@@ -124,12 +125,11 @@ def suite(mode: Mode, folder: Path) -> dict[str, Row]:
     return {row["id"]: Row(**row) for row in json.loads(done.stdout)}
 
 
-async def _without_landlock(job: selfcheck.AttemptJob) -> selfcheck.AttemptOutcome:
-    """As the launcher does it, but on a kernel that has no Landlock."""
-    env = (f"{name}={value}" for name, value in job.env.items())
-    argv = ("/usr/bin/env", "-i", *env, *job.argv)
-    done = await asyncio.to_thread(confinement.run, job.plan, *argv, userns=False, tty=job.tty)
-    return selfcheck.AttemptOutcome(done.status if done.status >= 0 else 128 - done.status, done.output)
+class _WithoutLandlock(subprocess.Popen[bytes]):
+    """A launcher on a kernel that has no Landlock: it takes no word of anybody else's environment."""
+
+    def __init__(self, argv: list[str], *, env: dict[str, str] | None = None, **more: Any) -> None:
+        super().__init__(argv, env=None if env is None else {**env, FAKE_ABI: "0"}, **more)
 
 
 async def _without_sandbox(job: selfcheck.AttemptJob) -> selfcheck.AttemptOutcome:
@@ -196,7 +196,7 @@ async def _run(mode: Mode, folder: Path, python: str) -> list[selfcheck.AttemptR
     if not mode.confined:
         return await selfcheck.run(_without_sandbox, folder=folder, attempts=attempts, python=python)
     if not mode.landlock and not mode.bwrap:
-        return await selfcheck.run(_without_landlock, folder=folder, attempts=attempts, python=python)
+        mock.patch.object(subprocess, "Popen", _WithoutLandlock).start()
     launcher = LauncherClient()
     try:
         tool = bwraptool.find(os.defpath) if mode.bwrap else ""
@@ -215,8 +215,6 @@ def main(mode: Mode, folder: Path) -> None:
         kernel.unshare(kernel.CLONE_NEWNS)
         kernel.make_private(kernel.open_path("/"))
     identity.become(mode.uid)
-    if not mode.landlock and not mode.bwrap:
-        os.environ[FAKE_ABI] = "0"
     results = asyncio.run(_run(mode, folder, python))
     rows = [asdict(Row(one.attempt.id, one.verdict.value, one.describe())) for one in results]
     sys.stdout.write(json.dumps(rows))

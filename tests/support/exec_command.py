@@ -90,8 +90,8 @@ class Place:
         )
         return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 
-    def sh(self, script: str, *flags: str) -> Done:
-        return self.run(*flags, "--", "sh", "-c", script)
+    def sh(self, script: str, *flags: str, env: dict[str, str] | None = None) -> Done:
+        return self.run(*flags, "--", "sh", "-c", script, env=env)
 
     def env(self) -> dict[str, str]:
         return {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(self.top), "LANG": "C.UTF-8"}

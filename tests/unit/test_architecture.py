@@ -18,6 +18,7 @@ MODULES = sorted(path.relative_to(SRC) for path in SRC.rglob("*.py"))
 PURE_STDLIB = {
     "base64",
     "binascii",
+    "bisect",
     "codecs",
     "collections",
     "dataclasses",

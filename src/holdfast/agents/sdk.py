@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from holdfast.agents.supervisor import background, messages
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.errors import ConnectionLost, NotFound, OperationFailed
 from holdfast.home import default_home
+from holdfast.local.programs import find_program
 from holdfast.unixrpc.calls import RpcMethod
 from holdfast.unixrpc.client import CALL_S, RpcClient
 
@@ -233,10 +233,11 @@ def session_name(worker: str) -> str:
 
 
 async def _tmux(socket: str | None, *words: str) -> str:
-    program = shutil.which("tmux")
+    program = find_program("tmux", os.environ.get("PATH", os.defpath), [os.getcwd()])
     if program is None:
         raise NotFound(
-            "tmux is not installed", remedy="install tmux, or use --tty and `holdfast worker attach`"
+            "tmux is not installed, or only where workers could replace it",
+            remedy="install tmux in /usr/bin, or use --tty and `holdfast worker attach`",
         )
     argv = [program, *(("-L", socket) if socket else ()), *words]
     return await asyncio.to_thread(_answer, argv)

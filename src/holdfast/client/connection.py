@@ -6,6 +6,7 @@ the session's business.
 """
 
 import asyncio
+import contextlib
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
@@ -13,19 +14,20 @@ import msgspec
 
 from holdfast import tracing
 from holdfast.client.events.pushed import Pushed, convert_pushed, decode_pushed
-from holdfast.client.links.target import Target
+from holdfast.client.links.target import Target, UnixTarget
 from holdfast.client.links.transport import ServerLink, dial
 from holdfast.errors import (
     ConnectionLost,
     HoldfastError,
     MethodNotFound,
+    PeerRefused,
     ProtocolMismatch,
     RemoteProtocolError,
     Unreachable,
     UsageError,
     from_rpc_error,
 )
-from holdfast.wire import rpc
+from holdfast.wire import authentication, rpc
 from holdfast.wire.environment import EnvironmentInfo, InitializeParams
 from holdfast.wire.rpc import JsonValue
 
@@ -86,6 +88,8 @@ class ClientConnection:
         match rpc.decode(bytes(message)):
             case rpc.Response(id_, result):
                 self._answer(id_, result, None)
+            case rpc.ErrorResponse() as refused if authentication.is_refusal(refused):
+                self._leave(from_rpc_error(refused.code, refused.message, refused.data))
             case rpc.ErrorResponse(id_, code, text, data):
                 self._answer(id_, None, from_rpc_error(code, text, data))
             case rpc.Notification(method, params):
@@ -128,6 +132,11 @@ class ClientConnection:
             call.answer.set_result(result)
         else:
             call.answer.set_exception(error)
+
+    def _leave(self, error: HoldfastError) -> None:
+        if self.link is None:
+            raise AssertionError("messages come after the link is opened")
+        self.link.abort(error)
 
     def _refuse(self, id_: rpc.RequestId, method: str) -> None:
         """The only request a server makes is about network policy, and nobody here may grant anything."""
@@ -235,6 +244,7 @@ class Dialer:
     ) -> Hello:
         params = InitializeParams(CLIENT_NAME, resume, holdfast=True)
         try:
+            await self._authenticate(connection)
             answer = await connection.call("initialize", params, timeout_s=self.initialize_timeout_s)
             hello = msgspec.convert(answer, Hello)
             if resume not in (None, hello.session_id):
@@ -249,10 +259,17 @@ class Dialer:
             raise ProtocolMismatch(str(exc)) from None
         return hello
 
+    async def _authenticate(self, connection: ClientConnection) -> None:
+        if not isinstance(self.target, UnixTarget) or self.target.token is None:
+            return
+        shown = authentication.AuthenticateParams(self.target.token)
+        with contextlib.suppress(MethodNotFound):  # it is of a version that had no token
+            await connection.call(authentication.METHOD, shown, timeout_s=self.initialize_timeout_s)
+
     def _verdict(self, connection: ClientConnection, error: HoldfastError) -> HoldfastError:
         """A link that ends in the middle of the handshake, in terms of who may be at the other end."""
-        cause = connection.lost if isinstance(connection.lost, RemoteProtocolError) else error
-        if isinstance(cause, Unreachable):
+        cause = connection.lost if isinstance(connection.lost, RemoteProtocolError | PeerRefused) else error
+        if isinstance(cause, Unreachable | PeerRefused):
             return cause
         if isinstance(cause, ConnectionLost):
             return Unreachable(f"{self.target} hung up: {cause}", remedy="what does its log say?")

@@ -19,9 +19,10 @@ from holdfast.client.recovery import LinkState
 from holdfast.client.remotepath import RemotePath, to_native, to_uri
 from holdfast.client.session import ClientSession
 from holdfast.errors import ConnectionLost, HoldfastError, InvalidRequest, RemoteProtocolError, UsageError
+from holdfast.sandbox.limits import Limits
 from holdfast.wire.environment import EnvironmentInfo
 from holdfast.wire.paths import PathUri
-from holdfast.wire.processes import EnvPolicy, ReadParams, StartParams
+from holdfast.wire.processes import EnvPolicy, ProcessLimits, ReadParams, StartParams
 
 if TYPE_CHECKING:
     from holdfast.client.files import Files
@@ -132,6 +133,7 @@ class Environment:
         more_env: Mapping[str, str] | None = None,
         process_id: str | None = None,
         watch: bool = False,
+        limits: Limits | None = None,
     ) -> Process:
         """Start a command.
 
@@ -140,13 +142,20 @@ class Environment:
         that. `more_env` comes on top of either. `stdin` keeps its standard input open for `write`; a `tty`
         always has one. A `process_id` of one's own is what `adopt` finds it by. With `watch` the process's
         `denials` are what its sandbox refuses, as it happens; its `watch` says whether that is so or why not.
+        `limits` are on what it and all that it starts may use together.
 
         Raises:
+            InvalidRequest: there are limits, and this server keeps none.
             OperationFailed: the program could not be started.
             SandboxUnavailable: the policy cannot be enforced there; nothing was run.
             ConnectionLost: the link died meanwhile. If the command was started it will be ended.
         """
         where = self._directory(cwd)
+        limits = _limits(limits, policy)
+        if limits is not None and not self.info.capabilities.holdfast_limits:
+            raise InvalidRequest(
+                "this server cannot limit what a command uses", remedy="leave the limits out, or update it"
+            )
         params = StartParams(
             process_id=process_id or self._session.new_process_id(),
             argv=_words(argv),
@@ -158,6 +167,7 @@ class Environment:
             env_policy=_CORE if env is None else None,
             sandbox=policy.context(to_native(where.uri)) if policy is not None and policy.confines else None,
             watch=watch,
+            limits=None if limits is None else _encode_limits(limits),
         )
         await self._session.until_ended(params.process_id)
         process = Process(self._session, params.process_id, tty=tty, watch=watch)
@@ -204,10 +214,12 @@ class Environment:
         input: bytes | None = None,
         timeout_s: float | None = None,
         max_output_bytes: int = MAX_OUTPUT_BYTES,
+        limits: Limits | None = None,
     ) -> Result:
         """Run a command to its end; a non-zero exit is a result, not an error.
 
-        `input` is all its standard input. Cancelled or out of time, the command is ended.
+        `input` is all its standard input. Cancelled or out of time, the command is ended. A limit that it
+        reached, also one of time, is in the result.
 
         Raises:
             TimeoutError: it took longer than `timeout_s`.
@@ -220,7 +232,14 @@ class Environment:
             )
         async with contextlib.nullcontext() if timeout_s is None else asyncio.timeout(timeout_s):
             process = await self.start(
-                argv, cwd=cwd, env=env, policy=policy, tty=tty, stdin=input is not None, arg0=arg0
+                argv,
+                cwd=cwd,
+                env=env,
+                policy=policy,
+                tty=tty,
+                stdin=input is not None,
+                arg0=arg0,
+                limits=limits,
             )
             try:
                 if input is None:
@@ -251,6 +270,17 @@ async def _feed(process: Process, data: bytes) -> None:
     with contextlib.suppress(HoldfastError):  # it ended without reading all of it, which is its right
         await process.write(data)
         await process.close_stdin()
+
+
+def _limits(limits: Limits | None, policy: "Policy | None") -> Limits | None:
+    """Those that are given, and where they say nothing the policy's."""
+    written = None if policy is None else policy.limits
+    return limits.over(written) if limits and written else limits or written
+
+
+def _encode_limits(limits: Limits) -> ProcessLimits:
+    timeout_ms = None if limits.timeout_s is None else round(limits.timeout_s * 1000)
+    return ProcessLimits(limits.memory, limits.pids, limits.cpus, limits.disk, limits.open_files, timeout_ms)
 
 
 def _words(argv: Sequence[str]) -> list[str]:

@@ -10,8 +10,11 @@ import tomllib
 from dataclasses import dataclass, replace
 from typing import Final, Literal, Protocol, TypeAlias, assert_never
 
+import msgspec
+
 from holdfast.client.remotepath import RemotePath, to_uri
 from holdfast.errors import UsageError
+from holdfast.sandbox.limits import Limits
 from holdfast.sandbox.policy import policy, profile
 from holdfast.sandbox.policy.globs import bind_pattern
 from holdfast.sandbox.policy.policy import Access, At, Glob, Network, Place, PolicyKind, Rule, Special, Target
@@ -66,10 +69,12 @@ class Policy:
     """Make one with a class method; `wish` and `root` are for those who look inside.
 
     `root` is what "the workspace" and relative patterns mean; None: the directory in which a command runs.
+    `limits` are on what a command uses; only a profile brings some along.
     """
 
     wish: Wish
     root: str | None = None
+    limits: Limits | None = None
 
     @classmethod
     def read_only(cls) -> "Policy":
@@ -121,7 +126,7 @@ class Policy:
                 remedy="pass home=, the home directory on the other machine",
             )
         wish = profile.policy_of(tree, source=name, home="" if home is None else _tidy(home))
-        return cls(wish, None if root is None else _tidy(root))
+        return cls(wish, None if root is None else _tidy(root), profile.limits_of(tree, source=name))
 
     def allow_read(self, path: RemotePath) -> "Policy":
         """Also read this path and all below it.
@@ -138,6 +143,14 @@ class Policy:
             UsageError: it is not an absolute path.
         """
         return self._replace_wish(self.wish.allow_write(_tidy(path)))
+
+    def allow_socket(self, path: RemotePath) -> "Policy":
+        """Also connect to this unix socket of the host. The network does not include any.
+
+        Raises:
+            UsageError: it is not an absolute path.
+        """
+        return replace(self, wish=self.wish.allow_socket(_tidy(path)))
 
     def deny(self, path: RemotePath) -> "Policy":
         """Neither read nor write this path, or whatever matches if it has `*`, `?`, `[` or `{` in it.
@@ -156,7 +169,7 @@ class Policy:
     def with_network(self, on: bool) -> "Policy":
         """The same with the network on or off; off needs a sandbox, so full access gets one."""
         if self.wish.kind is PolicyKind.DISABLED:
-            return self if on else Policy.unrestricted()
+            return self if on else replace(Policy.unrestricted(), limits=self.limits)
         return replace(self, wish=self.wish.with_network(_network(on=on)))
 
     @property
@@ -179,6 +192,7 @@ class Policy:
             windows_sandbox_level="restricted-token" if windows and self.confines else "disabled",
             cwd=base,
             workspace_roots=[] if base is None else [base],
+            unix_sockets=list(self.wish.sockets) or msgspec.UNSET,
         )
 
     def __repr__(self) -> str:
@@ -188,7 +202,8 @@ class Policy:
         else:
             files = ", ".join(f"{rule.access.name.lower()} {_spell(rule.target)}" for rule in self.wish.rules)
         root = "" if self.root is None else f"; workspace {self.root}"
-        return f"<Policy {files}; network {network}{root}>"
+        granted = "".join(f"; socket {path}" for path in self.wish.sockets)
+        return f"<Policy {files}; network {network}{granted}{root}>"
 
     def _replace_wish(self, wish: Wish) -> "Policy":
         repeated = wish.rules is not None and wish.rules[-1] in wish.rules[:-1]
@@ -209,8 +224,9 @@ def _tidy(path: RemotePath) -> str:
 
 def _below_home(tree: dict[str, object]) -> str | None:
     table = tree.get("filesystem")
-    keys = table if isinstance(table, dict) else {}
-    return next((key for key in keys if key == "~" or key.startswith("~/")), None)
+    granted = tree.get("sockets")
+    keys = [*(table if isinstance(table, dict) else ()), *(granted if isinstance(granted, list) else ())]
+    return next((key for key in keys if isinstance(key, str) and f"{key}/".startswith("~/")), None)
 
 
 def _spell(target: Target) -> str:

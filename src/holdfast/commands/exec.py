@@ -28,12 +28,9 @@ def make_option(option: table.ExecOption) -> Callable[[Command], Command]:
         multiple=option.kind in ("many", "port"),
         default=option.absent if option.kind == "flag" else option.default,
         show_default=option.default is not None,
-        help=option.help,
+        envvar=option.variable or None,
+        help=option.help or None,
     )
-
-
-backend_option = make_option(table.BACKEND)
-degraded_option = make_option(table.DEGRADED)
 
 
 def with_limits(command: Command) -> Command:
@@ -54,14 +51,16 @@ def with_limits(command: Command) -> Command:
 def exec(limits: table.ExecLimits, command: tuple[str, ...], **given: Any) -> None:
     """Run a command in a sandbox, confined to this directory.
 
-    Its exit code is the command's own; 125 if the sandbox could not be set up, 126 if the command is not
-    executable, 127 if it is not found. What the sandbox denied is said at the end, with the option that
-    allows it.
+    Its exit code is the command's own; 124 if its --timeout was over, 125 if the sandbox could not be set up,
+    126 if the command is not executable, 127 if it is not found, 137 if it was killed, as at another limit.
+    What the sandbox denied is said at the end, with the option that allows it, and so is a limit that it
+    reached.
 
     \b
     Examples:
       holdfast exec -- npm test
       holdfast exec --allow-write ~/.npm --network on -- npm install
+      holdfast exec --memory 2G --pids 200 --cpus 1.5 --timeout 10m -- make test
       holdfast exec --explain .git/config
     """
     sys.exit(table.execute(limits, command, **given))

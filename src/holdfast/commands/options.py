@@ -5,8 +5,9 @@ what `exec` does with them.
 asks for no help; any other is click's, which says what is wrong. So loading click is not part of a start.
 """
 
+import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from holdfast.errors import HoldfastError
@@ -15,6 +16,7 @@ from holdfast.sandbox.values import value
 if TYPE_CHECKING:
     from holdfast.exec.outcome import Ending, Explained, Planned
     from holdfast.exec.run import Wish
+    from holdfast.sandbox.limits import Limits
     from holdfast.sandbox.plan.select import Choice
 
 MAX_PORT: Final = 65535
@@ -30,6 +32,7 @@ class ExecOption(NamedTuple):
     choices: tuple[str, ...] = ()
     default: str | None = None
     field: str = ""  # if it is not the name
+    variable: str = ""  # of the environment, where it is taken from when it is not given
 
     @property
     def target(self) -> str:
@@ -38,7 +41,8 @@ class ExecOption(NamedTuple):
     @property
     def absent(self) -> object:
         """What it is when it is not given."""
-        return {"flag": False, "one": self.default, "many": (), "port": ()}[self.kind]
+        default = os.environ.get(self.variable) or self.default if self.variable else self.default
+        return {"flag": False, "one": default, "many": (), "port": ()}[self.kind]
 
 
 BACKEND: Final = ExecOption(
@@ -49,6 +53,14 @@ BACKEND: Final = ExecOption(
 )
 DEGRADED: Final = ExecOption(
     "--degraded", "Run also if only a part can be enforced; what is missing is said.", "flag"
+)
+USAGE: Final = (  # what a command, and all that it starts, may use
+    ExecOption("--memory", "Let it use this much memory, as 512M or 2G.", metavar="SIZE"),
+    ExecOption("--pids", "Let it have this many processes and threads.", metavar="NUMBER"),
+    ExecOption("--cpus", "Let it use this many processors' worth of time, as 1.5.", metavar="NUMBER"),
+    ExecOption("--disk", "Let it write this much to disks, as 5G.", metavar="SIZE"),
+    ExecOption("--open-files", "Let each process have this many files open.", metavar="NUMBER"),
+    ExecOption("--timeout", "End it after this time, as 90s, 10m or 1h30m.", metavar="TIME"),
 )
 LIMITS: Final = (
     ExecOption("--read-only", "Let it read everything and write nothing.", "flag"),
@@ -62,6 +74,23 @@ LIMITS: Final = (
     ExecOption("--allow-write", "Let it write PATH too. Can be repeated.", "many", "PATH"),
     ExecOption("--allow-read", "Let it read PATH too. Can be repeated.", "many", "PATH"),
     ExecOption("--deny", "Let it neither read nor write PATH. Can be repeated.", "many", "PATH|GLOB"),
+    ExecOption(
+        "--allow-credentials",
+        "Let it read credentials such as ~/.ssh and ~/.aws; --allow-read PATH allows one of them.",
+        "flag",
+    ),
+    ExecOption(
+        "--pass-env",
+        "Pass the variable NAME although it holds a secret, as API keys do. Can be repeated.",
+        "many",
+        "NAME",
+    ),
+    ExecOption(
+        "--allow-socket",
+        "Let it connect to this unix socket of the machine; the network has none. Can be repeated.",
+        "many",
+        "PATH",
+    ),
     ExecOption("--network", "[default: off, with --full-access on]", choices=("on", "off")),
     ExecOption(
         "--loopback-port",
@@ -74,6 +103,7 @@ LIMITS: Final = (
     DEGRADED,
 )
 EXEC: Final = (
+    *USAGE,
     ExecOption(
         "--env",
         "Run on another machine: an environment of environments.toml, or the address of a server. "
@@ -114,14 +144,17 @@ class ExecLimits:
     allow_write: tuple[str, ...]
     allow_read: tuple[str, ...]
     deny: tuple[str, ...]
+    allow_credentials: bool
+    pass_env: tuple[str, ...]
+    allow_socket: tuple[str, ...]
     network: str | None
     loopback_port: tuple[int, ...]
     cwd: str | None
     backend: str
     degraded: bool
 
-    def wish(self, *, watch: bool = False) -> "Wish":
-        """What they ask for.
+    def wish(self, *, watch: bool = False, limits: "Limits | None" = None) -> "Wish":
+        """What they ask for, with limits on what is used.
 
         Raises:
             UsageError: they exclude each other.
@@ -140,11 +173,15 @@ class ExecLimits:
             self.allow_write,
             self.allow_read,
             self.deny,
+            self.allow_socket,
             network=None if self.network is None else self.network == "on",
             cwd=self.cwd,
             choice=choice_of(self.backend, degraded=self.degraded),
             loopback_ports=self.loopback_port,
             watch=watch,
+            allow_credentials=self.allow_credentials,
+            pass_env=self.pass_env,
+            limits=limits,
         )
 
     def local(self) -> dict[str, bool]:
@@ -153,6 +190,8 @@ class ExecLimits:
             "--backend": self.backend != "auto",
             "--degraded": self.degraded,
             "--loopback-port": bool(self.loopback_port),
+            "--allow-credentials": self.allow_credentials,
+            "--pass-env": bool(self.pass_env),
         }
 
 
@@ -174,6 +213,10 @@ def parse(
     """The values of these options by their fields, and the words after them; None: let click say it."""
     known = {option.name: option for option in options}
     given: dict[str, object] = {option.target: option.absent for option in known.values()}
+    if any(
+        option.choices and given[option.target] not in (None, *option.choices) for option in known.values()
+    ):
+        return None  # from a variable
     words = iter(args)
     for word in words:
         if word == "--":
@@ -222,36 +265,54 @@ def execute(
     watch: bool = False,
     print_plan: bool = False,
     as_json: bool = False,
+    **usage: object,
 ) -> int:
-    """Run it, or say what would be done; returns the exit code."""
+    """Run it, or say what would be done; returns the exit code. `usage` are those of `USAGE`."""
     from holdfast.exec import outcome
 
     told: Ending | Planned | Explained
     try:
+        limited = read_limits(usage)
         if where is not None:
             from holdfast.exec import remote
 
             remote.refuse_local_options(
                 limits.local() | {"--watch": watch, "--print-plan": print_plan, "--explain": bool(explain)}
             )
-            told = remote.execute(where, limits.wish(), command)
+            told = remote.execute(where, limits.wish(limits=limited), command)
         else:
-            told = _run_here(limits, command, explain, watch=watch, print_plan=print_plan)
+            wish = limits.wish(watch=watch, limits=limited)
+            told = _run_here(wish, command, explain, print_plan=print_plan)
     except HoldfastError as exc:
         told = outcome.build_failure(exc)
     stream = sys.stderr if isinstance(told, outcome.Ending) else sys.stdout
+    if isinstance(told, outcome.Ending) and not as_json and stream.isatty():
+        stream.writelines(f"{line}\n" for line in told.withheld.words())
     for line in _lines(told, as_json=as_json):
         stream.write(f"{line}\n")
     stream.flush()
     return told.code
 
 
+def read_limits(usage: Mapping[str, object]) -> "Limits | None":
+    """What the options of `USAGE` say; None if none is given.
+
+    Raises:
+        UsageError: one of them cannot be meant.
+    """
+    given = {name: content for name, content in usage.items() if content is not None}
+    if not given:
+        return None
+    from holdfast.sandbox.policy import amounts
+
+    return amounts.parse(given)
+
+
 def _run_here(
-    limits: ExecLimits, command: Sequence[str], explain: Sequence[str], *, watch: bool, print_plan: bool
+    wish: "Wish", command: Sequence[str], explain: Sequence[str], *, print_plan: bool
 ) -> "Ending | Planned | Explained":
     from holdfast.exec import run
 
-    wish = limits.wish(watch=watch)
     if print_plan:
         return run.plan(wish)
     return run.explain(wish, explain) if explain else run.execute(wish, command)

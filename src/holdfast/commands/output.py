@@ -118,10 +118,10 @@ def say(answer: Answer) -> int:
         show_table(columns, [[pasteable_line(cell) for cell in row] for row in rows])
         lines = []
     if isinstance(data, bytes):
+        show_data(data)
         if not sys.stdout.isatty():
-            click.echo(data, nl=False)
             return code
-        lines = data.decode("utf-8", "replace").replace("\t", "    ").splitlines()
+        lines = []
     for line in [*lines, *after]:
         click.echo(pasteable_line(printable(line)))
     return code
@@ -163,6 +163,15 @@ def need_extra(extra: str, what: str, *packages: str) -> Iterator[None]:
         raise StartupError(f"{what} is not installed", remedy=remedy) from None
 
 
+def show_data(data: bytes, *, raw: bool = False) -> None:
+    """What somebody else wrote: as it is into a file or a pipe, harmless on a terminal unless asked for."""
+    if raw or not sys.stdout.isatty():
+        click.echo(data, nl=False)
+        return
+    for line in data.decode("utf-8", "replace").replace("\t", "    ").splitlines():
+        click.echo(printable(line))
+
+
 def printable(text: str) -> str:
     """Whoever named a file or a server does not command our terminal."""
     return "".join(char if char.isprintable() else "\ufffd" for char in text)
@@ -186,7 +195,7 @@ def _own_name() -> str:
     program = os.path.abspath(sys.argv[0])
     if os.path.basename(program) == "holdfast" and os.access(program, os.X_OK):
         return shlex.quote(program)
-    return f"{shlex.quote(sys.executable)} -m holdfast"
+    return f"{shlex.quote(sys.executable)} -P -m holdfast"
 
 
 # --- a list on a terminal

@@ -11,6 +11,8 @@ from typing import Final, Literal
 import msgspec
 from msgspec import structs
 
+from holdfast.sandbox.policy import sockets
+from holdfast.sandbox.policy.credentials import is_credential
 from holdfast.sandbox.policy.paths import parent
 from holdfast.sandbox.policy.policy import Access
 from holdfast.sandbox.reasons.denials import Explain
@@ -24,7 +26,7 @@ class DenialNotice(msgspec.Struct, frozen=True):
     """What the watcher tells of one kind of denial: `count` more of it."""
 
     syscall: str
-    access: Literal["write", "create", "remove", "connect", "listen"]
+    access: Literal["write", "create", "remove", "connect", "socket", "listen"]
     errno: str
     path: str
     asked: str
@@ -52,6 +54,8 @@ class Rules:
         """The rule in words and the smallest grant that would allow it, if one does."""
         if seen.access == "connect":
             return "the network is off", "--network on"
+        if seen.access == "socket":
+            return sockets.RULE, sockets.grant_for(seen.path)
         if seen.access == "listen":
             return "the command is watched, and can have no listener of its own besides", None
         if seen.errno == "EBUSY":
@@ -59,6 +63,8 @@ class Rules:
         decision = self.explain(seen.path, Access.WRITE)
         if decision.allowed:
             return self._beyond_policy(seen.path), None
+        if is_credential(seen.path):
+            return decision.why, None
         needed = seen.path
         if seen.access in ("create", "remove") or not self.exists(needed):
             needed = parent(needed)  # a path that is granted alone is a mount point

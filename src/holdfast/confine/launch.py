@@ -24,6 +24,7 @@ from holdfast.confine import starts
 from holdfast.confine.loopback import Loopback
 from holdfast.confine.starts import Command, Confinement, Exit, StartedCommand, StartFailed
 from holdfast.errors import OperationFailed
+from holdfast.sandbox.limits import Limits
 from holdfast.sandbox.protocol import orders
 from holdfast.sandbox.protocol.loopback import MAX_LISTENERS
 
@@ -80,6 +81,7 @@ class LauncherClient:
         state: bytes | None = None,
         confinement: Confinement | None = None,
         watch: socket.socket | None = None,
+        limits: Limits | None = None,
     ) -> StartedCommand:
         """Run `command` on these descriptors.
 
@@ -92,7 +94,7 @@ class LauncherClient:
         """
         flags = (orders.TTY if tty else 0) | (orders.WATCH if watch else 0)
         flags |= 0 if state is None else orders.HAS_STATE
-        request = starts.request_of(command, confinement, flags=flags, owner=owner)
+        request = starts.request_of(command, confinement, flags=flags, owner=owner, limits=limits)
         memfd: tuple[int, ...] = ()
         try:
             memfd = () if state is None else (orders.in_memory("holdfast-shell-state", state),)

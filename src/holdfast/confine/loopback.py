@@ -3,7 +3,7 @@
 A command's network namespace has listening sockets where the services would be
 (`sandbox/protocol/loopback.py`). They are accepted on here; each connection is joined to the service at the
 same port, and bytes and ends of file pass both ways. A listening socket belongs to one command: nobody else
-can be at the other end, and no other port can be reached through it.
+can be at the other end, and no other port can be reached through it, nor a daemon of ours at this one.
 
 A service that listens on only one of 127.0.0.1 and ::1 is reached through both: a client that
 resolved `localhost` does not try the second address once the first has accepted.
@@ -19,6 +19,7 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NoReturn
 
+from holdfast.local.listeners import is_ours
 from holdfast.sandbox.kernel import kernel
 
 MAX_CONNECTIONS: Final = 128  # of one command; further ones wait to be accepted
@@ -150,6 +151,11 @@ async def _serve(inner: socket.socket, family: int, port: int) -> None:
     with inner:
         try:
             outer = await _dial(family, port)
+            if await asyncio.to_thread(
+                is_ours, port
+            ):  # asked once we are connected: it is this one that listens
+                outer.close()
+                raise ConnectionRefusedError
         except OSError:
             _reset(inner)
             return

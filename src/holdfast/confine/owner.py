@@ -16,17 +16,17 @@ from holdfast.confine.starts import Command, Confinement, Exit, Sandbox, SetupFa
 from holdfast.errors import SandboxUnavailable
 from holdfast.local.loop import Loop
 from holdfast.local.relay import Streams
-from holdfast.sandbox.launcher.children import Children
-from holdfast.sandbox.plan import plan as plans
-from holdfast.sandbox.plan.plan import Base, Plan
-from holdfast.sandbox.plan.select import Choice, Need, Trial, Way, meets, needs_of, select
+from holdfast.sandbox.launcher.children import Children, kept
+from holdfast.sandbox.plan.select import UNCONFINED, Choice, Need, Trial, Way, meets, needs_of, select
 from holdfast.sandbox.policy.paths import within
 from holdfast.sandbox.policy.policy import Access, BoundPolicy
 from holdfast.sandbox.protocol import orders
+from holdfast.sandbox.values import replace
 
 if TYPE_CHECKING:
     from holdfast.confine.loopback import Ports
     from holdfast.confine.watching import LocalWatch
+    from holdfast.sandbox.limits import Limits
     from holdfast.wire.processes import DeniedCall, WatchReport
 
 _HERE: Final = os.path.realpath(f"{os.path.dirname(__file__)}/../..")  # where the package is
@@ -38,6 +38,7 @@ _LATE: Final = (
     "secrets",
     "holdfast.sandbox.reasons.fingerprints",
     "holdfast.confine.verdict",
+    "holdfast.sandbox.watcher.broker",
 )
 
 
@@ -81,6 +82,7 @@ class CommandOwner(Children):
         self._watch: LocalWatch | None = None
         self._ports: Ports | None = None
         self._given_up: Callable[[], bool] = lambda: False
+        self._limits: Limits | None = None
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
 
     # --- the command
@@ -94,6 +96,7 @@ class CommandOwner(Children):
         *,
         watch: bool,
         given_up: Callable[[], bool],
+        limits: "Limits | None" = None,
     ) -> Sandbox:
         """Start it under this policy, on these streams; what holds for it.
 
@@ -103,11 +106,14 @@ class CommandOwner(Children):
             KeyboardInterrupt: it was given up before it was started.
         """
         self._given_up = given_up
+        self._limits = limits
         needs = needs_of(bound) | ({Need.LOOPBACK_PORTS} if ports else frozenset())
         if not needs:
-            self._begin(command, None, streams, watch=watch)
+            started = self._begin(command, None, streams, watch=watch)
+            self.sandbox = replace(self.sandbox, enforcement=starts.with_limits(UNCONFINED, started, None))
             return self.sandbox
         plan, settled = starts.plan_of(bound, command.cwd, ports)
+        names = starts.hold_names(plan, settled)
         if watch:
             import holdfast.confine.watching
         if ports:
@@ -123,7 +129,7 @@ class CommandOwner(Children):
                 continue
             held = select(needs, refused | {way: trial})
             held, confinement = starts.confined_by(held, plan, degraded=self._choice.degraded)
-            self.sandbox = starts.sandbox_of(held, confinement, settled)
+            self.sandbox = starts.sandbox_of(held, confinement, settled, names)
             try:
                 started = self._begin(command, confinement, streams, watch=watch)
             except SetupFailed:
@@ -134,7 +140,8 @@ class CommandOwner(Children):
             known = Trial(weakened=started.weakened, tool=trial.tool)
             held = select(needs, refused | {way: known})
             held, _ = starts.confined_by(held, plan, degraded=self._choice.degraded)
-            self.sandbox = starts.sandbox_of(held, confinement, settled)
+            held = starts.with_limits(held, started, settled)
+            self.sandbox = starts.sandbox_of(held, confinement, settled, names)
             return self.sandbox
         select(needs, refused)
         raise AssertionError("a way that works has been taken")
@@ -188,6 +195,7 @@ class CommandOwner(Children):
                 self._on_command_end,
                 flags=orders.TTY if streams.tty else 0,
                 watch=-1 if channel is None else channel.fileno(),
+                limits=self._limits,
             )
         except BaseException:
             if self._watch is not None:
@@ -210,6 +218,7 @@ class CommandOwner(Children):
         flags: int = 0,
         watch: int = -1,
         late: Sequence[bool] = (),
+        limits: "Limits | None" = None,
     ) -> StartedCommand:
         """Start something on these descriptors, which stay the caller's.
 
@@ -218,16 +227,17 @@ class CommandOwner(Children):
             KeyboardInterrupt: it was given up.
         """
         self._last_id += 1
-        request = starts.request_of(command, confinement, flags=flags)
+        request = starts.request_of(command, confinement, flags=flags, limits=limits)
         if confinement is None:  # not confined, but ended with us like everything else
-            untouched = plans.encode(Plan(Base.UNTOUCHED, (), network_off=False, cwd=command.cwd))
-            request = request._replace(plan=untouched, flags=flags | orders.LANDLOCK | orders.KEPT)
+            request = kept(request)
         if watch >= 0:
             request = request._replace(flags=request.flags | orders.WATCH)
         fds = [os.dup(fd) for fd in (*streams, *((watch,) if watch >= 0 else ()))]
         self._ended[self._last_id] = on_exit
         self._command = self._last_id
         self._start(request._replace(id=self._last_id), fds)
+        if request.limits:
+            self._keep_looking()
         self.loop.run_until(lambda: self._command in self._events or bool(late) or self._given_up())
         if self._command not in self._events:
             if late:
@@ -237,6 +247,11 @@ class CommandOwner(Children):
         if not event.pid:
             raise starts.failure_of(event)
         return starts.started_of(event)
+
+    def _keep_looking(self) -> None:
+        soon = self._look_at_limits()
+        if soon is not None:
+            self.loop.call_later(soon, self._keep_looking)
 
     def _on_command_end(self, end: Exit) -> None:
         if self._watch is None:
@@ -287,8 +302,8 @@ class CommandOwner(Children):
 
             self._ports = Ports([os.dup(fd) for fd in fds])
 
-    def _await(self, status: int) -> None:
-        self.loop.add_reader(status, self._set_up, status)
+    def _await(self, fd: int) -> None:
+        self.loop.add_reader(fd, self._on_readable, fd)
 
-    def _forget(self, status: int) -> None:
-        self.loop.remove_reader(status)
+    def _forget(self, fd: int) -> None:
+        self.loop.remove_reader(fd)

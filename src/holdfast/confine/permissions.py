@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, assert_never
 
 from holdfast.errors import SandboxUnavailable, UsageError
+from holdfast.sandbox.limits import Limits
 from holdfast.sandbox.plan.plan import MAX_LOOPBACK_PORTS
 from holdfast.sandbox.policy.policy import (
     Access,
@@ -21,6 +22,7 @@ from holdfast.sandbox.policy.policy import (
     Target,
     Where,
 )
+from holdfast.sandbox.values import replace
 from holdfast.wire import permissions as wire
 from holdfast.wire.paths import PathUri
 from holdfast.wire.permissions import Entry, SandboxContext, SpecialValue
@@ -42,6 +44,11 @@ def policy_of(context: SandboxContext) -> Policy:
     Raises:
         UsageError: one of its paths is not of this host.
     """
+    policy = _policy_of(context)
+    return replace(policy, sockets=tuple(context.unix_sockets or ()))
+
+
+def _policy_of(context: SandboxContext) -> Policy:
     match context.permissions:
         case wire.Disabled():
             return Policy(None, Network.ON, PolicyKind.DISABLED)
@@ -120,8 +127,8 @@ def _native(label: str, uri: PathUri) -> str:
 def managed_ports(params: StartParams) -> tuple[int, ...] | None:
     """The ports of our loopback that a managed network lets through; None: it is not managed.
 
-    As with the reference on Linux, a command may always listen inside, and is given no unix socket by
-    its path. All unix sockets at once would lead out of the sandbox.
+    As with the reference on Linux, a command may always listen inside. All unix sockets at once would lead
+    out of the sandbox.
 
     Raises:
         UsageError: what is asked for is not granted to anybody.
@@ -142,6 +149,28 @@ def managed_ports(params: StartParams) -> tuple[int, ...] | None:
     if asked.dangerously_allow_all_unix_sockets:
         raise UsageError("dangerouslyAllowAllUnixSockets is not granted: it would lead out of the sandbox")
     return loopback_ports(asked.loopback_ports)
+
+
+def limits_of(params: StartParams) -> Limits | None:
+    """What the command may use; None: anything.
+
+    Raises:
+        UsageError: a limit cannot be meant.
+    """
+    asked = params.limits
+    if asked is None:
+        return None
+    timeout_s = None if asked.timeout_ms is None else asked.timeout_ms / 1000
+    try:
+        return Limits(asked.memory, asked.pids, asked.cpus, asked.disk, asked.open_files, timeout_s)
+    except ValueError as exc:
+        raise UsageError(f"limit {exc}") from None
+
+
+def managed_sockets(params: StartParams) -> tuple[str, ...]:
+    """The unix sockets that a managed network lets through."""
+    asked = params.managed_network if params.enforce_managed_network else None
+    return tuple(asked.allow_unix_sockets) if asked else ()
 
 
 def loopback_ports(asked: Iterable[int]) -> tuple[int, ...]:

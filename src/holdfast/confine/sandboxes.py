@@ -6,18 +6,21 @@ confined through the real path, and the stage and errno of a refusal are kept.
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from holdfast.confine import starts
+from holdfast.confine.guard import hide_homes
 from holdfast.confine.launch import LauncherClient
 from holdfast.confine.permissions import policy_of, where_of
 from holdfast.confine.starts import Confinement, Exit, Sandbox, SetupFailed
 from holdfast.errors import SandboxUnavailable
+from holdfast.local.listeners import refuse_own_ports
 from holdfast.sandbox.backends import bwraptool
 from holdfast.sandbox.plan.plan import Plan
 from holdfast.sandbox.plan.select import ANY, Choice, Enforcement, Need, Trial, Way, needs_of, select
+from holdfast.sandbox.policy.paths import absolute
 from holdfast.sandbox.policy.policy import BoundPolicy, Network, bind
 from holdfast.sandbox.values import replace
 from holdfast.wire.permissions import SandboxContext
@@ -45,10 +48,11 @@ class Sandboxes:
         cwd: str,
         environ: Mapping[str, str],
         managed_ports: tuple[int, ...] | None = None,
+        managed_sockets: tuple[str, ...] = (),
     ) -> Sandbox:
         """The sandbox for a command that starts in `cwd`.
 
-        With `managed_ports` the network is off, whatever the policy says, but for these ports.
+        With `managed_ports` the network is off, whatever the policy says, but for these ports and sockets.
 
         Raises:
             UsageError: the policy makes no sense.
@@ -58,7 +62,8 @@ class Sandboxes:
             return Sandbox()
         bound = bound_of(context, cwd=cwd, environ=environ)
         if managed_ports is not None:
-            bound = replace(bound, network=Network.OFF)
+            sockets = (*bound.sockets, *(absolute(path, "") for path in managed_sockets))
+            bound = replace(bound, network=Network.OFF, sockets=tuple(dict.fromkeys(sockets)))
         return await self.confine(bound, cwd=cwd, loopback_ports=managed_ports or ())
 
     async def confine(self, bound: BoundPolicy, *, cwd: str, loopback_ports: tuple[int, ...] = ()) -> Sandbox:
@@ -72,10 +77,13 @@ class Sandboxes:
         needs = needs_of(bound) | ({Need.LOOPBACK_PORTS} if loopback_ports else frozenset())
         if not needs:
             return Sandbox()
+        if loopback_ports:
+            await self._in_thread(lambda: refuse_own_ports(loopback_ports))
         await self.enforcement(needs)  # a policy that nobody enforces is not even looked at
         plan, settled = await self._in_thread(lambda: starts.plan_of(bound, cwd, loopback_ports))
+        names = await self._in_thread(lambda: starts.hold_names(plan, settled))
         enforcement, confinement = await self.carried_out(needs, plan)
-        return starts.sandbox_of(enforcement, confinement, settled)
+        return starts.sandbox_of(enforcement, confinement, settled, names)
 
     async def carried_out(self, needs: frozenset[Need], plan: Plan) -> tuple[Enforcement, Confinement]:
         """Who carries out a plan that meets these needs, with what is lost by it.
@@ -137,11 +145,14 @@ class Sandboxes:
         return await asyncio.get_running_loop().run_in_executor(self._files, call)
 
 
-def bound_of(context: SandboxContext, *, cwd: str, environ: Mapping[str, str]) -> BoundPolicy:
-    """The policy of a context with concrete paths.
+def bound_of(
+    context: SandboxContext, *, cwd: str, environ: Mapping[str, str], homes: Sequence[str] | None = None
+) -> BoundPolicy:
+    """The policy of a context with concrete paths, without Holdfast's `homes`: those that there are, or none.
 
     Raises:
         UsageError: it makes no sense.
     """
     slash_tmp = os.path.isdir("/tmp")  # noqa: S108 - the place itself is what a policy may name
-    return bind(policy_of(context), where_of(context, cwd=cwd, environ=environ, slash_tmp=slash_tmp))
+    where = where_of(context, cwd=cwd, environ=environ, slash_tmp=slash_tmp)
+    return hide_homes(bind(policy_of(context), where), found=homes)

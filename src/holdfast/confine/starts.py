@@ -6,18 +6,26 @@ server orders from its launcher, `holdfast exec` starts its command itself.
 
 import errno
 import os
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from holdfast.confine.absence import HeldNames
 from holdfast.errors import OperationFailed, SandboxUnavailable
 from holdfast.sandbox.plan import plan as plans
-from holdfast.sandbox.plan.plan import Base, Plan, StepKind
+from holdfast.sandbox.plan.plan import MAX_SOCKETS, Base, Plan, StepKind
 from holdfast.sandbox.plan.planner import plan_for, settle
-from holdfast.sandbox.plan.resolve import look
+from holdfast.sandbox.plan.resolve import look, trace
 from holdfast.sandbox.plan.select import UNCONFINED, Enforcement, Way, declare
-from holdfast.sandbox.policy.policy import BoundPolicy
+from holdfast.sandbox.policy.policy import Access, BoundPolicy
 from holdfast.sandbox.protocol import orders
 from holdfast.sandbox.values import replace, value
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from types import ModuleType
+
+    from holdfast.sandbox.limits import Limits, Reached
+
+_GROUPS: Final = "/sys/fs/cgroup"  # where control groups are, everywhere
 TRIAL_S: Final = 5.0  # a set-up takes milliseconds; a host that hangs in it cannot be used
 _WAYS: Final = {
     Way.USER_NAMESPACE: orders.USER_NAMESPACE,
@@ -35,6 +43,7 @@ class Exit:
     user_ms: int = 0
     system_ms: int = 0
     peak_rss_bytes: int = 0
+    reached: "Reached | None" = None  # a limit
 
 
 @value
@@ -59,11 +68,15 @@ class Confinement:
 
 @value
 class StartedCommand:
-    """A running command: the id to signal it by, its leader, and what of its confinement came out weaker."""
+    """A running command: the id to signal it by, its leader, and what of its confinement came out weaker.
+
+    `limits` is the word that says who holds its limits.
+    """
 
     id: int
     pid: int
     weakened: tuple[str, ...] = ()
+    limits: str = ""
 
 
 @value
@@ -74,7 +87,7 @@ class Sandbox:
     confinement: Confinement | None = None
     bound: BoundPolicy | None = None  # on real paths, to explain denials with
     fixed: tuple[str, ...] = ()  # mount points: never renamed or removed inside
-    absent: tuple[str, ...] = ()  # protected names that do not exist yet
+    held: HeldNames | None = None  # protected names that do not exist yet
     closed: tuple[str, ...] = ()  # writable directories whose entries cannot change
     unlisted: tuple[str, ...] = ()  # readable directories that cannot be listed
 
@@ -88,9 +101,42 @@ def trial_of(way: Way, tool: str) -> Confinement:
 
 
 def plan_of(bound: BoundPolicy, cwd: str, loopback_ports: tuple[int, ...] = ()) -> tuple[Plan, BoundPolicy]:
-    """The plan for a command that starts in `cwd`, and the policy on real paths; looks at the disk."""
+    """The plan for a command that starts in `cwd`, and the policy on real paths; looks at the disk.
+
+    Raises:
+        UsageError: it grants a socket that is granted to nobody.
+        SandboxUnavailable: it cannot be carried out.
+    """
     seen = look(bound, cwd)
-    return replace(plan_for(bound, seen), loopback_ports=loopback_ports), settle(bound, seen)
+    made, granted = plan_for(bound, seen), _find_sockets(bound)
+    made = replace(
+        made,
+        loopback_ports=loopback_ports,
+        sockets=granted,
+        open_names=made.open_names + tuple(warn_of(granted)),
+    )
+    return made, settle(bound, seen)
+
+
+def warn_of(granted: "Iterable[str]") -> "Iterator[str]":
+    """What those of these sockets hand over that hand over more than a service."""
+    for path in granted:
+        from holdfast.sandbox.policy.sockets import find_risk
+
+        if (risk := find_risk(path)) is not None:
+            yield f"{path} is granted: whoever reaches it can {risk}"
+
+
+def _find_sockets(bound: BoundPolicy) -> tuple[str, ...]:
+    """Where the granted sockets really are."""
+    if not bound.sockets:
+        return ()
+    from holdfast.home import default_home
+    from holdfast.sandbox.policy.sockets import check_granted
+
+    real = tuple(dict.fromkeys(trace(path).real for path in bound.sockets))
+    check_granted((*bound.sockets, *real), home=os.path.realpath(default_home()), most=2 * MAX_SOCKETS)
+    return real
 
 
 def confined_by(held: Enforcement, plan: Plan, *, degraded: bool) -> tuple[Enforcement, Confinement]:
@@ -110,10 +156,18 @@ def confined_by(held: Enforcement, plan: Plan, *, degraded: bool) -> tuple[Enfor
     return replace(held, weakened=held.weakened + plan.open_names), confinement
 
 
-def sandbox_of(held: Enforcement, confinement: Confinement, settled: BoundPolicy) -> Sandbox:
+def hold_names(plan: Plan, settled: BoundPolicy) -> HeldNames:
+    """What must not appear while the command of this plan runs; at once after the plan was made."""
+    protected = {rule.path for rule in settled.rules if rule.protects is not None}
+    return HeldNames(plan.absent, protected.difference(plan.absent))
+
+
+def sandbox_of(
+    held: Enforcement, confinement: Confinement, settled: BoundPolicy, names: HeldNames
+) -> Sandbox:
     """What holds for a command in this confinement."""
     plan = confinement.plan
-    sandbox = Sandbox(held, confinement, settled, tuple(step.path for step in plan.steps), plan.absent)
+    sandbox = Sandbox(held, confinement, settled, tuple(step.path for step in plan.steps), names)
     if held.way is not Way.LANDLOCK:
         return sandbox
     from holdfast.sandbox.plan import grants
@@ -128,7 +182,12 @@ def sandbox_of(held: Enforcement, confinement: Confinement, settled: BoundPolicy
 
 
 def request_of(
-    command: Command, confinement: Confinement | None, *, flags: int, owner: int = 0
+    command: Command,
+    confinement: Confinement | None,
+    *,
+    flags: int,
+    owner: int = 0,
+    limits: "Limits | None" = None,
 ) -> orders.Order:
     """The order to start this command."""
     if confinement is not None:
@@ -143,17 +202,41 @@ def request_of(
         env=tuple(os.fsencode(f"{name}={value}") for name, value in command.env.items()),
         plan=b"" if confinement is None else plans.encode(confinement.plan),
         tool=b"" if confinement is None else os.fsencode(confinement.tool),
+        limits=b"" if limits is None else _limits().encode(limits),
     )
 
 
+def _limits() -> "ModuleType":
+    """Loaded for a command that has some."""
+    from holdfast.sandbox import limits
+
+    return limits
+
+
 def started_of(event: orders.Event) -> StartedCommand:
-    return StartedCommand(event.id, event.pid, tuple(event.stage.split(",")) if event.stage else ())
+    words = event.stage.split(",") if event.stage else []
+    held = words.pop() if words and words[-1].startswith(orders.LIMITS) else ""
+    return StartedCommand(event.id, event.pid, tuple(words), held)
+
+
+def with_limits(held: Enforcement, started: StartedCommand, bound: BoundPolicy | None) -> Enforcement:
+    """What holds under this policy, with the limits of a start in it."""
+    if not started.limits:
+        return held
+    limits = _limits()
+    writes = bound is None or bound.full_write or bound.access_at(_GROUPS) is Access.WRITE
+    told, weaker = limits.tell_means(limits.decode_means(started.limits), writable=writes)
+    return replace(held, limits=told, weakened=held.weakened + weaker)
 
 
 def exit_of(event: orders.Event) -> Exit:
     code = os.waitstatus_to_exitcode(event.status)
     return Exit(
-        code if code >= 0 else 128 - code, event.user_us // 1000, event.system_us // 1000, event.peak_rss
+        code if code >= 0 else 128 - code,
+        event.user_us // 1000,
+        event.system_us // 1000,
+        event.peak_rss,
+        _limits().decode_reached(event.stage) if event.stage else None,
     )
 
 

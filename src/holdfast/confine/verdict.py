@@ -1,14 +1,7 @@
-"""How a confined command's end is read: the protocol's guess, and our own with its reason.
+"""How a confined command's end is read: the protocol's guess, and our own with its reason."""
 
-A name such as `.git` that does not exist can not be protected by a mount without leaving litter on
-the host. So its absence is recorded before the command runs, and what appeared is moved aside once
-everything inside has ended: whoever runs git there next does not run the command's hooks.
-"""
-
-import contextlib
 import os
-import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from holdfast.sandbox.plan.select import Enforcement
@@ -17,27 +10,23 @@ from holdfast.sandbox.reasons.denials import Denial, DenialEvidence, classify, l
 from holdfast.sandbox.values import value
 
 if TYPE_CHECKING:
+    from msgspec import UnsetType
+
     from holdfast.confine.starts import Sandbox
-    from holdfast.wire.processes import DenialReport, DeniedCall, EnforcementReport
+    from holdfast.sandbox.limits import Reached
+    from holdfast.wire.processes import DenialReport, DeniedCall, EnforcementReport, LimitReport
 
 MAX_TAIL: Final = 64 * 1024  # bytes at the end of the output that are read for a reason
 
 
-def set_aside(absent: Iterable[str]) -> dict[str, str]:
-    """Rename what appeared at these paths; old name to new name."""
-    moved = {}
-    for path in absent:
-        if os.access(path, os.F_OK, follow_symlinks=False):  # after every file call: no exception to build
-            aside = f"{path}.set-aside-{secrets.token_hex(4)}"
-            with contextlib.suppress(OSError):
-                os.rename(path, aside)
-                moved[path] = aside
-    return moved
-
-
-def denial_of(moved: dict[str, str]) -> Denial | None:
-    """What to tell about it."""
-    for path, aside in moved.items():
+def denial_of(moved: dict[str, str], failed: dict[str, str]) -> Denial | None:
+    """What to tell about names that appeared; first about those that still lie there."""
+    told = {
+        path: f"it was created and could not be moved aside: {why}; look at it before you use it"
+        for path, why in failed.items()
+    }
+    told |= {path: f"it was created and has been moved to {aside}" for path, aside in moved.items()}
+    for path, words in told.items():
         return Denial(
             "filesystem",
             path,
@@ -46,7 +35,8 @@ def denial_of(moved: dict[str, str]) -> Denial | None:
             f"{path} is protected metadata and did not exist before",
             f"--allow-write {path}",
             1.0,
-            f"it was created and has been moved to {aside}",
+            words,
+            witnessed=True,
         )
     return None
 
@@ -67,7 +57,10 @@ def judge_of(sandbox: "Sandbox", cwd: str) -> Judge | None:
     policy = sandbox.bound
 
     def judge(exit_code: int, output: bytes) -> DenialVerdict:
-        created = denial_of(set_aside(sandbox.absent))
+        created = None
+        if sandbox.held is not None:
+            created = denial_of(*sandbox.held.set_aside())
+            sandbox.held.close()
         if created is not None:
             return DenialVerdict(True, created)
         return DenialVerdict(
@@ -105,7 +98,19 @@ def enforcement_report(held: Enforcement) -> "EnforcementReport":
     from holdfast.wire.processes import EnforcementReport
 
     missing, weakened, remedies = (list(told) for told in (held.missing, held.weakened, held.remedies))
-    return EnforcementReport(held.backend.value, missing, weakened, remedies, held.fingerprint)
+    limits = list(held.limits)
+    return EnforcementReport(held.backend.value, missing, weakened, remedies, held.fingerprint, limits)
+
+
+def limit_report(reached: "Reached | None") -> "LimitReport | UnsetType":
+    """The wire's form of a limit that was reached."""
+    from msgspec import UNSET
+
+    from holdfast.wire.processes import LimitReport
+
+    if reached is None:
+        return UNSET
+    return LimitReport(*(getattr(reached, name) for name in LimitReport.__struct_fields__))
 
 
 def prove(
@@ -119,14 +124,15 @@ def prove(
 
     told = None if denial is None else denial.path or denial.host
     one = next((one for one in reversed(mattered) if told and told in (one.path, one.asked)), mattered[-1])
-    network = one.access == "connect"
+    connection = one.access in ("connect", "socket")
     return DenialReport(
-        kind="network" if network else "filesystem",
-        path=None if network else one.path,
-        host=one.path if network else None,
-        access=None if network else "write",
+        kind="network" if connection else "filesystem",
+        path=None if one.access == "connect" else one.path,
+        host=one.path if one.access == "connect" else None,
+        access=None if connection else "write",
         rule=one.rule,
         grant=one.grant,
         confidence=1.0,
         evidence=f"{one.comm or 'a process'} was refused {one.syscall} of {one.asked}: {one.errno}",
+        witnessed=True,
     )

@@ -118,10 +118,13 @@ class CommandWatch:
         self.denials = DeniedLog(process_id, Rules(sandbox.bound.explain, os.path.exists, sandbox.closed))
         self._launcher, self._owner, self._tell = launcher, owner, tell
         self._scene = _scene(sandbox.confinement)
+        plan = sandbox.confinement.plan
+        self._replaceable = [path for path in plan.sockets if plan.may_replace(path)]
         self._loop: AnyLoop = loop or asyncio.get_running_loop()
         self._report = self._new_report()
         self._inside: socket.socket | None = None
-        self._handed: tuple[int, ...] = ()  # listener, root and memory
+        self._handed: tuple[int, ...] = ()  # listener, root, memory, and granted sockets
+        self._pinned: tuple[int, ...] = ()
         self._mounts = -1  # keeps what the root shows as it is while the last calls are judged
         self._sock: socket.socket | None = None
         self._watcher = 0
@@ -148,6 +151,7 @@ class CommandWatch:
 
     def channel(self) -> socket.socket:
         """What is to travel with the order of the command; the caller's to close. Raises OSError."""
+        self._pinned = tuple(listener.pin(path) for path in self._replaceable)
         self._inside, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._inside.setblocking(False)
         self._loop.add_reader(self._inside.fileno(), self._take_listener)
@@ -162,7 +166,7 @@ class CommandWatch:
         if self._inside is None:
             return
         try:
-            fds = listener.take(self._inside)
+            received = listener.take(self._inside.fileno())
         except BlockingIOError:
             return
         except OSError as exc:
@@ -173,8 +177,9 @@ class CommandWatch:
         self._drop_inside()
         memory = os.memfd_create("holdfast-watch", os.MFD_CLOEXEC)
         os.ftruncate(memory, watcher.MEMORY_BYTES)
-        *handed, self._mounts = fds
-        self._handed = (*handed, memory)
+        *handed, self._mounts = received
+        self._handed = (*handed, memory, *self._pinned)
+        self._pinned = ()
         self._hand_on()
         self._report.set_result(WatchReport(True))
 
@@ -301,9 +306,9 @@ class CommandWatch:
             timer.cancel()
         self._tasks.cancel()
         self._drop_watcher()
-        for fd in (*self._handed, self._mounts) if self._handed else ():
+        for fd in (*self._pinned, *((*self._handed, self._mounts) if self._handed else ())):
             os.close(fd)
-        self._handed = ()
+        self._handed = self._pinned = ()
         if not self._report.done():
             self._report.set_result(WatchReport(False, "the command was not started"))
 

@@ -14,16 +14,18 @@ from holdfast.agents.sdk import select_variables
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.board.asyncstore import AsyncStore
 from holdfast.board.rules.rows import Run, Task
+from holdfast.dispatch.git import Git, lock_folder
 from holdfast.dispatch.installed import InstalledProfiles
+from holdfast.dispatch.rules import inheritance
 from holdfast.dispatch.rules.dispatcherstatus import DispatcherStatus
-from holdfast.dispatch.rules.profiles import WorkerProfile, credentials
+from holdfast.dispatch.rules.profiles import WorkerProfile
 from holdfast.dispatch.supervisorclient import SupervisorClient
-from holdfast.handoff import outbox
+from holdfast.handoff import outbox, rundir
 from holdfast.handoff.envelope import Grant, mint
 from holdfast.handoff.sender import VARIABLE
 from holdfast.sandbox.plan import prerequisites
+from holdfast.sandbox.policy.credentials import credentials
 
-SOCKET: Final = "board.sock"
 _BESIDE: Final = ("", "-wal", "-shm", "-journal")  # of a SQLite file
 
 
@@ -47,25 +49,39 @@ class DispatchContext:
     clock: Callable[[], float] = time.monotonic
     wall_clock: Callable[[], float] = time.time
 
-    def grant(self, run: Run, profile: WorkerProfile, workspace: Path) -> Grant:
-        """The capability of a run. Without a network most kernels refuse the socket too: it is not named."""
+    @property
+    def git(self) -> Git:
+        return Git(self.home, self.environ.get("HOME", "/"))
+
+    def grant(self, run: Run, workspace: Path, folder: Path) -> Grant:
+        """The capability of a run, whose own directory is `folder`."""
         return Grant(
             board=run.board,
             task=run.task_id,
             run=run.id,
             generation=run.generation,
             token=mint(self.key, run.board, run.task_id, run.id, run.generation),
-            socket=str(self.home / SOCKET) if profile.network else "",
+            socket=str(folder / rundir.SOCKET),
             outbox=str(outbox.place_of(workspace)),
             command=list(self.command),
         )
+
+    def judge_child(self, parent: str, child: str) -> str:
+        """What a person is asked before a task of a worker of `parent` runs as `child`; or nothing."""
+        if child in ("", parent):
+            return ""
+        above, below = self.profiles.get(parent), self.profiles.get(child)
+        if above is None or below is None:
+            return inheritance.ask_about(parent, child, ["nobody here knows what"])
+        excess = inheritance.find_excess(above, below, self.environ)
+        return inheritance.ask_about(parent, child, excess) if excess else ""
 
     def state(self, run: str) -> Path:
         """Where the CLI of a run keeps its own state."""
         return self.home / "workers" / worker_of(run) / "state"
 
     def worker_spec(
-        self, run: Run, task: Task, profile: WorkerProfile, workspace: Path, prompt: str
+        self, run: Run, task: Task, profile: WorkerProfile, workspace: Path, prompt: str, grant: Path
     ) -> WorkerSpec:
         """A worker that sees its own workspace and nobody else's, no credential, and nothing of the board."""
         user = self.environ.get("HOME", "/")
@@ -73,26 +89,32 @@ class DispatchContext:
             os.path.join(user, path[2:]) if path.startswith("~/") else path for path in profile.writable
         ]
         own = select_variables(profile.env, self.environ) | dict(profile.variables)
-        run_file = str(workspace / ".holdfast" / "run.json")
         return WorkerSpec(
             id=worker_of(run.id),
             agent=profile.cli,
             cwd=str(workspace),
-            env={**own, VARIABLE: run_file},
+            env={**own, VARIABLE: str(grant)},
             prompt=prompt,
             model=profile.model,
-            mcp=[*self.command, "mcp", "--run", run_file] if profile.channel == "mcp" else None,
+            mcp=[*self.command, "mcp", "--run", str(grant)] if profile.channel == "mcp" else None,
             base=profile.provider,
             key=self.environ.get(profile.key_env) if profile.key_env else None,
             network=profile.network,
             relocate=profile.relocate,
             writable=writable,
-            readable=[str(self.home / SOCKET)],
+            readable=[str(grant.parent)],
+            sockets=[str(grant.parent / rundir.SOCKET)],
             needed=self._programs(profile, own.get("PATH", os.defpath)),
-            secret=[str(self.home), *self._files(), *credentials(user, granted=writable)],
+            secret=[
+                str(self.home),
+                str(lock_folder(user)),
+                *self._files(),
+                *credentials(user, granted=writable),
+            ],
             private_tmp=True,
             wall_limit_s=task.max_runtime_s or profile.max_runtime_s,
             idle_limit_s=profile.idle_s,
+            limits=dict(profile.limits),
         )
 
     def script_spec(
@@ -107,7 +129,9 @@ class DispatchContext:
     ) -> WorkerSpec:
         """A script confined as the run's worker, without its keys: what a worker wrote may be run by it."""
         return msgspec.structs.replace(
-            self.worker_spec(run, task, profile, workspace, script),
+            self.worker_spec(run, task, profile, workspace, script, workspace),
+            readable=[],
+            sockets=[],
             id=f"{worker_of(run.id)}-{name}",
             agent="shell",
             env=select_variables((), self.environ) | dict(profile.variables),

@@ -21,7 +21,7 @@ from holdfast.dispatch.context import DispatchContext, worker_of
 from holdfast.dispatch.notify import LOOK_S, Notifier, find_command
 from holdfast.dispatch.rules.liveness import CallCounts, LivenessLimits, LivenessSample, LivenessWatch
 from holdfast.dispatch.rules.pressure import MAX_HERE
-from holdfast.dispatch.rules.rounds import TICK_S, Rounds, Starts, hold_up
+from holdfast.dispatch.rules.rounds import TICK_S, Rounds, Starts, hold_up, max_tries
 from holdfast.dispatch.run import changes, workspace
 from holdfast.dispatch.run.run import RunDriver, marks
 from holdfast.errors import HoldfastError, NotFound, StaleRun, StartupError, UsageError
@@ -106,11 +106,14 @@ class Dispatcher:
                     await self._round(group)
                     self._context.status.so_far.round_at = self._context.wall_clock()
                     self._plan.began.set()
-                except HoldfastError as exc:  # workers go on, and so do we when it is back
+                except Exception as exc:  # workers go on, and so do we when it is back
                     self._context.status.note_error(
                         f"{type(exc).__name__}: {exc}", self._context.wall_clock()
                     )
-                    log.warning("the board does not answer", extra={"missing": type(exc).__name__})
+                    unknown = None if isinstance(exc, HoldfastError) else exc
+                    log.warning(
+                        "the board does not answer", extra={"missing": type(exc).__name__}, exc_info=unknown
+                    )
                 if self._rounds.is_over(self._drivers):
                     break
                 with contextlib.suppress(TimeoutError):
@@ -187,30 +190,53 @@ class Dispatcher:
             group.create_task(self._drive(driver))
 
     async def _drive(self, driver: RunDriver) -> None:
-        run, store = driver.run, self._context.store
+        """To its end; nothing that becomes of one run is the end of another."""
+        run = driver.run
         for before in list(self._drivers.values()):  # two workers are never in one workspace
             if before.run.task_id == run.task_id and before.run.generation < run.generation:
                 await before.done.wait()
-        task = await self._insist(run, lambda: store.ask(Store.task, run.task_id))
-        place = str(workspace.locate(self._context.home, task).path)
-        async with self._places.setdefault(place, asyncio.Lock()):  # which several tasks may have
-            await self._insist(run, driver.drive)
+        try:
+            place = await self._insist(driver, driver.locate)
+            async with self._places.setdefault(place, asyncio.Lock()):  # which several tasks may have
+                await self._insist(driver, driver.drive)
+        except Exception as exc:
+            await self._give_up(driver, exc)
         self._drivers.pop(run.id, None)
         driver.done.set()
         self._told("ended", run)
-        store.news.set()
+        self._context.store.news.set()
 
-    async def _insist(self, run: Run, work: Callable[[], Awaitable[T]]) -> T:
-        """What comes of it in the end, however often it fails."""
+    async def _insist(self, driver: RunDriver, work: Callable[[], Awaitable[T]]) -> T:
+        """What comes of it in the end, however often it fails for want of something else.
+
+        Raises:
+            Exception: it fails for another reason, again and again.
+        """
+        run, failed = driver.run, 0
         while True:
             try:
                 return await work()
-            except (HoldfastError, TimeoutError) as exc:
-                log.warning("a run is attended to again", extra={"run_id": run.id, "missing": str(exc)[:200]})
+            except Exception as exc:
+                failed += 1
                 self._context.status.note_error(f"{run.id}: {exc}", self._context.wall_clock())
-            except Exception:
-                log.exception("a run could not be attended to", extra={"run_id": run.id})
+                most = max_tries(exc, over=driver.over.is_set())
+                known = isinstance(exc, HoldfastError | TimeoutError)
+                words = "a run is attended to again" if known else "a run could not be attended to"
+                log.warning(
+                    words,
+                    extra={"run_id": run.id, "missing": repr(exc)[:200]},
+                    exc_info=None if known else exc,
+                )
+                if most is not None and failed >= most:
+                    raise
             await asyncio.sleep(AGAIN_S)
+
+    async def _give_up(self, driver: RunDriver, exc: Exception) -> None:
+        log.error("a run is given up", extra={"run_id": driver.run.id}, exc_info=exc)
+        try:
+            await self._insist(driver, lambda: driver.give_up(exc))
+        except Exception:
+            log.exception("a run could not be given up", extra={"run_id": driver.run.id})
 
     async def _find_owed(self) -> list[Run]:
         """Runs of which a predecessor did not keep what is to be kept, whoever holds their tasks now."""

@@ -19,14 +19,13 @@ from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.store import Store
 from holdfast.board.verbs.lists import MAX_PAGE
 from holdfast.dispatch import homefiles
-from holdfast.dispatch.context import SOCKET, DispatchContext
+from holdfast.dispatch.context import DispatchContext
 from holdfast.dispatch.dispatcher import Dispatcher, DispatchOptions
 from holdfast.dispatch.homefiles import only_one
 from holdfast.dispatch.installed import InstalledProfiles, notice
 from holdfast.dispatch.rules.dispatcherstatus import DispatcherStatus
 from holdfast.dispatch.supervisorclient import SupervisorClient
-from holdfast.handoff import key
-from holdfast.handoff.broker import listen
+from holdfast.local import homekey
 from holdfast.sandbox.plan import prerequisites
 
 log = logging.getLogger(__name__)
@@ -62,12 +61,11 @@ async def serve(
         found = InstalledProfiles(home, environ)
         if (said := notice(home)) is not None:
             log.warning(said)
-        secret = key.load(home)
+        secret = homekey.load(home)
         async with contextlib.AsyncExitStack() as opened:
             store = await opened.enter_async_context(AsyncStore.open(address))
             for board in plan.boards:
                 await store.ask(Store.stats, board)  # is it there?
-            await opened.enter_async_context(listen(store, secret, home / SOCKET))
             supervisor = await opened.enter_async_context(SupervisorClient.open(home))
             name = host or host_name(home)
             status = DispatcherStatus(name, os.getpid(), plan.boards, time.time())

@@ -8,16 +8,25 @@ from holdfast.sandbox.policy.policy import PathDecision
 from holdfast.sandbox.values import value
 
 if TYPE_CHECKING:  # of a command here, or as another machine tells it
+    from holdfast.sandbox.limits import Reached
     from holdfast.sandbox.plan.select import Enforcement
     from holdfast.sandbox.reasons.denials import Denial
-    from holdfast.wire.processes import DenialReport, DeniedCall, EnforcementReport, WatchReport
+    from holdfast.wire.processes import (
+        DenialReport,
+        DeniedCall,
+        EnforcementReport,
+        LimitReport,
+        WatchReport,
+    )
 
 SCHEMA_VERSION: Final = 1
 CERTAIN: Final = 0.6  # below this confidence a denial is worded as a guess
 NOT_SET_UP, NOT_EXECUTABLE, NOT_FOUND = 125, 126, 127  # as env(1) and shells have them
 BAD_USAGE: Final = 2
 
-_DENIAL: Final = ("kind", "path", "host", "access", "rule", "grant", "confidence", "evidence")
+_DENIAL: Final = ("kind", "path", "host", "access", "rule", "grant", "confidence", "evidence", "witnessed")
+_MAX_NAMED: Final = 3  # of each kind, of what is withheld; --json names all
+_LIMIT: Final = ("what", "limit", "peak", "killed", "message")
 _FAILURE: Final = ("message", "remedy", "fingerprint")
 _ACCESS: Final = {"read": "reading", "write": "writing", None: "access to"}
 
@@ -41,6 +50,23 @@ class ExecFailure:
 
 
 @value
+class Withheld:
+    """What a command did not get although its user has it."""
+
+    paths: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+
+    def words(self) -> list[str]:
+        """One line for a person."""
+        told = []
+        if self.paths:
+            told.append(f"{_name_some(self.paths)} (--allow-credentials)")
+        if self.variables:
+            told.append(f"${_name_some(self.variables)} (--pass-env NAME)")
+        return _printable([f"holdfast: withheld from the command: {'; '.join(told)}"]) if told else []
+
+
+@value
 class Ending:
     """How a command ended; without `usage` it was not run."""
 
@@ -52,6 +78,8 @@ class Ending:
     unexplained: bool = False  # another server says that its sandbox denied something, and not what
     watch: "WatchReport | None" = None
     denials: "Sequence[DeniedCall]" = ()
+    withheld: Withheld = Withheld()
+    reached: "Reached | LimitReport | None" = None  # a limit on what it may use
 
     def lines(self) -> list[str]:
         """What a person should know besides the command's own output."""
@@ -63,6 +91,8 @@ class Ending:
                 lines.append(f"  try: {self.failure.remedy}")
         if self.watch is not None and not self.watch.on:
             lines.append(f"holdfast: not watched: {self.watch.why}")
+        if self.reached is not None:
+            lines.append(f"holdfast: {self.reached.message}")
         if self.denial is not None:
             lines += _explain_denial(self.denial)
         elif self.unexplained:
@@ -78,6 +108,8 @@ class Ending:
             "denial": None if self.denial is None else _pick_fields(self.denial, _DENIAL),
             "usage": None if self.usage is None else _report_usage(self.usage),
             "error": None if failure is None else _pick_fields(failure, _FAILURE),
+            "withheld": {"paths": list(self.withheld.paths), "variables": list(self.withheld.variables)},
+            **({} if self.reached is None else {"limit": _pick_fields(self.reached, _LIMIT)}),
             **({} if self.watch is None else self._report_watch()),
         }
 
@@ -159,7 +191,8 @@ def _pick_fields(told: object, names: tuple[str, ...]) -> dict[str, object]:
 
 def _report_enforcement(held: "Enforcement | EnforcementReport") -> dict[str, object]:
     lists = {name: list(getattr(held, name)) for name in ("missing", "weakened", "remedies")}
-    return {"backend": str(held.backend), **lists, "fingerprint": held.fingerprint}
+    limits = {"limits": list(held.limits)} if held.limits else {}
+    return {"backend": str(held.backend), **lists, "fingerprint": held.fingerprint, **limits}
 
 
 def _report_usage(usage: ExecUsage) -> dict[str, object]:
@@ -171,14 +204,24 @@ def _report_usage(usage: ExecUsage) -> dict[str, object]:
 
 
 def _explain_denial(denial: "Denial | DenialReport") -> list[str]:
-    verb = "denied" if denial.confidence >= CERTAIN else "may have denied"
-    lines = [f"holdfast: the sandbox {verb} {_describe_target(denial)}"]
+    target = _describe_target(denial)
+    if denial.witnessed:
+        lines = [f"holdfast: the sandbox denied {target}"]
+    elif denial.confidence >= CERTAIN:
+        lines = [f"holdfast: the sandbox denies {target} (claimed by the output)"]
+    else:
+        lines = [f"holdfast: the sandbox may have denied {target} (claimed by the output)"]
     if denial.rule:
         lines.append(f"  rule: {denial.rule}")
     if denial.grant:
         lines.append(f"  to allow it: {denial.grant}")
     lines.append(f"  seen: {denial.evidence}")
     return lines
+
+
+def _name_some(names: tuple[str, ...]) -> str:
+    more = len(names) - _MAX_NAMED
+    return ", ".join(names[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _describe_target(denial: "Denial | DenialReport") -> str:

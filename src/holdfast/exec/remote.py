@@ -29,6 +29,7 @@ from holdfast.exec.run import Preset, Wish
 from holdfast.local.relay import ENDING, STDERR, STDOUT, Course, occupy_standard_descriptors, on_terminal, raw
 from holdfast.local.streams import Writer, peek, read_input
 from holdfast.local.tasks import TaskSet
+from holdfast.sandbox.limits import Limits, exit_code
 from holdfast.sandbox.policy import profile
 from holdfast.wire.paths import PathUri
 
@@ -66,7 +67,7 @@ async def _execute(where: str, wish: Wish, argv: Sequence[str]) -> Ending:
             cwd = _directory(environment, wish.cwd)
             if wish.cwd is not None and not await _is_directory(environment, cwd):
                 raise UsageError(f"{cwd} is not a directory over there")
-            return await run.run(environment, argv, cwd, _policy(wish, environment, cwd))
+            return await run.run(environment, argv, cwd, _policy(wish, environment, cwd), wish.limits)
     except asyncio.CancelledError:
         if run.course.stopped_by is None:
             raise
@@ -100,6 +101,8 @@ def _policy(wish: Wish, environment: Environment, cwd: str) -> Policy:
     base = to_uri(cwd)
     for path in wish.allow_read:
         policy = policy.allow_read(to_native(base.join(path).uri))
+    for path in wish.allow_socket:
+        policy = policy.allow_socket(to_native(base.join(path).uri))
     for path in wish.allow_write:
         policy = policy.allow_write(to_native(base.join(path).uri))
     for path in wish.deny:
@@ -139,13 +142,26 @@ class _Remote:
         if self._task is not None:
             self._task.cancel()
 
-    async def run(self, environment: Environment, argv: Sequence[str], cwd: str, policy: Policy) -> Ending:
+    async def run(
+        self,
+        environment: Environment,
+        argv: Sequence[str],
+        cwd: str,
+        policy: Policy,
+        limits: Limits | None,
+    ) -> Ending:
         tty = on_terminal()
         with raw() if tty else contextlib.nullcontext():
             first = None if tty or environment.info.capabilities.holdfast_close_stdin else peek()
             try:
                 process = await environment.start(
-                    argv, cwd=cwd, policy=policy, tty=tty, stdin=first != b"", more_env=_terminal_name(tty)
+                    argv,
+                    cwd=cwd,
+                    policy=policy,
+                    tty=tty,
+                    stdin=first != b"",
+                    more_env=_terminal_name(tty),
+                    limits=limits,
                 )
             except (OperationFailed, InvalidRequest, NotFound) as exc:
                 absent = await _is_absent(environment, argv[0], cwd, policy, exc)
@@ -178,7 +194,10 @@ class _Remote:
         if end is None:
             raise AssertionError("a process closes after its exit")
         denied = bool(end.sandbox_denied) and end.denial is None
-        return Ending(end.code, process.enforcement, end.denial, end.usage, unexplained=denied)
+        code = end.code
+        if end.limit is not None:
+            code, denied = exit_code(end.limit, code), False
+        return Ending(code, process.enforcement, end.denial, end.usage, unexplained=denied, reached=end.limit)
 
     async def _events(self, process: Process) -> AsyncIterator[Event]:
         events = aiter(process)

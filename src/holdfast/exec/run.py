@@ -4,22 +4,29 @@ import enum
 import errno
 import os
 import signal
+import sys
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from holdfast.confine.childenv import scrub
+from holdfast.confine.guard import hide_homes
 from holdfast.confine.owner import CommandOwner
-from holdfast.confine.starts import Command, Exit, Sandbox, StartFailed, plan_of
+from holdfast.confine.starts import Command, Exit, Sandbox, StartFailed, plan_of, warn_of
 from holdfast.errors import HoldfastError, UsageError, from_os_error
 from holdfast.exec import outcome
-from holdfast.exec.outcome import Ending, ExecFailure, Explained, PathAnswer, Planned
+from holdfast.exec.outcome import Ending, ExecFailure, Explained, PathAnswer, Planned, Withheld
 from holdfast.local.loop import Loop
 from holdfast.local.relay import Course, Tail, occupy_standard_descriptors, open_streams
 from holdfast.sandbox.plan.resolve import locate, trace
 from holdfast.sandbox.plan.select import ANY, Choice
 from holdfast.sandbox.policy import policy
-from holdfast.sandbox.policy.paths import absolute, join, parent
+from holdfast.sandbox.policy.credentials import credentials, find_secrets
+from holdfast.sandbox.policy.paths import absolute, join, parent, within
 from holdfast.sandbox.policy.policy import Access, BoundPolicy, Network, Policy, bind
 from holdfast.sandbox.values import replace, value
+
+if TYPE_CHECKING:
+    from holdfast.sandbox.limits import Limits
 
 _MAX_TAIL = 64 * 1024  # bytes at the end of the output that are read for a reason
 _SIGSYS = 128 + signal.SIGSYS
@@ -40,11 +47,15 @@ class Wish:
     allow_write: Sequence[str] = ()
     allow_read: Sequence[str] = ()
     deny: Sequence[str] = ()
+    allow_socket: Sequence[str] = ()
     network: bool | None = None  # None: as the preset or the profile has it
     cwd: str | None = None
     choice: Choice = ANY
     loopback_ports: Sequence[int] = ()
     watch: bool = False
+    allow_credentials: bool = False
+    pass_env: Sequence[str] = ()  # names of variables that are passed although they hold a secret
+    limits: "Limits | None" = None  # on what it uses; None: no options, and a profile may have some
 
 
 @value
@@ -56,6 +67,8 @@ class ResolvedWish:
     bound: BoundPolicy
     choice: Choice
     loopback_ports: tuple[int, ...]
+    withheld: Withheld
+    limits: "Limits | None" = None
 
 
 # --- what the command line calls
@@ -79,7 +92,8 @@ def execute(wish: Wish, argv: Sequence[str]) -> Ending:
     try:
         if not argv or not argv[0]:
             raise UsageError("no command given: holdfast exec [OPTIONS] -- COMMAND")
-        return _execute(scene_of(wish, os.environ), argv, watch=wish.watch)
+        scene = scene_of(wish, os.environ)
+        return replace(_execute(scene, argv, watch=wish.watch), withheld=scene.withheld)
     except HoldfastError as exc:
         return outcome.build_failure(exc)
     except OSError as exc:
@@ -133,11 +147,15 @@ def scene_of(wish: Wish, environ: Mapping[str, str]) -> ResolvedWish:
     cwd = here if wish.cwd is None else absolute(wish.cwd, here)
     if not os.path.isdir(cwd):
         raise UsageError(f"{cwd} is not a directory")
+    policy, limits = _policy(wish, here)
     env = scrub(environ)
+    withheld = _withhold(wish, here, cwd, env) if policy.rules is not None else Withheld()
+    env = {name: value for name, value in env.items() if name not in withheld.variables}
+    for path in withheld.paths:
+        policy = policy.deny(path)
     if wish.cwd is not None:
         env["PWD"] = cwd
     where = locate(cwd, (cwd,), env)
-    policy = _policy(wish, here)
     base = bind(policy, where)
     for path in (absolute(path, here) for path in wish.allow_write):
         # Where its directory is writable, allowing a missing path means that it may be created.
@@ -146,26 +164,52 @@ def scene_of(wish: Wish, environ: Mapping[str, str]) -> ResolvedWish:
                 f"--allow-write {path}: there is no such file or directory; create it or allow its directory"
             )
         policy = policy.allow_write(path)
-    return ResolvedWish(cwd, env, bind(policy, where), wish.choice, _ports(wish.loopback_ports))
+    ports = _ports(wish.loopback_ports)
+    bound = hide_homes(bind(policy, where), environ)
+    return ResolvedWish(cwd, env, bound, wish.choice, ports, withheld, limits)
+
+
+def _withhold(wish: Wish, here: str, cwd: str, environ: Mapping[str, str]) -> Withheld:
+    """Credentials that are there and that nobody granted by name; where it runs is granted."""
+    if wish.preset is Preset.FULL_ACCESS and wish.profile is None:
+        return Withheld()
+    home = absolute(os.path.expanduser("~"), here)
+    granted = [absolute(path, here) for path in (*wish.allow_read, *wish.allow_write)]
+    granted = [path for path in granted if not within(home, path)]
+    found = () if wish.allow_credentials else credentials(home, granted=granted)
+    paths = [path for path in found if os.path.lexists(path) and not within(cwd, path)]
+    return Withheld(tuple(paths), tuple(set(find_secrets(environ)).difference(wish.pass_env)))
 
 
 def _ports(asked: Sequence[int]) -> tuple[int, ...]:
     if not asked:
         return ()
     from holdfast.confine.permissions import loopback_ports
+    from holdfast.local.listeners import refuse_own_ports
 
-    return loopback_ports(asked)
+    ports = loopback_ports(asked)
+    refuse_own_ports(ports)
+    return ports
 
 
-def _policy(wish: Wish, here: str) -> Policy:
-    """Everything but what is to be writable in addition."""
-    policy = _preset(wish.preset) if wish.profile is None else _load(wish.profile)
+def _policy(wish: Wish, here: str) -> "tuple[Policy, Limits | None]":
+    """Everything but what is to be writable in addition, and the limits on what it uses."""
+    limits = wish.limits
+    if wish.profile is None:
+        policy = _preset(wish.preset)
+    else:
+        policy, written = _load(wish.profile)
+        limits = limits.over(written) if limits and written else limits or written
     if wish.network and wish.loopback_ports:
         raise UsageError("--loopback-port says what is left of the network when it is off, not on")
     if wish.network is not None or wish.loopback_ports:
         policy = policy.with_network(Network.ON if wish.network else Network.OFF)
     for path in wish.allow_read:
         policy = policy.allow_read(absolute(path, here))
+    for path in (absolute(path, here) for path in wish.allow_socket):
+        if not _is_socket(path):
+            raise UsageError(f"--allow-socket {path}: there is no socket; start its service first")
+        policy = policy.allow_socket(path)
     if wish.deny:
         from holdfast.sandbox.policy import profile
     for path in wish.deny:
@@ -173,7 +217,16 @@ def _policy(wish: Wish, here: str) -> Policy:
             policy = policy.deny_glob(path if path.startswith("/") else join(profile.escape(here), path))
         else:
             policy = policy.deny(absolute(path, here))
-    return policy
+    return policy, limits
+
+
+def _is_socket(path: str) -> bool:
+    import stat
+
+    try:
+        return stat.S_ISSOCK(os.stat(path).st_mode)
+    except OSError:
+        return False
 
 
 def _preset(preset: Preset) -> Policy:
@@ -186,7 +239,7 @@ def _preset(preset: Preset) -> Policy:
             return Policy(None, Network.ON)  # unlike a disabled sandbox, the network can be taken away
 
 
-def _load(path: str) -> Policy:
+def _load(path: str) -> "tuple[Policy, Limits | None]":
     import tomllib
 
     from holdfast.sandbox.policy import profile
@@ -198,7 +251,8 @@ def _load(path: str) -> Policy:
         raise UsageError(f"cannot read {path}: {exc.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
         raise UsageError(f"{path}: not a TOML file: {exc}") from None
-    return profile.policy_of(tree, source=path, home=os.path.expanduser("~"))
+    policy = profile.policy_of(tree, source=path, home=os.path.expanduser("~"))
+    return policy, profile.limits_of(tree, source=path)
 
 
 def _answer(path: str, bound: BoundPolicy) -> PathAnswer:
@@ -232,6 +286,8 @@ async def _plan(scene: ResolvedWish) -> Planned:
 
 
 def _execute(scene: ResolvedWish, argv: Sequence[str], *, watch: bool) -> Ending:
+    for warning in warn_of(scene.bound.sockets):
+        sys.stderr.write(f"holdfast: warning: {warning}\n")
     command = Command(tuple(argv), argv[0], scene.cwd, scene.environ)
     loop = Loop()
     owner = CommandOwner(loop, scene.choice)
@@ -247,6 +303,7 @@ def _execute(scene: ResolvedWish, argv: Sequence[str], *, watch: bool) -> Ending
                     streams,
                     watch=watch,
                     given_up=lambda: course.over,
+                    limits=scene.limits,
                 )
             except StartFailed as exc:
                 return _not_started(exc, command, owner.sandbox)
@@ -269,16 +326,23 @@ def _execute(scene: ResolvedWish, argv: Sequence[str], *, watch: bool) -> Ending
 
 def _judge(owner: CommandOwner, end: Exit, sandbox: Sandbox, output: bytes, cwd: str) -> Ending:
     """What to say at the end. Reading an output for a reason takes longer than most commands run."""
-    created = any(os.access(path, os.F_OK, follow_symlinks=False) for path in sandbox.absent)
+    created = sandbox.held is not None and sandbox.held.have_appeared()
+    code = end.code
+    if end.reached is not None:
+        from holdfast.sandbox import limits
+
+        code, output = limits.exit_code(end.reached, code), b""  # why it ended is known
     if owner.watched is None and not created and (end.code == 0 or not (output or end.code == _SIGSYS)):
-        return Ending(end.code, sandbox.enforcement, usage=end)
+        return Ending(code, sandbox.enforcement, usage=end, reached=end.reached)
     from holdfast.confine.verdict import judge_of, prove
 
     judge = judge_of(sandbox, cwd)
     denial = None if judge is None else judge(end.code, output).denial
     seen = owner.read_denials()
     told = prove(denial, seen) if end.code != 0 else denial
-    return Ending(end.code, sandbox.enforcement, told, end, watch=owner.watched, denials=seen)
+    return Ending(
+        code, sandbox.enforcement, told, end, watch=owner.watched, denials=seen, reached=end.reached
+    )
 
 
 def _not_started(exc: StartFailed, command: Command, sandbox: Sandbox) -> Ending:
@@ -297,5 +361,7 @@ def _not_started(exc: StartFailed, command: Command, sandbox: Sandbox) -> Ending
         decision = sandbox.bound.explain(real, Access.READ)
         if not decision.allowed:
             grant, evidence = decision.grant, os.strerror(exc.errno)
-            denial = Denial("filesystem", real, None, "read", decision.why, grant, 1.0, evidence)
+            denial = Denial(
+                "filesystem", real, None, "read", decision.why, grant, 1.0, evidence, witnessed=True
+            )
     return Ending(code, sandbox.enforcement, denial, failure=failure)

@@ -6,14 +6,14 @@ the store's decision, in the same transaction as what it asks for.
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
 from holdfast.board.asyncstore import AsyncStore
-from holdfast.board.rules.rows import Detail, RunRef, TaskMessage
+from holdfast.board.rules.rows import Detail, Run, RunRef, TaskMessage
 from holdfast.board.store import Store
 from holdfast.errors import (
     HoldfastError,
@@ -32,18 +32,32 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_SHOWN: Final = 4 * 1024 * 1024  # bytes of a task with its comments and runs; the oldest are left out
-MAX_CLIENTS: Final = 64  # at once, of all workers of a home; one more is sent away, and has its outbox
+MAX_CLIENTS: Final = 16  # at once, of one run; one more is sent away, and has its outbox
 MAX_UNSENT: Final = 1024 * 1024  # bytes that a client may leave unread and still be answered
 IDLE_S: Final = 60.0  # a client that says nothing for that long makes room for others
 _NO_ANSWER: Final = (Unreachable, StoreDamaged, OperationFailed)  # the store does not say whether it happened
 
 
+# Of the profile of a run and that of a task which its worker makes: what a person is asked first, or nothing.
+JudgeChild: TypeAlias = Callable[[str, str], str]
+
+
+def ask_unless_same(parent: str, child: str) -> str:
+    """Where nobody knows what the profiles give."""
+    return "" if child in ("", parent) else f"A worker of {parent} made this task for {child}: may it run?"
+
+
 class Broker:
     """Carries out envelopes on one store, in the thread that the store belongs to."""
 
-    def __init__(self, store: Store, key: bytes) -> None:
+    def __init__(
+        self, store: Store, key: bytes, task: str | None = None, judge: JudgeChild = ask_unless_same
+    ) -> None:
+        """With a `task`, of its runs alone: what came by the channel of one task is not for another."""
         self._store = store
         self._key = key
+        self._task = task
+        self._judge = judge
 
     def carry_out(self, letter: Envelope) -> HandoffAnswer:
         """What the store says to it. The same envelope again gets the same answer and changes nothing.
@@ -54,11 +68,11 @@ class Broker:
         """
         told: list[TaskMessage] = []
         try:
-            self._check(letter)
+            run = self._check(letter)
             # Before the verb, so that nothing is promised that is not written down; an envelope that gets no
             # answer comes again, and then gets the same messages.
             told = self._messages(letter)
-            return HandoffAnswer(id=letter.id, result=self._carry_out(letter), messages=told)
+            return HandoffAnswer(id=letter.id, result=self._carry_out(letter, run), messages=told)
         except _NO_ANSWER:
             raise
         except HoldfastError as exc:
@@ -68,8 +82,11 @@ class Broker:
             log.exception("an envelope could not be carried out", extra={"run_id": letter.run[:64]})
             return envelope.refusal(letter.id, OperationFailed("internal error"))
 
-    def _check(self, letter: Envelope) -> None:
-        """Raises TokenRefused for a run that is not there as for a mac that is not its own."""
+    def _check(self, letter: Envelope) -> Run:
+        """The run that signed it.
+
+        Raises TokenRefused for a run that is not there as for a mac that is not its own.
+        """
         try:
             run = self._store.run(letter.run)
         except NotFound:
@@ -78,17 +95,21 @@ class Broker:
             letter, envelope.mint(self._key, run.board, run.task_id, run.id, run.generation)
         ):
             raise TokenRefused("the envelope is not signed by this run")
+        if self._task not in (None, run.task_id):
+            raise TokenRefused("the envelope is about another task than this channel")
+        return run
 
     def _messages(self, letter: Envelope) -> list[TaskMessage]:
         verb = VERBS.get(letter.verb)
         ends = verb is not None and verb.terminal
         return self._store.hand_out(RunRef(letter.run, letter.generation), letter.id, ends=ends)
 
-    def _carry_out(self, letter: Envelope) -> dict[str, object]:
+    def _carry_out(self, letter: Envelope, run: Run) -> dict[str, object]:
         args = envelope.read_args(letter.verb, letter.args)
         row, ref = VERBS[letter.verb], RunRef(letter.run, letter.generation)
         who = (ref,) if row.anew else (ref, letter.id)
-        found = getattr(self._store, row.method)(*who, **row.words(args))
+        more = {"question": self._judge(run.profile, args.assignee)} if row.method == "create_child" else {}
+        found = getattr(self._store, row.method)(*who, **row.words(args), **more)
         return {row.answers: msgspec.to_builtins(trim(found) if isinstance(found, Detail) else found)}
 
 
@@ -109,8 +130,16 @@ def _newer_half(rows: list[T]) -> list[T]:
 
 
 @contextlib.asynccontextmanager
-async def listen(store: AsyncStore, key: bytes, path: Path) -> AsyncIterator[None]:
-    """Answer envelopes of any run of one home on a socket, in place of whoever listened there before.
+async def listen(
+    store: AsyncStore,
+    key: bytes,
+    path: Path,
+    task: str | None = None,
+    judge: JudgeChild = ask_unless_same,
+) -> AsyncIterator[None]:
+    """Answer envelopes about one task on a socket, in place of whoever listened there before.
+
+    Whoever is there is confined: its token is what lets it speak, for its own run and with its verbs alone.
 
     A call carries an envelope, its result is the answer. An envelope that the store could neither carry out
     nor refuse gets an error, which is no answer: the sender has the outbox.
@@ -122,7 +151,7 @@ async def listen(store: AsyncStore, key: bytes, path: Path) -> AsyncIterator[Non
     async def answer(letter: Envelope, _peer: Peer) -> HandoffAnswer:
         envelope.check_shape(letter)
         try:
-            return await store.ask(lambda store: Broker(store, key).carry_out(letter))
+            return await store.ask(lambda store: Broker(store, key, task, judge).carry_out(letter))
         except HoldfastError as exc:
             log.warning("the store does not answer", extra={"reason": type(exc).__name__})
             raise

@@ -27,7 +27,11 @@ ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # of an envelope or a run; the f
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """What `.holdfast/run.json` holds: who a worker is, and where it is heard."""
+    """Who a worker is, and where it is heard.
+
+    The whole of it is in the directory of its run. In the workspace, which others may read,
+    `.holdfast/run.json` has it without the token, and `place` says where the whole is.
+    """
 
     schema: int = SCHEMA
     board: str
@@ -38,9 +42,15 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     socket: str  # empty when there is none
     outbox: str
     command: list[str]  # the beginning of a command line that runs `holdfast`
+    place: str = ""
 
     def __repr__(self) -> str:
         return f"Grant(run={self.run!r}, generation={self.generation})"  # logs and tracebacks show no token
+
+
+def without_token(grant: Grant, place: str) -> Grant:
+    """What anybody may read of it; the whole is at `place`."""
+    return msgspec.structs.replace(grant, token="", place=place)
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
     .holdfast/
       .gitignore        nothing in here is work
-      run.json          the grant, replaced whole
+      run.json          the grant without its token (`rundir.py` has that), replaced whole
       outbox/ID.json    an envelope, put there whole by the worker; ID.bad if it was none
       answers/ID.json   its answer, put there whole before the envelope is removed
 

@@ -56,7 +56,7 @@ class Sender:
         places = [Path(named)] if named else [folder / PLACE for folder in (here, *here.parents)]
         for place in places:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                return cls(_grant(place))
+                return cls(_find_grant(place))
         raise NotFound(
             "this is no workspace of a run: there is no .holdfast/run.json here or above",
             remedy=f"go to the task's workspace, or name its run.json in {VARIABLE}",
@@ -143,6 +143,20 @@ class Sender:
             with contextlib.suppress(OSError):
                 place.unlink()
         return answer
+
+
+def _find_grant(place: Path) -> Grant:
+    """The grant there, or the whole of it where that says."""
+    grant = _grant(place)
+    if grant.token or not grant.place:
+        return grant
+    try:
+        return _grant(Path(grant.place))
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound(
+            f"the run {grant.run} is over, or is another worker's: {grant.place} is not there",
+            remedy=f"unset {VARIABLE}, and report from the workspace of your own task",
+        ) from None
 
 
 def _grant(place: Path) -> Grant:

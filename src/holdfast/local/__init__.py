@@ -1,6 +1,8 @@
-"""Things of this machine that several rooms need: who is at the other end of a socket, a file replaced
-whole, a lock, tasks with an owner, our standard streams joined to a command's.
+"""Things of this machine that several rooms need: who is at the other end of a socket and how confined, a
+file replaced whole, keys of a home, a lock, tasks with an owner, our standard streams joined to a command's,
+trees that somebody else filled, their names made fit to be shown, and programs that nobody else can replace.
 
-Imports: errors.
-Open to other rooms: atomicfile, credentials, lock, loop, peers, relay, streams, tasks.
+Imports: errors, home.
+Open to other rooms: atomicfile, confinement, credentials, homekey, homes, listeners, lobby, lock, loop,
+peers, programs, relay, shown, streams, tasks, trees.
 """

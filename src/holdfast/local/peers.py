@@ -14,7 +14,9 @@ import socket
 import struct
 import sys
 from collections.abc import Iterable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
+
+from holdfast.local.confinement import HasOptions
 
 NETLINK_SOCK_DIAG: Final = 4  # linux/netlink.h
 SOCK_DIAG_BY_FAMILY: Final = 20  # linux/sock_diag.h
@@ -40,8 +42,11 @@ class _End(NamedTuple):
     port: int
 
 
-class _HasOptions(Protocol):
-    def getsockopt(self, level: int, optname: int, buflen: int, /) -> bytes: ...
+class PeerSocket(NamedTuple):
+    """The other end of a TCP connection on this machine."""
+
+    uid: int
+    inode: int  # by which /proc/PID/fd names it
 
 
 def is_allowed(uid: int | None, *, own: int) -> bool:
@@ -49,7 +54,7 @@ def is_allowed(uid: int | None, *, own: int) -> bool:
     return uid is not None and uid in (own, 0)
 
 
-def uid_of_unix_peer(sock: _HasOptions) -> int:
+def uid_of_unix_peer(sock: HasOptions) -> int:
     """The effective user id the peer had when it connected."""
     packed = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("=iII"))
     _, uid, _ = struct.unpack("=iII", packed)
@@ -57,7 +62,13 @@ def uid_of_unix_peer(sock: _HasOptions) -> int:
 
 
 def uid_of_peer(local: tuple[str, int], peer: tuple[str, int]) -> int | None:
-    """The owner of the peer's socket of a loopback TCP connection, or None if that cannot be told.
+    """The owner of the peer's socket of a loopback TCP connection, or None if that cannot be told."""
+    found = socket_of_peer(local, peer)
+    return None if found is None else found.uid
+
+
+def socket_of_peer(local: tuple[str, int], peer: tuple[str, int]) -> PeerSocket | None:
+    """The peer's socket of a loopback TCP connection, or None if that cannot be told.
 
     `local` and `peer` are this side's own and remote address, as a socket reports them.
     """
@@ -66,31 +77,31 @@ def uid_of_peer(local: tuple[str, int], peer: tuple[str, int]) -> int | None:
     here, there = _end(local), _end(peer)
     if len(here.address) != len(there.address):
         return None
-    uid = _ask_kernel(here, there)
-    if uid is not None:
-        return uid
+    found = _ask_kernel(here, there)
+    if found is not None:
+        return found
     for table in _TABLES:
         try:
             with open(table, encoding="ascii") as lines:
-                uid = _find(lines, here, there)
+                found = _find(lines, here, there)
         except OSError:
             continue
-        if uid is not None:
-            return uid
+        if found is not None:
+            return found
     return None
 
 
-def find_uid(table_text: str, local: tuple[str, int], peer: tuple[str, int]) -> int | None:
-    """The owner of the socket at `peer` connected to `local`, in the text of /proc/net/tcp or tcp6."""
+def find_socket(table_text: str, local: tuple[str, int], peer: tuple[str, int]) -> PeerSocket | None:
+    """The socket at `peer` connected to `local`, in the text of /proc/net/tcp or tcp6."""
     return _find(table_text.splitlines(), _end(local), _end(peer))
 
 
-def read_uid(answer: bytes, local: tuple[str, int], peer: tuple[str, int]) -> int | None:
-    """The owner of the socket at `peer` connected to `local`, if that is what a sock_diag answer is about."""
+def read_socket(answer: bytes, local: tuple[str, int], peer: tuple[str, int]) -> PeerSocket | None:
+    """The socket at `peer` connected to `local`, if that is what a sock_diag answer is about."""
     return _read_answer(answer, _end(local), _end(peer))
 
 
-def _find(lines: Iterable[str], here: _End, there: _End) -> int | None:
+def _find(lines: Iterable[str], here: _End, there: _End) -> PeerSocket | None:
     port = f"{there.port:04X}"
     for line in lines:
         fields = line.split()
@@ -99,7 +110,7 @@ def _find(lines: Iterable[str], here: _End, there: _End) -> int | None:
         if int(fields[3], 16) != TCP_ESTABLISHED or fields[9] == "0":
             continue
         if _table_end(fields[1]) == there and _table_end(fields[2]) == here:
-            return int(fields[7])
+            return PeerSocket(int(fields[7]), int(fields[9]))
     return None
 
 
@@ -123,7 +134,7 @@ def _canonical(packed: bytes, port: int) -> _End:
     return _End(packed[12:] if mapped else packed, port)
 
 
-def _ask_kernel(here: _End, there: _End) -> int | None:
+def _ask_kernel(here: _End, there: _End) -> PeerSocket | None:
     family = socket.AF_INET if len(there.address) == 4 else socket.AF_INET6
     query = _REQUEST.pack(family, socket.IPPROTO_TCP, 0, 1 << TCP_ESTABLISHED) + _SOCKET_ID.pack(
         struct.pack("!HH", there.port, here.port), there.address, here.address, 0, ANY_COOKIE, ANY_COOKIE
@@ -139,7 +150,7 @@ def _ask_kernel(here: _End, there: _End) -> int | None:
     return _read_answer(answer, here, there) if sender == 0 else None  # 0 is the kernel
 
 
-def _read_answer(answer: bytes, here: _End, there: _End) -> int | None:
+def _read_answer(answer: bytes, here: _End, there: _End) -> PeerSocket | None:
     if len(answer) < _NLMSGHDR.size + _REPLY.size:
         return None
     _, kind, _, _, _ = _NLMSGHDR.unpack_from(answer)
@@ -153,4 +164,4 @@ def _read_answer(answer: bytes, here: _End, there: _End) -> int | None:
     # Without an exact match the kernel answers with a listener on the peer's port.
     if ends != (there, here) or state != TCP_ESTABLISHED or inode == 0:
         return None
-    return int(uid)
+    return PeerSocket(int(uid), int(inode))

@@ -153,6 +153,12 @@ class Router:
         bound = self._executor.confined.bound(context)
         return None if runs_directly(bound, use) else bound
 
+    def _hides_reads(self, context: SandboxContext | None) -> bool:
+        """Besides Holdfast's own directories, of which discovery tells nothing: it reads skills by name."""
+        if context is None:
+            return False
+        return not runs_directly(self._executor.confined.bound(context, homes=()), READ)
+
     async def _confined(
         self, bound: BoundPolicy, method: str, params: Any, use: FileUse = READ
     ) -> msgspec.Raw:
@@ -218,7 +224,7 @@ class Router:
         """A root whose sandbox can not be enforced is refused on its own; the others are not."""
         refused: dict[int, wire.RootDiscovery] = {}
         for index, root in enumerate(params.roots):
-            if self._bound(root.sandbox, READ) is not None:
+            if self._hides_reads(root.sandbox):
                 refused[index] = refused_root(root, _NO_CONFINED_DISCOVERY)
         allowed = [root for index, root in enumerate(params.roots) if index not in refused]
         found = iter(
@@ -227,7 +233,7 @@ class Router:
         return wire.DiscoverRootsResult([refused.get(i) or next(found) for i in range(len(params.roots))])
 
     async def _discover(self, params: wire.DiscoverParams) -> wire.DiscoverResult:
-        if self._bound(params.sandbox, READ) is not None:
+        if self._hides_reads(params.sandbox):
             raise SandboxUnavailable(_NO_CONFINED_DISCOVERY)
         environ = self._executor.environ
         home = home_directory(environ)

@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from holdfast.errors import (
     ConnectionLost,
+    HoldfastError,
+    MethodNotFound,
     OperationFailed,
     RemoteProtocolError,
     Unreachable,
@@ -16,7 +18,7 @@ from holdfast.errors import (
     from_rpc_error,
 )
 from holdfast.unixrpc.calls import Notice, RpcMethod, decode_params, decode_result
-from holdfast.wire import rpc
+from holdfast.wire import authentication, rpc
 from holdfast.wire.lines import LineReader
 
 log = logging.getLogger(__name__)
@@ -27,6 +29,9 @@ R = TypeVar("R")
 CALL_S: Final = 30.0
 MAX_NOTICES: Final = 10_000  # that nobody has taken yet; whoever lets more pile up loses the connection
 _READ: Final = 64 * 1024
+_AUTHENTICATE: Final = RpcMethod(
+    authentication.METHOD, authentication.AuthenticateParams, authentication.Authenticated
+)
 
 
 class RpcClient:
@@ -46,6 +51,7 @@ class RpcClient:
         self._answers: dict[rpc.RequestId, asyncio.Future[bytes]] = {}
         self._notices: asyncio.Queue[object] = asyncio.Queue()
         self._last = 0
+        self._refused: HoldfastError | None = None
         self._task = asyncio.get_running_loop().create_task(self._read(reader))
 
     @classmethod
@@ -56,12 +62,30 @@ class RpcClient:
         notices: Iterable[Notice[Any]] = (),
         *,
         max_line: int = rpc.MAX_MESSAGE_BYTES,
+        token: Callable[[], str] | None = None,
     ) -> "RpcClient":
-        """Raises Unreachable when nobody listens there."""
+        """`token` is asked once somebody has answered: whoever listens has made it by then.
+
+        Raises:
+            Unreachable: nobody listens there.
+            PeerRefused: whoever does lets us not in.
+        """
         try:
-            return cls(await asyncio.open_unix_connection(path), who, notices, max_line)
+            client = cls(await asyncio.open_unix_connection(path), who, notices, max_line)
         except OSError as exc:
             raise Unreachable(f"no {who} answers at {path}: {exc.strerror or exc}") from None
+        if token is not None:
+            try:
+                await client.call(_AUTHENTICATE, authentication.AuthenticateParams(token()))
+            except MethodNotFound:  # it is of a version that had no token
+                pass
+            except ConnectionLost as exc:
+                await client.aclose()
+                raise Unreachable(f"no {who} answers at {path}: {exc}") from None
+            except BaseException:
+                await client.aclose()
+                raise
+        return client
 
     async def aclose(self) -> None:
         self._task.cancel()
@@ -97,8 +121,8 @@ class RpcClient:
             yield params
         self._notices.put_nowait(None)  # for whoever asks again
 
-    def _gone(self) -> ConnectionLost:
-        return ConnectionLost(f"the {self._who} is gone")
+    def _gone(self) -> HoldfastError:
+        return self._refused or ConnectionLost(f"the {self._who} is gone")
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         lines = LineReader()
@@ -125,7 +149,9 @@ class RpcClient:
         except (RemoteProtocolError, UsageError) as exc:  # of another version: what matters can be asked for
             log.debug("a message was left out", extra={"reason": str(exc)[:200]})
             return
-        if isinstance(message, rpc.Response | rpc.ErrorResponse):
+        if isinstance(message, rpc.ErrorResponse) and authentication.is_refusal(message):
+            self._refused = from_rpc_error(message.code, message.message, message.data)
+        elif isinstance(message, rpc.Response | rpc.ErrorResponse):
             answer = self._answers.get(message.id)
             if answer is None or answer.done():
                 return  # nobody waits for it any more

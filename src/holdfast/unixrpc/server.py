@@ -1,5 +1,7 @@
 """A table of methods, answered on a unix socket, to processes of our own user alone.
 
+With a token it is answered to nobody who is more confined than we are, and only after the token was shown.
+
 Everything is bounded: how many clients there are, how long a line is, how many calls of one client are under
 way (it is not read from while there are that many) and how much it leaves unread.
 """
@@ -15,11 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from holdfast.errors import HoldfastError, MethodNotFound, OperationFailed, RemoteProtocolError, StartupError
-from holdfast.local import peers
+from holdfast.errors import (
+    HoldfastError,
+    MethodNotFound,
+    OperationFailed,
+    PeerRefused,
+    RemoteProtocolError,
+    StartupError,
+)
+from holdfast.local import confinement, peers
 from holdfast.local.tasks import TaskSet
 from holdfast.unixrpc.calls import Notice, RpcMethod, decode_params, encode_failure
-from holdfast.wire import rpc
+from holdfast.wire import authentication, rpc
 from holdfast.wire.lines import LineReader
 
 log = logging.getLogger(__name__)
@@ -29,6 +38,7 @@ R = TypeVar("R")
 
 MAX_PATH: Final = 107  # bytes, as the kernel allows; nobody could connect to a longer one
 BACKLOG: Final = 128  # connections the kernel holds for us
+AUTHENTICATE_S: Final = 5.0  # to show the token, which a client of ours sends at once
 _READ: Final = 64 * 1024
 
 
@@ -76,8 +86,10 @@ class Peer:
 class RpcServer:
     """Answers calls by a table of methods. Each call is a task, so a slow one holds up nobody else's."""
 
-    def __init__(self, limits: RpcLimits) -> None:
+    def __init__(self, limits: RpcLimits, token: Callable[[], str] | None = None) -> None:
+        """`token` is asked for each client anew."""
         self._limits = limits
+        self._token = token
         self._methods: dict[str, tuple[RpcMethod[Any, Any], Callable[[Any, Peer], Awaitable[Any]]]] = {}
         self._clients: dict[asyncio.Task[Any], Peer] = {}
         self._calls = TaskSet()
@@ -119,8 +131,13 @@ class RpcServer:
             writer.transport.abort()
             return
         peer = self._clients[task] = Peer(writer, self._limits.unsent)
+        lines = LineReader(max_bytes=self._limits.line)
         try:
-            await self._read(reader, peer)
+            early = await self._admit(writer.get_extra_info("socket"), reader, lines, peer)
+            await self._read(reader, lines, early, peer)
+        except PeerRefused as exc:
+            log.warning("connection refused", extra={"reason": str(exc)})
+            peer.send(authentication.refusal(exc))
         except RemoteProtocolError as exc:  # a line without an end
             peer.send(encode_failure(rpc.UNATTRIBUTED, exc))
         except (OSError, TimeoutError) as exc:
@@ -131,20 +148,44 @@ class RpcServer:
             for farewell in peer.farewells:
                 farewell()
 
-    async def _read(self, reader: asyncio.StreamReader, peer: Peer) -> None:
-        lines = LineReader(max_bytes=self._limits.line)
+    async def _admit(
+        self, sock: confinement.HasOptions, reader: asyncio.StreamReader, lines: LineReader, peer: Peer
+    ) -> list[bytes]:
+        """Until it has shown the token, if there is one; what it asked in the same breath.
+
+        Raises:
+            PeerRefused: it may not ask.
+            TimeoutError: it does not show it.
+        """
+        if self._token is None:
+            return []
+        confinement.refuse_confined(confinement.find_excess_of_unix_peer(sock))
+        said: list[bytes] = []
+        async with asyncio.timeout(AUTHENTICATE_S):
+            while not said:
+                if not (data := await reader.read(_READ)):
+                    return []
+                said = lines.feed(data)
+        id_ = authentication.check(said[0], self._token())
+        peer.send(rpc.response(id_, authentication.Authenticated()))
+        return said[1:]
+
+    async def _read(
+        self, reader: asyncio.StreamReader, lines: LineReader, waiting: list[bytes], peer: Peer
+    ) -> None:
         room = asyncio.Semaphore(self._limits.calls)
         while True:
-            async with asyncio.timeout(self._limits.idle_s):
-                data = await reader.read(_READ)
-            if not data:
-                return
-            for line in lines.feed(data):
+            for line in waiting:
                 await room.acquire()
                 call = self._calls.start(self._call(line, peer))
                 call.add_done_callback(lambda _: room.release())
             async with room:
                 pass  # nobody is read from, or taken to be idle, who could not be answered now
+            async with asyncio.timeout(self._limits.idle_s):
+                data = await reader.read(_READ)
+            if not data:
+                return
+            waiting = lines.feed(data)
 
     async def _call(self, line: bytes, peer: Peer) -> None:
         peer.send(await self._answer(line, peer))

@@ -13,12 +13,11 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from starlette.types import Scope
 
-from holdfast.handoff import key
-from holdfast.local import peers
+from holdfast.local import homekey, peers
 
 KEY: Final = "web.key"  # in the home; without it no cookie is good any more
 CODE_S: Final = 60.0  # to start a browser, and not to find in its history later
@@ -110,7 +109,7 @@ def link(home: Path, base: str) -> str:
     Raises:
         StartupError: the key of the home cannot be used.
     """
-    code = make_code(key.load(home, KEY), base, time.time(), secrets.token_urlsafe(16))
+    code = make_code(homekey.load(home, KEY), base, time.time(), secrets.token_urlsafe(16))
     return f"{base}open?code={code}"
 
 
@@ -119,7 +118,7 @@ class Door:
 
     def __init__(self, home: Path, base: str) -> None:
         self._home = str(home)
-        self._key = key.load(home, KEY)
+        self._key = homekey.load(home, KEY)
         self._codes = Codes(self._key, base, time.time())
 
     def knows(self, scope: Scope, headers: Sequence[tuple[str, str]]) -> bool:
@@ -143,9 +142,14 @@ class Door:
 
 def _is_of_our_user(scope: Scope) -> bool:
     """The owner of the socket at the other end; where no kernel says that, the cookie alone has to do."""
+    return is_own(scope.get("server"), scope.get("client"))
+
+
+def is_own(server: Sequence[Any] | None, client: Sequence[Any] | None) -> bool:
+    """Whether our own user is at the other end of a connection with these addresses."""
     if sys.platform != "linux":
         return True
-    client, server = scope.get("client"), scope.get("server")
     if client is None or server is None:
         return False
-    return peers.is_allowed(peers.uid_of_peer(tuple(server[:2]), tuple(client[:2])), own=os.getuid())
+    ends = (str(server[0]), int(server[1])), (str(client[0]), int(client[1]))
+    return peers.is_allowed(peers.uid_of_peer(*ends), own=os.getuid())

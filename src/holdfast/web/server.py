@@ -12,17 +12,23 @@ from typing import Final
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from holdfast.agents.supervisor import daemons
 from holdfast.board.asyncstore import AsyncStore
 from holdfast.errors import StartupError
-from holdfast.web import entrance, queries
+from holdfast.local.listeners import mark_listener
+from holdfast.local.lobby import Lobby
+from holdfast.web import cookies, entrance, queries
 from holdfast.web.app import Dashboard, application, pages
 from holdfast.web.cookies import Door
 from holdfast.web.feed import SLOW_S, Feed
 
 MAX_CONNECTIONS: Final = 200  # at once: a page has one stream and a few requests
 END_S: Final = 2  # for answers that are under way when it ends
+MAX_STRANGERS: Final = 20  # connections of other users, who need a token anyway: forwarded ports and proxies
+HEAD_S: Final = 10.0  # for the first request head
+MAX_WAITING: Final = 64  # connections without one
 UNSENT: Final = 128 * 1024  # bytes the kernel holds for a page that does not read
 
 
@@ -94,7 +100,7 @@ class _Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app=app,
-                http="h11",
+                http=_guarded(Lobby(MAX_STRANGERS), Lobby(MAX_WAITING, HEAD_S)),
                 ws="none",
                 lifespan="off",
                 interface="asgi3",
@@ -122,10 +128,34 @@ class _Server(uvicorn.Server):
             one.transport.abort()
 
 
+def _guarded(strangers: Lobby, waiting: Lobby) -> type[H11Protocol]:
+    """The protocol of a connection that keeps nobody out: other users have few, and a head takes not long."""
+
+    class Guarded(H11Protocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+            super().connection_made(transport)
+            waiting.enter(transport)
+            if not cookies.is_own(transport.get_extra_info("sockname"), transport.get_extra_info("peername")):
+                strangers.enter(transport)
+
+        def handle_events(self) -> None:
+            super().handle_events()
+            if self.cycle is not None:
+                waiting.leave(self.transport)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            waiting.leave(self.transport)
+            strangers.leave(self.transport)
+            super().connection_lost(exc)
+
+    return Guarded
+
+
 @contextlib.contextmanager
 def _listen(options: DashboardOptions, note: Callable[[str], None]) -> Iterator[socket.socket]:
     host, port = entrance.check_host(options.host), options.port
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as listener:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener, mark_listener(listener):
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNSENT)
         try:

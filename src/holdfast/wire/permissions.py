@@ -111,3 +111,4 @@ class SandboxContext(msgspec.Struct, frozen=True, rename="camel"):
     ] = "noOverride"
     windows_sandbox_proxy_settings_mode: Literal["reconcile", "preserve"] | None = None
     use_legacy_landlock: bool = False
+    unix_sockets: list[str] | msgspec.UnsetType = msgspec.UNSET  # ours: those of the host that may be reached

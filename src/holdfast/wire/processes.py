@@ -30,6 +30,17 @@ class ManagedNetwork(Params, frozen=True):
     dangerously_allow_all_unix_sockets: bool = False
 
 
+class ProcessLimits(Params, frozen=True):
+    """Ours: what a command and all that it starts may use together; bytes, counts, processors, ms."""
+
+    memory: U64 | None = None
+    pids: U64 | None = None
+    cpus: float | None = None
+    disk: U64 | None = None
+    open_files: U64 | None = None
+    timeout_ms: U64 | None = None
+
+
 class StartMetadata(Params, frozen=True):
     thread_id: str | None = None
     tool_call_id: str | None = None
@@ -53,6 +64,7 @@ class StartParams(Params, frozen=True):
     )
     metadata: StartMetadata | None = None
     watch: bool = False  # ours: tell what the sandbox refuses, as it happens
+    limits: ProcessLimits | None = None  # ours
 
 
 SandboxType: TypeAlias = Literal["none", "macosSeatbelt", "linuxSeccomp"]
@@ -66,6 +78,7 @@ class EnforcementReport(MethodResult, frozen=True):
     weakened: list[str] = []
     remedies: list[str] = []
     fingerprint: str | None = None
+    limits: list[str] = []  # who holds which limit on what it uses
 
 
 class WatchReport(MethodResult, frozen=True):
@@ -109,6 +122,7 @@ class DenialReport(MethodResult, frozen=True):
     grant: str | None
     confidence: float
     evidence: str
+    witnessed: bool = False  # or only claimed by the output
 
 
 class DeniedCall(MethodResult, frozen=True):
@@ -119,7 +133,7 @@ class DeniedCall(MethodResult, frozen=True):
 
     process_id: str
     number: int
-    access: Literal["write", "create", "remove", "connect", "listen"]
+    access: Literal["write", "create", "remove", "connect", "socket", "listen"]
     asked: str  # as the program wrote it
     path: str  # where that leads; of a connection the address
     syscall: str
@@ -146,6 +160,16 @@ class DenialsResult(MethodResult, frozen=True):
     unread: int
 
 
+class LimitReport(MethodResult, frozen=True):
+    """Ours: a limit on what it may use that it reached; `killed`: it was ended for that."""
+
+    what: Literal["memory", "pids", "disk", "timeout"]
+    limit: float
+    peak: float
+    killed: bool
+    message: str
+
+
 class ProcessExited(MethodResult, frozen=True):
     process_id: str
     seq: int
@@ -153,6 +177,7 @@ class ProcessExited(MethodResult, frozen=True):
     sandbox_denied: bool
     usage: ProcessUsage | msgspec.UnsetType = msgspec.UNSET
     denial: DenialReport | msgspec.UnsetType | None = msgspec.UNSET
+    limit: LimitReport | msgspec.UnsetType = msgspec.UNSET
 
 
 class ReadChunk(MethodResult, frozen=True):
@@ -170,6 +195,7 @@ class ReadResult(MethodResult, frozen=True):
     failure: str | None
     sandbox_denied: bool
     usage: ProcessUsage | msgspec.UnsetType = msgspec.UNSET
+    limit: LimitReport | msgspec.UnsetType = msgspec.UNSET
 
 
 class WriteParams(Params, frozen=True):

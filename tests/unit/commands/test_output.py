@@ -45,7 +45,7 @@ def test_the_name_and_paths_are_left_alone(missing: str) -> None:
 
 def test_as_a_module_it_is_named_as_one(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     monkeypatch.setattr(sys, "argv", ["/x/holdfast/__main__.py"])
-    assert pasteable("holdfast up") == f"{sys.executable} -m holdfast up"
+    assert pasteable("holdfast up") == f"{sys.executable} -P -m holdfast up"
 
 
 def test_only_lines_that_advise_are_changed(missing: str) -> None:

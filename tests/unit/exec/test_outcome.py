@@ -2,8 +2,18 @@
 
 import json
 
+from msgspec import structs
+
 from holdfast.errors import OperationFailed, SandboxUnavailable, UsageError
-from holdfast.exec.outcome import Ending, ExecFailure, Explained, PathAnswer, Planned, build_failure
+from holdfast.exec.outcome import (
+    Ending,
+    ExecFailure,
+    Explained,
+    PathAnswer,
+    Planned,
+    Withheld,
+    build_failure,
+)
 from holdfast.sandbox.policy.policy import PathDecision
 from holdfast.wire.processes import DenialReport, EnforcementReport, ProcessUsage
 from tests.support.rows import every_row
@@ -24,7 +34,7 @@ def test_what_was_not_enforced_is_told_however_it_ended() -> None:
 
 
 def test_a_denial_is_told_with_its_rule_and_its_flag() -> None:
-    assert Ending(1, HELD, WRITE).lines() == [
+    assert Ending(1, HELD, structs.replace(WRITE, witnessed=True)).lines() == [
         "holdfast: the sandbox denied writing /out/new",
         "  rule: outside",
         "  to allow it: --allow-write /out",
@@ -35,18 +45,33 @@ def test_a_denial_is_told_with_its_rule_and_its_flag() -> None:
 @every_row(
     ("denial", "line"),
     [
-        (DenialReport("filesystem", None, None, None, None, None, 0.9, "x"), "denied access to a file"),
+        (DenialReport("filesystem", None, None, None, None, None, 0.9, "x"), "denies access to a file"),
         (DenialReport("filesystem", "/x", None, "read", None, None, 0.5, "x"), "may have denied reading /x"),
-        (DenialReport("network", None, None, None, None, None, 0.9, "x"), "denied the network"),
+        (DenialReport("network", None, None, None, None, None, 0.9, "x"), "denies the network"),
         (
             DenialReport("network", None, "h.example", None, None, None, 0.9, "x"),
-            "denied a connection to h.example",
+            "denies a connection to h.example",
         ),
-        (DenialReport("syscall", None, None, None, "sigsys", None, 0.9, "x"), "denied a system call"),
+        (DenialReport("syscall", None, None, None, "sigsys", None, 0.9, "x"), "denies a system call"),
     ],
 )
 def test_every_kind_of_denial_has_its_words(denial: DenialReport, line: str) -> None:
-    assert Ending(1, HELD, denial).lines()[0] == f"holdfast: the sandbox {line}"
+    """Who only reads an output does not know what happened, and does not say that he does."""
+    said = Ending(1, HELD, denial).lines()[0]
+    assert said.startswith(f"holdfast: the sandbox {line} (claimed ")
+
+
+def test_what_was_withheld_is_one_line_and_machines_get_all_of_it() -> None:
+    some = Withheld(("/h/.ssh", "/h/.aws", "/h/.kube", "/h/.npmrc"), ("OPENAI_API_KEY",))
+    assert some.words() == [
+        "holdfast: withheld from the command: /h/.ssh, /h/.aws, /h/.kube and 1 more (--allow-credentials); "
+        "$OPENAI_API_KEY (--pass-env NAME)"
+    ]
+    assert Ending(0, HELD, withheld=some).report()["withheld"] == {
+        "paths": list(some.paths),
+        "variables": list(some.variables),
+    }
+    assert Withheld().words() == []
 
 
 def test_what_a_command_wrote_cannot_steer_the_terminal() -> None:
@@ -86,9 +111,11 @@ def test_the_report_of_an_end_is_complete_and_plain() -> None:
             "grant": "--allow-write /out",
             "confidence": 1.0,
             "evidence": "sh: /out/new: Read-only",
+            "witnessed": False,
         },
         "usage": {"userMs": 1, "systemMs": 2, "peakRssBytes": 3},
         "error": None,
+        "withheld": {"paths": [], "variables": []},
     }
 
 

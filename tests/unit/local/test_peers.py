@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from holdfast.local.peers import find_uid, is_allowed, read_uid
+from holdfast.local.peers import find_socket, is_allowed, read_socket
 from tests.support.rows import every_row
 
 HEADING = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
@@ -43,7 +43,7 @@ def test_the_owner_of_the_peers_socket_is_found(
 ) -> None:
     ours = line(printed + SERVER, printed + CLIENT, uid=1)
     theirs = line(printed + CLIENT, printed + SERVER, uid=1000)
-    assert find_uid(HEADING + ours + theirs, local, peer) == 1000
+    assert find_socket(HEADING + ours + theirs, local, peer) == (1000, 77)
 
 
 @every_row(
@@ -59,13 +59,13 @@ def test_the_owner_of_the_peers_socket_is_found(
     ids=["empty", "our end", "other port", "other source", "other destination", "listener"],
 )
 def test_another_socket_is_not_the_peer(table: str) -> None:
-    assert find_uid(table, ("127.0.0.1", 8080), ("127.0.0.1", 50000)) is None
+    assert find_socket(table, ("127.0.0.1", 8080), ("127.0.0.1", 50000)) is None
 
 
 @every_row(("state", "inode"), [("04", 0), ("05", 0), ("06", 0), ("01", 0), ("08", 77)])
 def test_a_socket_nobody_holds_open_says_nothing_although_root_is_printed(state: str, inode: int) -> None:
     table = HEADING + line(V4 + CLIENT, V4 + SERVER, uid=0, state=state, inode=inode)
-    assert find_uid(table, ("127.0.0.1", 8080), ("127.0.0.1", 50000)) is None
+    assert find_socket(table, ("127.0.0.1", 8080), ("127.0.0.1", 50000)) is None
 
 
 def answer(
@@ -87,9 +87,9 @@ def answer(
 
 
 def test_the_answer_about_the_peer_is_believed() -> None:
-    assert read_uid(answer(), ("127.0.0.1", 8080), ("127.0.0.1", 50000)) == 1000
+    assert read_socket(answer(), ("127.0.0.1", 8080), ("127.0.0.1", 50000)) == (1000, 77)
     over_ipv6 = answer(family=10, source="00" * 15 + "01")
-    assert read_uid(over_ipv6, ("::1", 8080), ("::1", 50000)) == 1000
+    assert read_socket(over_ipv6, ("::1", 8080), ("::1", 50000)) == (1000, 77)
 
 
 @every_row(
@@ -107,7 +107,7 @@ def test_the_answer_about_the_peer_is_believed() -> None:
     ids=["source", "from port", "to port", "error", "state", "nobody's", "cut", "empty"],
 )
 def test_an_answer_about_something_else_is_not(wrong: bytes) -> None:
-    assert read_uid(wrong, ("127.0.0.1", 8080), ("127.0.0.1", 50000)) is None
+    assert read_socket(wrong, ("127.0.0.1", 8080), ("127.0.0.1", 50000)) is None
 
 
 @every_row(

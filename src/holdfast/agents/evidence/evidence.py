@@ -101,6 +101,7 @@ class Failure(enum.StrEnum):
     CRASH = "crash"
     KILLED = "killed"
     TIMEOUT = "timeout"
+    LIMIT = "limit"  # on what it may use
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,11 +275,15 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """The leader is gone. `cause` is set when that was our doing: killed, timeout, or launch."""
+    """The leader is gone. `cause` is set when that was our doing: killed, timeout, launch, or limit.
+
+    `limit` says what it used too much of, also if it was not ended for that.
+    """
 
     code: int | None
     signal: int | None = None
     cause: Failure | None = None
+    limit: str = ""
 
 
 @dataclass(frozen=True, slots=True)

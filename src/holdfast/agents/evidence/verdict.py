@@ -207,7 +207,14 @@ def _ours(end: _End) -> WorkerStatus | None:
 
 def _signal(end: _End) -> WorkerStatus | None:
     number = end.claim.signal
-    return None if number is None else end.failed(Failure.CRASH, f"signal {number}, which we did not send")
+    if number is None:
+        return None
+    return end.failed(Failure.CRASH, f"signal {number}, which we did not send{_limit(end)}")
+
+
+def _limit(end: _End) -> str:
+    """What it used too much of, without having been ended for it."""
+    return f"; {end.claim.limit}" if end.claim.limit else ""
 
 
 def _result(end: _End) -> WorkerStatus | None:
@@ -310,7 +317,8 @@ def _code(end: _End) -> WorkerStatus | None:
         return WorkerStatus(
             WorkerState.LOST, about="it is gone, and nobody kept its exit code", evidence=(end.exited,)
         )
-    return end.failed(Failure.CRASH, f"exit code {end.claim.code}, and no word about the cause")
+    why = _limit(end) or ", and no word about the cause"
+    return end.failed(Failure.CRASH, f"exit code {end.claim.code}{why}")
 
 
 Rule: TypeAlias = Callable[[_End], WorkerStatus | None]

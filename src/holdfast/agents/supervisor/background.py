@@ -15,16 +15,20 @@ import socket
 import subprocess
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from holdfast.agents.supervisor import daemons, messages, processes
 from holdfast.agents.supervisor.daemons import Daemon
 from holdfast.agents.supervisor.processes import ProcessInfo
 from holdfast.agents.worker import book
 from holdfast.errors import ConnectionLost, HoldfastError, OperationFailed, Unreachable
+from holdfast.local import homekey
 from holdfast.local.lock import take_lock
 from holdfast.sandbox.plan import prerequisites
 from holdfast.unixrpc.client import RpcClient
+
+if TYPE_CHECKING:
+    from holdfast.client.environment import Environment
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +36,18 @@ START_S: Final = 20.0  # for an interpreter, on a machine that is busy with agen
 ALREADY: Final = 75  # exit status of a supervisor that finds another one at work
 KEEP: Final = "7d"  # how long the workers of a supervisor that does not come back are kept
 _LOG_TAIL: Final = 2000
-_PASSED: Final = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER", "XDG_RUNTIME_DIR")
+_PASSED: Final = (
+    "HOME",
+    "XDG_RUNTIME_DIR",
+    "XDG_STATE_HOME",
+    "LANG",
+    "LOGNAME",
+    "PATH",
+    "SHELL",
+    "TMPDIR",
+    "TZ",
+    "USER",
+)
 _TOLD: Final[set[str]] = set()  # once is enough: a process may connect often
 _STARTED: Final[list["subprocess.Popen[bytes]"]] = []  # nobody waits for them: they are meant to outlive us
 
@@ -63,8 +78,13 @@ def supervisor_socket(home: Path) -> Path:
 
 async def connect(home: Path) -> RpcClient:
     """To the supervisor that there is. Raises Unreachable when there is none."""
-    heard = (messages.CHANGE, messages.OUTPUT)
-    return await RpcClient.connect(supervisor_socket(home), "supervisor", heard, max_line=messages.MAX_LINE)
+    return await RpcClient.connect(
+        supervisor_socket(home),
+        "supervisor",
+        (messages.CHANGE, messages.OUTPUT),
+        max_line=messages.MAX_LINE,
+        token=lambda: homekey.access_token(home),
+    )
 
 
 async def reach_supervisor(home: Path) -> RpcClient:
@@ -131,10 +151,18 @@ async def _send_away(ending: Sequence[Daemon]) -> None:
         raise OperationFailed("a supervisor of another version does not end", remedy=daemons.DOWN)
 
 
-async def reach_exec_server(home: Path, connect: Callable[[str], Awaitable[T]]) -> T:
-    """What `connect` makes of the address of the exec server, which is started if there is none."""
+async def open_session(home: Path, *, resume: str | None = None) -> "Environment":
+    """With the exec server that there is. Raises Unreachable when there is none."""
+    from holdfast.client.environment import Environment  # most who import this only ask the supervisor
+
+    return await Environment.open(exec_address(home), token=homekey.access_token(home), resume=resume)
+
+
+async def reach_exec_server(home: Path) -> "Environment":
+    """A session with the exec server of this home, which is started if there is none."""
     address = exec_address(home)
     argv = [*prerequisites.command(), "serve", "--listen", address, "--keep", KEEP, "--no-hint"]
+    argv += ["--home", str(home)]
 
     def spawn() -> "subprocess.Popen[bytes]":
         card, path = daemons.prepare(home, daemons.OWNER)
@@ -145,7 +173,7 @@ async def reach_exec_server(home: Path, connect: Callable[[str], Awaitable[T]]) 
             os.close(card)  # the server has it too, and holds it as long as it lives
         return process
 
-    return await _reach(lambda: connect(address), "serve", spawn, home / "exec.log")
+    return await _reach(lambda: open_session(home), "serve", spawn, home / "exec.log")
 
 
 async def _reach(

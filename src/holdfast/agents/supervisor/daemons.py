@@ -23,6 +23,8 @@ from holdfast.agents.supervisor import processes
 from holdfast.agents.supervisor.processes import ProcessInfo
 from holdfast.agents.worker.book import WorkerRecords
 from holdfast.errors import OperationFailed
+from holdfast.home import state_directory
+from holdfast.local import homes
 from holdfast.local.lock import take_lock
 
 DOWN: Final = "holdfast down"
@@ -128,9 +130,22 @@ def registered(home: Path, role: str, address: str = "") -> Iterator[None]:
         os.close(fd)
 
 
+def remember_home(home: Path) -> None:
+    """Raises OperationFailed when no policy could know that this directory is to be hidden."""
+    try:
+        homes.remember(home)
+    except OSError as exc:
+        reason = exc.strerror or exc
+        raise OperationFailed(
+            f"{home} cannot be written down as a home: {reason}",
+            remedy=f"make {state_directory()} writable, or set XDG_STATE_HOME",
+        ) from None
+
+
 def prepare(home: Path, role: str) -> tuple[int, Path]:
     """A locked file without a name yet, for `fill`. A child that inherits it holds the lock by living."""
     WorkerRecords(home).prepare()
+    remember_home(home)
     folder = home / FOLDER
     path = folder / f"{role.replace(' ', '-')}-{os.getpid()}-{time.monotonic_ns()}.json"
     try:

@@ -23,6 +23,7 @@ from holdfast.agents.worker.book import WorkerRecords
 from holdfast.agents.worker.equivalence import EquivalenceReport
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.agents.worker.worker import GRACE_S, FollowedWorker, answer, now
+from holdfast.local import homekey
 from holdfast.unixrpc.server import Peer, RpcLimits, RpcServer
 
 MAX_DENIALS: Final = 20  # in one report, which is sent with every change
@@ -146,7 +147,11 @@ class SupervisorService:
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
         self._find = supervisor.find
-        self.server = RpcServer(RpcLimits(messages.MAX_LINE, MAX_UNSENT, MAX_CLIENTS, MAX_CALLS))
+        home = supervisor.book.home
+        self.server = RpcServer(
+            RpcLimits(messages.MAX_LINE, MAX_UNSENT, MAX_CLIENTS, MAX_CALLS),
+            token=lambda: homekey.access_token(home),
+        )
         self.server.answer(messages.RUN, self._run)
         self.server.answer(messages.LIST, self._list)
         self.server.answer(messages.STATUS, self._status)
@@ -253,6 +258,7 @@ async def serve(home: Path, *, idle_s: float = IDLE_S) -> bool:
         return False
     try:
         with daemons.registered(home, daemons.SUPERVISOR):  # before anybody can ask which version it is
+            homekey.rotate_access(home)  # before anybody can connect: nobody has read the one before for us
             await _replace_exec_server(home)
             await _supervise(home, idle_s)
     finally:

@@ -145,7 +145,7 @@ class Supervisor:
         for path, text in ready.files.items():
             names = Path(path).relative_to(ready.state).parts
             write_below(ready.state, names, text.encode())
-        environment = await background.reach_exec_server(self.book.home, Environment.open)
+        environment = await background.reach_exec_server(self.book.home)
         self._environments[record.id] = environment
         record.session_id = environment.session_id
         troubles = await preflight(
@@ -172,6 +172,7 @@ class Supervisor:
             stdin=ready.stdin is not None or record.acp,
             process_id=PROCESS,
             watch=record.watch,
+            limits=ready.limits,
         )
         record.pid, record.phase = process.pid, "started"
         if process.watch is not None and not process.watch.on:
@@ -224,11 +225,10 @@ class Supervisor:
 
     async def _resume(self, session_id: str) -> Environment:
         """The session again. One that is slow is not gone: only who does not listen any more is."""
-        address = background.exec_address(self.book.home)
         deadline = now() + RESUME_S
         while True:
             try:
-                return await Environment.open(address, resume=session_id)
+                return await background.open_session(self.book.home, resume=session_id)
             except (SessionAttached, Unreachable):
                 if now() > deadline or not background.is_listening(self.book.home):
                     raise

@@ -231,4 +231,4 @@ def tail(path: Path, max_bytes: int) -> bytes:
     return b"".join(parts)
 
 
-_REMEDY: Final = "set HOLDFAST_HOME to a directory of your own"
+_REMEDY: Final = "set HOLDFAST_HOME to a directory of your own; inside of a sandbox no other home is seen"

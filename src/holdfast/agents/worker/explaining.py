@@ -9,7 +9,6 @@ on without; so does one that strace may not join. `off` then says why.
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 from asyncio.subprocess import DEVNULL
 from asyncio.subprocess import Process as Subprocess
@@ -21,6 +20,7 @@ from holdfast.agents.evidence.evidence import MAX_SEEN, Denied
 from holdfast.agents.worker.procwatch import tree
 from holdfast.agents.worker.refusals import MAX_LINE, Strace, command_line, tells
 from holdfast.client.policy import Policy
+from holdfast.local.programs import find_program
 from holdfast.sandbox.policy.policy import Where, bind
 from holdfast.wire.processes import DeniedCall as Refusal
 
@@ -55,9 +55,10 @@ class Explaining:
 
     def __init__(self, policy: Policy, *, cwd: str, environment: Mapping[str, str]) -> None:
         self.off: str | None = None
-        self._strace = shutil.which("strace", path=environment.get("PATH", os.defpath))
+        # It runs outside the sandbox, so the worker's own PATH does not count.
+        self._strace = find_program("strace", os.environ.get("PATH", os.defpath), [cwd])
         if self._strace is None:
-            self.off = "strace is not installed, or not on PATH"
+            self.off = "strace is not installed, or only where workers could replace it"
         self._bound = bind(policy.wish, Where(cwd, (cwd,), environment.get("TMPDIR")))
         self._lines = Strace(self._bound, os.path.lexists, watched=True)
         self._found: dict[tuple[str, str, str, str], Denied] = {}

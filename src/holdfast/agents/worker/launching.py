@@ -29,12 +29,22 @@ from holdfast.agents.worker.acp import AcpRequest
 from holdfast.client.environment import Environment
 from holdfast.client.policy import Policy
 from holdfast.errors import HoldfastError, NotFound, UsageError
+from holdfast.local.homes import find_homes
+from holdfast.sandbox.limits import Limits
 from holdfast.sandbox.plan import prerequisites
 from holdfast.sandbox.plan.planner import Sight, settle
 from holdfast.sandbox.plan.prerequisites import Uncovered, uncover
 from holdfast.sandbox.plan.resolve import look, trace
+from holdfast.sandbox.policy.amounts import parse
 from holdfast.sandbox.policy.policy import Access, BoundPolicy, Network, Where, bind, workspace_write
 
+# What a confined worker may use unless its wish says otherwise ("none" lifts one), so that one that forks or
+# allocates without end takes neither the host nor our daemons along.
+_MEMORY_SHARE: Final = 0.75  # of the machine: what is left carries the daemons, and a shell to look with
+DEFAULT_LIMITS: Final[Mapping[str, str | int | float]] = {
+    "memory": int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * _MEMORY_SHARE),
+    "pids": 2048,  # a parallel build has some hundreds; the kernel has 32768 for everybody
+}
 TERM: Final = "xterm-256color"  # what our screen understands
 _SHARED_TMP: Final = "/tmp"  # noqa: S108 - to keep it away
 _PROMPT: Final = "<prompt>"  # what a record has in its place
@@ -119,6 +129,7 @@ class WorkerSpec(msgspec.Struct, kw_only=True):
     network: bool = True
     writable: list[str] = []
     readable: list[str] = []  # besides; for what lies below something unreadable
+    sockets: list[str] = []  # unix sockets of the host that it may connect to
     needed: list[str] = []  # what it must be able to run: as `readable`, but only where something hides it
     unreadable: list[str] = []
     secret: list[str] = []  # unreadable as well, and nothing below is shown, whatever is to be run from there
@@ -132,6 +143,7 @@ class WorkerSpec(msgspec.Struct, kw_only=True):
     mcp: list[str] | None = None  # the command of an MCP server on stdio, which the CLI starts
     wall_limit_s: float | None = None
     idle_limit_s: float | None = None
+    limits: dict[str, str | int | float] = {}  # on what it uses, as people write them, over the default ones
     rows: int = 40
     cols: int = 120
     watch: bool = True
@@ -153,6 +165,7 @@ class PreparedStart:
     stdin: bytes | None = field(repr=False)
     files: dict[str, str] = field(repr=False)
     secrets: tuple[str, ...] = field(repr=False)
+    limits: Limits | None = None
     request: AcpRequest | None = field(default=None, repr=False)
 
 
@@ -215,8 +228,21 @@ def prepare(wish: WorkerSpec, *, state: str) -> PreparedStart:
         stdin=None if made.stdin is None else made.stdin.encode(),
         files={f"{state}/{path}": text for path, text in files.items()},
         secrets=tuple(secrets.values()),
+        limits=limits_of(wish),
         request=request,
     )
+
+
+def limits_of(wish: WorkerSpec) -> Limits | None:
+    """What it may use.
+
+    Raises:
+        UsageError: one cannot be meant.
+    """
+    if "timeout" in wish.limits:
+        raise UsageError("the time of a worker is not among its limits", remedy="give it a wall limit")
+    limits = parse({**({} if wish.unconfined else DEFAULT_LIMITS), **wish.limits})
+    return limits if limits.any else None
 
 
 def _acp_prompt(agent: Agent, wish: WorkerSpec) -> str:
@@ -280,7 +306,7 @@ def uncovering(policy: Policy, needed: Mapping[str, Sight], wish: WorkerSpec) ->
     bound = bind(policy.wish, Where(wish.cwd, (wish.cwd,)))
     real = settle(bound, look(bound))
     table = {rule.path: real.access_at(rule.path) for rule in real.rules}
-    never = {os.path.realpath(path) for path in wish.secret}
+    never = {os.path.realpath(path) for path in (*wish.secret, *find_homes())}
     return uncover(needed, table, around=os.path.realpath(wish.cwd), never=never)
 
 
@@ -294,11 +320,13 @@ def _policy(wish: WorkerSpec, state: str) -> Policy:
     else:
         policy = Policy.workspace_write(wish.cwd, network=wish.network)
         unreadable = [*wish.unreadable, *wish.secret]
-    for path in unreadable:
+    for path in (*unreadable, *find_homes()):
         if os.path.lexists(path):  # a rule about what is not there would put something in its place
             policy = policy.deny(path)
     for path in wish.readable:
         policy = policy.allow_read(path)
+    for path in wish.sockets:
+        policy = policy.allow_socket(path)
     for path in (state, *wish.writable):
         policy = policy.allow_write(path)
     return policy

@@ -20,14 +20,15 @@ from holdfast.errors import UsageError
 from holdfast.sandbox.policy.paths import absolute
 from holdfast.sandbox.policy.policy import Access, BoundPolicy, Network
 from holdfast.sandbox.watcher.foresight import access
-from holdfast.sandbox.watcher.notifyfilter import FILES, Aim, Call, PathArgument
+from holdfast.sandbox.watcher.notifyfilter import CALLS, Aim, Call, PathArgument
 from holdfast.wire.processes import DeniedCall as Refusal
 
 MAX_UNFINISHED: Final = 4096  # calls under way at once, one per thread; more are not remembered
 MAX_LINE: Final = 64 * 1024  # characters of a line; two paths of 4096 bytes, each byte escaped
 REFUSALS: Final = frozenset({"EROFS", "EACCES", "EPERM", "ENETUNREACH", "ECONNREFUSED"})
 
-_CALLS: Final = {call.name: call for call in FILES}
+_CALLS: Final = {call.name: call for call in CALLS if call.name != "connect"}
+_SUN_PATH: Final = re.compile(r'sun_path=("(?:[^"\\]|\\.)*")')
 _NOWHERE: Final = "the call does not say where this path begins"
 _PROBING: Final = "= -1 ENOENT"
 _ASKING: Final = frozenset({"access", "faccessat", "faccessat2"})  # whether one could: nothing was tried
@@ -159,6 +160,8 @@ class Strace:
     def _denied(self, pid: int, name: str, args: list[str], errno: str) -> Denied | None:
         if name == "socket":
             return self._network(pid, name, args[0] if args else "", errno)
+        if name == "connect" and errno == "EACCES" and (sun := _SUN_PATH.search(",".join(args))):
+            return self._unix(pid, name, _text(sun[1]) or "", errno)
         if name in ("connect", "sendto", "sendmsg", "bind") and (host := _HOST.search(",".join(args))):
             address = host[2] or host[3]
             whole = f"[{address}]:{host[1]}" if host[3] else f"{address}:{host[1]}"
@@ -214,11 +217,17 @@ class Strace:
                 beyond = "the policy allows it; the host itself does not"
                 return beyond if decision.allowed else decision.why, decision.grant
 
+    def _unix(self, pid: int, name: str, path: str, errno: str) -> Denied:
+        rule, grant = self._rules.why(DenialNotice(name, "socket", errno, path, path, pid, "", 1))
+        return Denied(
+            "socket", path, errno, name, predicted=False, rule=rule or "", grant=grant or "", pid=pid
+        )
+
     def _network(
         self, pid: int, name: str, address: str, errno: str, *, loopback: bool = False
     ) -> Denied | None:
         """Without a network; with one it is not the sandbox that refuses."""
-        if self._bound.network is not Network.OFF:
+        if self._bound.network is not Network.OFF or address in ("AF_UNIX", "AF_LOCAL"):
             return None
         rule = "the network is off"
         if errno == "ECONNREFUSED":
@@ -258,7 +267,7 @@ def _wanted(name: str, args: list[str]) -> list[_Wanted]:
             return []
         return [("read", texts[at], _folder(args[at - 1]) if at else None)]
     if call.aims[0] is Aim.BIND:
-        sun = re.search(r'sun_path=("(?:[^"\\]|\\.)*")', ",".join(args))
+        sun = _SUN_PATH.search(",".join(args))
         return [("create", _text(sun[1]) if sun else None, None)]
     creates = "O_CREAT" in ",".join(args)
     return [

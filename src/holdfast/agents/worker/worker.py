@@ -273,8 +273,12 @@ class FollowedWorker:
             self.vanished("the process that owned it died")
             return
         code = None if killed else event.code
-        seen = self.record.ended_why if cause else f"exit code {event.code}"
-        self.add(Evidence(Source.EXIT, now(), Exited(code, killed, cause), seen[:MAX_SEEN]), event.seq)
+        limit = "" if event.limit is None else event.limit.message
+        seen = self.record.ended_why if cause else limit or f"exit code {event.code}"
+        if cause is None and event.limit is not None and event.limit.killed:
+            cause = Failure.LIMIT
+        claim = Exited(code, killed, cause, limit)
+        self.add(Evidence(Source.EXIT, now(), claim, seen[:MAX_SEEN]), event.seq)
 
     def not_started(self, why: str) -> None:
         """It never ran; unless it is known how it ended."""

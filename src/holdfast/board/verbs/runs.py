@@ -28,7 +28,7 @@ from holdfast.board.rules.rows import (
     check_text,
     metadata_text,
 )
-from holdfast.board.rules.transitions import Actor, Move
+from holdfast.board.rules.transitions import Actor, Move, TaskStatus
 from holdfast.board.verbs import claims, files, ledger, lists, reviews, tasks
 from holdfast.errors import Conflict, InvalidRequest, NotFound, StaleRun, UsageError
 
@@ -99,12 +99,26 @@ def comment(tx: Transaction, ref: RunRef, envelope: str, body: str) -> Comment:
     )
 
 
-def create_child(tx: Transaction, ref: RunRef, envelope: str, new: NewTask) -> Task:
-    """A task on the same board that waits for this one, besides whatever else it names."""
+def create_child(tx: Transaction, ref: RunRef, envelope: str, new: NewTask, question: str = "") -> Task:
+    """A task on the same board that waits for this one, besides whatever else it names.
+
+    With a `question` it waits for a person as well, who is asked that before it may run.
+    """
 
     def add(task: Task, run: Run) -> Task:
         child = msgspec.structs.replace(new, parents=tuple(sorted({*new.parents, task.id})))
-        return tasks.add(tx, task.board, child, who=run.worker, run=run.id)
+        made = tasks.add(tx, task.board, child, who=run.worker, run=run.id)
+        if not question or made.status is TaskStatus.TRIAGE:  # which only a person ends
+            return made
+        return ledger.move_task(
+            tx,
+            made,
+            Move.BLOCK,
+            Actor.SYSTEM,
+            who="board",
+            question=question,
+            reason="it has more than its parent",
+        )
 
     return _say_once(tx, ref, envelope, ledger.fingerprint("create", *new.fingerprint_parts()), Task, add)
 

@@ -17,7 +17,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.wire.processes import DenialReport, ProcessUsage
+from holdfast.wire.processes import DenialReport, LimitReport, ProcessUsage
 
 MAX_WAITING_EVENTS: Final = 256  # early events of one process; more means the missing one never comes
 MAX_WAITING_BYTES: Final = 1024 * 1024  # of early output: what a server keeps, so a page would do as well
@@ -44,6 +44,7 @@ class Exited:
     sandbox_denied: bool | None
     usage: ProcessUsage | None = None
     denial: DenialReport | None = None
+    limit: LimitReport | None = None  # what it used too much of
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class ReadPage(msgspec.Struct, frozen=True, rename="camel"):
     failure: str | None = None
     sandbox_denied: bool = False
     usage: ProcessUsage | None = None
+    limit: LimitReport | None = None
 
 
 class Lost(Exception):
@@ -138,7 +140,7 @@ class Ordering:
             if page.exit_code is None:
                 raise self._fail("the process exited without an exit code")
             hole = next(seq for seq in range(self.last_published + 1, end + 1) if seq not in found)
-            found[hole] = Exited(hole, page.exit_code, page.sandbox_denied, page.usage)
+            found[hole] = Exited(hole, page.exit_code, page.sandbox_denied, page.usage, limit=page.limit)
         elif missing:
             raise self._fail(f"events after {self.last_published} are no longer retained by the server")
         return found
@@ -208,7 +210,8 @@ def _complete_exit(event: Event, page: ReadPage) -> Event:
     if not isinstance(event, Exited):
         return event
     denied = bool(event.sandbox_denied) or page.sandbox_denied
-    return replace(event, sandbox_denied=denied, usage=event.usage or page.usage)
+    usage, limit = event.usage or page.usage, event.limit or page.limit
+    return replace(event, sandbox_denied=denied, usage=usage, limit=limit)
 
 
 def _size(event: Event) -> int:

@@ -5,7 +5,7 @@ from typing import Final
 
 from holdfast.client.events.backlog import Ends
 from holdfast.client.events.ordering import Event, Exited, Output
-from holdfast.wire.processes import DenialReport, EnforcementReport, ProcessUsage
+from holdfast.wire.processes import DenialReport, EnforcementReport, LimitReport, ProcessUsage
 
 MAX_OUTPUT_BYTES: Final = 16 * 1024 * 1024  # of each stream in a Result, unless asked otherwise
 
@@ -22,6 +22,7 @@ class Result:
     enforcement: EnforcementReport | None
     usage: ProcessUsage | None
     dropped_bytes: int
+    limit: LimitReport | None = None  # what it used too much of
 
 
 class Collector:
@@ -53,4 +54,5 @@ class Collector:
             enforcement=enforcement,
             usage=end.usage,
             dropped_bytes=missing + more + self.missed_bytes,
+            limit=end.limit,
         )

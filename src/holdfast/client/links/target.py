@@ -28,7 +28,10 @@ class WebSocketTarget:
 
 @dataclass(frozen=True, slots=True)
 class UnixTarget:
+    """`token` is a secret, of the home that the server belongs to, and not shown."""
+
     path: str
+    token: str | None = field(default=None, repr=False)
 
     resumable = True
 
@@ -64,16 +67,13 @@ def parse_target(address: str | Sequence[str], token: str | None = None) -> Targ
     """
     if isinstance(address, str) and address.startswith(("ws://", "wss://")):
         return _websocket(address, token)
-    target = _local(address)
-    if token is not None:
-        raise UsageError(
-            "a token is for ws:// and wss:// only",
-            remedy="leave it out: a unix socket and a child know who is connected",
-        )
+    target = _local(address, token)
+    if token is not None and isinstance(target, CommandTarget):
+        raise UsageError("a token is for addresses only", remedy="leave it out: nobody else reaches a child")
     return target
 
 
-def _local(address: str | Sequence[str]) -> Target:
+def _local(address: str | Sequence[str], token: str | None) -> Target:
     if not isinstance(address, str):
         argv = tuple(address)
         if not argv or not all(isinstance(word, str) for word in argv) or not argv[0]:
@@ -83,7 +83,7 @@ def _local(address: str | Sequence[str]) -> Target:
         path = unquote(address.removeprefix("unix://"))
         if not path.startswith("/") or "\0" in path:
             raise UsageError("a unix address needs an absolute path", remedy="write unix:///path/of/socket")
-        return UnixTarget(path)
+        return UnixTarget(path, token)
     raise UsageError("this is no address of a server", remedy=_REMEDY)
 
 

@@ -101,7 +101,7 @@ async def dial(target: Target, receiver: Receiver, *, timeout_s: float) -> Serve
             match target:
                 case WebSocketTarget():
                     return await _dial_websocket(target, receiver)
-                case UnixTarget(path):
+                case UnixTarget(path=path):
                     loop = asyncio.get_running_loop()
                     _, line = await loop.create_unix_connection(lambda: LineLink(receiver), path)
                     return line

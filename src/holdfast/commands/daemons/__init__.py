@@ -3,5 +3,5 @@
 
 Imports: agents.supervisor, agents.worker, board, board.rules, commands, dispatch, dispatch.rules, errors,
 local, log, sandbox.plan, server, server.edges, tracing, web.
-Open to other rooms: nothing of ours.
+Open to other rooms: serving.
 """

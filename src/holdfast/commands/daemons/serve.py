@@ -1,33 +1,19 @@
 """`holdfast serve`: parse, call, print."""
 
-import functools
-import sys
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any
 
 import click
 
-from holdfast.commands.clickoptions import duration
-from holdfast.commands.exec import backend_option, degraded_option
-from holdfast.commands.options import choice_of
+from holdfast.commands.clickoptions import combine, duration
+from holdfast.commands.daemons import serving
+from holdfast.commands.exec import make_option
 from holdfast.commands.output import fail
-from holdfast.errors import HoldfastError, StartupError
-from holdfast.server.edges.address import DEFAULT
-
-T = TypeVar("T")
-_SKEW_S = 30  # as `auth.DEFAULT_SKEW_S`
+from holdfast.errors import HoldfastError
 
 
 @click.command()
-@click.option(
-    "--listen",
-    metavar="URL",
-    default=DEFAULT,
-    show_default=True,
-    envvar="HOLDFAST_LISTEN",
-    help="ws://IP:PORT (port 0 picks a free one), unix:///path, or stdio.",
-)
+@combine(*map(make_option, serving.SERVE))
 @click.option(
     "--concurrent-requests",
     "slots",
@@ -38,28 +24,10 @@ _SKEW_S = 30  # as `auth.DEFAULT_SKEW_S`
     help="Requests handled at once on each connection; 1 is strictly in order.",
 )
 @click.option(
-    "--ws-auth",
-    type=click.Choice(["capability-token", "signed-bearer-token"]),
-    help="Require a bearer token on ws:// connections.",
-)
-@click.option(
-    "--ws-token-file", type=click.Path(path_type=Path), help="File that holds the capability token."
-)
-@click.option(
-    "--ws-token-sha256", metavar="HEX", help="SHA-256 of the capability token, instead of the file."
-)
-@click.option(
-    "--ws-shared-secret-file",
-    type=click.Path(path_type=Path),
-    help="File with the key of signed tokens (HS256).",
-)
-@click.option("--ws-issuer", help="Issuer that signed tokens must name.")
-@click.option("--ws-audience", help="Audience that signed tokens must name.")
-@click.option(
     "--ws-max-clock-skew-seconds",
     "skew_s",
     type=click.IntRange(min=0),
-    default=_SKEW_S,
+    default=serving.SKEW_S,
     show_default=True,
     help="Tolerance for the times in signed tokens.",
 )
@@ -74,35 +42,8 @@ _SKEW_S = 30  # as `auth.DEFAULT_SKEW_S`
     help="Keep sessions that nobody holds, and what ended in them, for so long (90s, 30m, 12h, 7d) instead "
     "of 30 s. Whoever may connect and knows a session's id may resume it.",
 )
-@backend_option
-@degraded_option
-@click.option("--metrics", is_flag=True, help="Serve Prometheus metrics on /metrics of a ws:// listener.")
-@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="warning",
-    show_default=True,
-    envvar="HOLDFAST_LOG_LEVEL",
-)
-def serve(
-    listen: str,
-    slots: int,
-    ws_auth: str | None,
-    ws_token_file: Path | None,
-    ws_token_sha256: str | None,
-    ws_shared_secret_file: Path | None,
-    ws_issuer: str | None,
-    ws_audience: str | None,
-    skew_s: int,
-    hint: bool | None,
-    keep_s: float | None,
-    backend: str,
-    degraded: bool,
-    metrics: bool,
-    log_format: Literal["text", "json"],
-    log_level: str,
-) -> None:
+@click.option("--home", type=click.Path(path_type=Path), hidden=True, help="Whose token is demanded.")
+def serve(**given: Any) -> None:
     """Serve commands, files and HTTP to a client such as codex.
 
     Prints the address it listens on as one line on standard output. Point codex at it with
@@ -113,63 +54,7 @@ def serve(
       holdfast serve --listen ws://127.0.0.1:7000
       CODEX_EXEC_SERVER_URL=ws://127.0.0.1:7000 codex
     """
-    from holdfast import log, tracing
-    from holdfast.server.edges.address import parse
-    from holdfast.server.edges.listen import ServeOptions
-    from holdfast.server.edges.listen import serve as run
-
-    log.set_up(style=log_format, level=log_level)
-    tracing.set_up()
     try:
-        asked = (ws_auth, ws_token_file, ws_token_sha256, ws_shared_secret_file, ws_issuer, ws_audience)
-        authenticator = None
-        if any(one is not None for one in asked) or skew_s != _SKEW_S:
-            from holdfast.server.edges import auth  # nobody else waits for it
-
-            authenticator = auth.load(
-                ws_auth,
-                token_file_text=_read("--ws-token-file", ws_token_file, bytes.decode),
-                token_sha256=ws_token_sha256,
-                secret_bytes=_read("--ws-shared-secret-file", ws_shared_secret_file, bytes),
-                issuer=ws_issuer,
-                audience=ws_audience,
-                skew_s=skew_s,
-            )
-        choice = choice_of(backend, degraded=degraded)
-        options = ServeOptions(parse(listen), slots, authenticator, metrics, choice, keep_s)
-        _run(run(options, announce=functools.partial(_announce, hint=hint)))
+        serving.run(**given)
     except HoldfastError as exc:
         fail(exc)
-
-
-def _announce(address: str, *, hint: bool | None) -> None:
-    click.echo(address)
-    if sys.stderr.isatty() if hint is None else hint:
-        click.echo(f"try: CODEX_EXEC_SERVER_URL={address} codex", err=True)
-
-
-def _read(flag: str, path: Path | None, convert: Callable[[bytes], T]) -> T | None:
-    """The content of a file named by a flag; an error names the flag and the file, never the content."""
-    if path is None:
-        return None
-    try:
-        return convert(path.read_bytes())
-    except OSError as exc:
-        raise StartupError(
-            f"cannot read {path}: {exc.strerror}", remedy=f"give {flag} a file you may read"
-        ) from None
-    except UnicodeDecodeError:
-        raise StartupError(f"{path} is not text", remedy=f"give {flag} a text file") from None
-
-
-def _run(main: Coroutine[Any, Any, None]) -> None:
-    """On uvloop when it is installed, otherwise on asyncio's own loop."""
-    import asyncio
-
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(main)
-    else:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(main)

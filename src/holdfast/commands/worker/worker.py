@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
 
 import click
 
-from holdfast.commands.clickoptions import complete_id, home_option
+from holdfast.commands import options as table
+from holdfast.commands.clickoptions import combine, complete_id, home_option
+from holdfast.commands.exec import make_option
 from holdfast.commands.groups import SECTIONS, SectionedGroup
-from holdfast.commands.output import INTERRUPTED, OneLine, fail, printable
+from holdfast.commands.output import INTERRUPTED, OneLine, fail, printable, show_data
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -122,6 +124,7 @@ def _on_worker(
 @click.option(
     "--idle", "idle_limit_s", type=float, metavar="SECONDS", help="End it after this time without work."
 )
+@combine(*(make_option(option) for option in table.USAGE if option.name != "--timeout"))
 @click.option("--ask", is_flag=True, help="Let it ask before it acts, instead of trusting the sandbox.")
 @click.option("--no-relocate", is_flag=True, help="Let it keep its state in its usual place.")
 @click.option("--unconfined", is_flag=True, help="Run without any sandbox.")
@@ -157,6 +160,11 @@ async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...],
         relocate=not options["no_relocate"],
         key=os.environ.get(options["key_env"] or ""),
         watch=not options["no_watch"],
+        limits={
+            option.target: options[option.target]
+            for option in table.USAGE
+            if options.get(option.target) is not None
+        },
         **{name: options[name] for name in as_asked},
     )
     if options["tmux"]:
@@ -288,16 +296,19 @@ async def wait(workers: "Workers", id: str, as_json: bool) -> int:
 @worker.command(cls=OneLine)
 @click.argument("id")
 @click.option("--bytes", "max_bytes", type=click.IntRange(1), default=64 * 1024, show_default=True)
+@click.option("--raw", is_flag=True, help="Also to a terminal as it is, which then obeys what is in it.")
 @home_option
 @_with_workers
-async def logs(workers: "Workers", id: str, max_bytes: int) -> int:
+async def logs(workers: "Workers", id: str, max_bytes: int, raw: bool) -> int:
     """Print the end of a worker's output.
+
+    On a terminal, what would command it (colours, titles, the clipboard) is shown and not obeyed.
 
     \b
     Example:
       holdfast worker logs codex-1f2e3d
     """
-    click.echo(await (await workers.find(id)).logs(max_bytes), nl=False)
+    show_data(await (await workers.find(id)).logs(max_bytes), raw=raw)
     return 0
 
 

@@ -8,13 +8,14 @@ HOME/worker-profiles.toml:
     model = "opus"
     env = ["ANTHROPIC_API_KEY"]
     max_runtime_s = 3600
+    limits = { memory = "8G", pids = 500 }
     prompt = "You review code.\n\n{brief}"
 """
 
 import re
 import shlex
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -24,6 +25,7 @@ from holdfast.board.rules import budget
 from holdfast.board.rules.budget import Budget
 from holdfast.board.rules.rows import Run
 from holdfast.errors import UsageError
+from holdfast.sandbox.policy import amounts
 
 DEFAULT_RUNTIME_S: Final = 4 * 3600.0  # a worker that needs longer is told so by its task or its profile
 BRIEF: Final = "{brief}"
@@ -61,6 +63,7 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     idle_s: float | None = None
     max_tokens: int | None = None  # of one run; a task bounds all its runs together
     max_cost: float | None = None  # likewise, in dollars
+    limits: dict[str, str | int | float] = {}  # on what it uses: memory, pids, cpus, disk, open_files
     prompt: str = BRIEF
     session: str = ""
     resume: tuple[str, ...] = ()
@@ -94,6 +97,12 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                     f"worker profile {self.name}: `{pattern}` does not name files to copy",
                     remedy="a path in the repository, with * and ?",
                 )
+        if "timeout" in self.limits:
+            raise UsageError(f"worker profile {self.name}: limits: the time is max_runtime_s")
+        try:
+            amounts.parse(self.limits)
+        except UsageError as exc:
+            raise UsageError(f"worker profile {self.name}: {exc}", remedy=exc.remedy) from None
         for limit in (self.max_runtime_s, self.idle_s):
             if limit is not None and limit <= 0:
                 raise UsageError(f"worker profile {self.name}: a limit is more than 0 seconds")
@@ -211,26 +220,6 @@ def decode(text: str, *, source: str = "worker-profiles.toml") -> dict[str, Work
 def combine(text: str | None, *, source: str = "worker-profiles.toml") -> dict[str, WorkerProfile]:
     """Ours, and the user's instead where they have the same name."""
     return {**BUILTIN, **(decode(text, source=source) if text else {})}
-
-
-# Where people and their tools keep what lets them in. Below the home; a worker reads none of it.
-CREDENTIALS: Final = (
-    *(".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".password-store", ".netrc", ".npmrc"),
-    *(".pypirc", ".git-credentials", ".pgpass", ".my.cnf", ".vault-token", ".terraform.d", ".boto", ".s3cfg"),
-    *(".oci", ".config/gcloud", ".config/gh", ".config/hub", ".config/git/credentials", ".config/op"),
-    *(".config/rclone", ".config/doctl", ".config/sops", ".config/google-chrome", ".config/chromium"),
-    *(".mozilla", ".thunderbird", ".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials"),
-    *(".m2/settings.xml", ".gradle", ".codex/auth.json", ".claude/.credentials.json", ".claude.json"),
-    *(".gemini/oauth_creds.json", ".qwen", ".local/share/opencode/auth.json", ".local/share/keyrings"),
-    *(".hermes", ".bash_history", ".zsh_history"),
-)
-
-
-def credentials(home: str, *, granted: Iterable[str]) -> list[str]:
-    """Paths below a home that are denied, except what a profile grants."""
-    places = [place.rstrip("/") for place in granted]
-    found = [f"{home.rstrip('/')}/{name}" for name in CREDENTIALS]
-    return [path for path in found if not any(f"{path}/".startswith(f"{place}/") for place in places)]
 
 
 RESUMES: Final = "resumes"  # in a run's metadata: the run in whose state its CLI went on

@@ -11,9 +11,28 @@ from typing import Final
 
 from holdfast.board.rules.rows import Run
 from holdfast.dispatch.rules.pressure import MAX_HERE, YOUNG_S
+from holdfast.errors import (
+    HoldfastError,
+    OperationFailed,
+    OutputLost,
+    SandboxUnavailable,
+    SessionLost,
+    StartupError,
+    TokenRefused,
+)
 
 TICK_S: Final = 1.0  # between rounds when nothing is heard, and between looks for leases that ran out
 BEATS: Final = 4  # renewals in one lease: three may be lost
+TRIES: Final = 3  # of what cannot be helped by waiting
+OVER_TRIES: Final = 30  # of a run that is over on the board: its slot is not held for what may never come
+_WAITED_FOR: Final = (
+    OperationFailed,
+    OutputLost,
+    SandboxUnavailable,
+    SessionLost,
+    StartupError,
+    TokenRefused,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,3 +118,12 @@ def hold_up(
     if running >= most:
         return f"{most} runs at once are the most", True
     return held(running, young), False
+
+
+def max_tries(exc: Exception, *, over: bool) -> int | None:
+    """How often a run is attended to that fails like this; None: until store and supervisor are back."""
+    if isinstance(exc, TimeoutError) or (isinstance(exc, HoldfastError) and exc.retryable):
+        return None
+    if isinstance(exc, _WAITED_FOR):
+        return OVER_TRIES if over else None
+    return TRIES

@@ -1,80 +1,57 @@
 """What a worker left in its workspace: looked at from outside, without trusting anything in there.
 
-Directories are read by descriptor and no link is followed. Git runs confined, without network, and writes
-only into a directory of its own: the settings of a repository are programs.
+Directories are read by descriptor and no link is followed. What a commit held is asked of git (`git.py`);
+the files themselves are read by us, so nothing that a worker can write decides what is seen: no index, no
+attribute, no exclusion and no repository inside the repository. What cannot be shown is listed with its kind.
 """
 
+import asyncio
 import contextlib
+import functools
+import hashlib
 import os
-import shutil
 import stat
-import tempfile
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from holdfast.agents.supervisor import background
-from holdfast.client.environment import Environment
-from holdfast.client.policy import Policy
-from holdfast.dispatch.rules.manifest import (
-    CUT,
-    MAX_DIFF,
-    MAX_LISTED,
-    MAX_PATH,
-    Changes,
-    Manifest,
-    ManifestEntry,
-)
+from holdfast.dispatch.git import Git, GitSession, Repository, mode_of
+from holdfast.dispatch.rules import manifest
+from holdfast.dispatch.rules.manifest import Changes, EntryKind, Manifest, ManifestEntry
 from holdfast.errors import OperationFailed
+from holdfast.local.shown import show_name
+from holdfast.local.trees import TreeEntry, TreeWalk, read_below, read_regular
 
 MAX_ENTRIES: Final = 20_000  # files of one look; beyond it the manifest is not whole
+MAX_IN_TREE: Final = 500_000  # files of a worktree, likewise
 MAX_GLANCED: Final = 10_000  # entries of a glance, which costs tens of milliseconds then
 MAX_TEXT: Final = 128 * 1024  # bytes of one file that is kept to compare with
 MAX_TEXTS: Final = 4 << 20  # bytes of all of them
-GIT_S: Final = 60.0
-MAX_NAMES: Final = 4 << 20  # bytes of a list of changed paths
-_LEFT_OUT: Final = frozenset({".git", ".holdfast"})
+MAX_RULES: Final = 64 * 1024  # bytes of one .gitignore or .gitattributes
+MAX_CONVERTED: Final = 4 << 20  # bytes of a file that is asked about again as git would keep it
+_GIT: Final = ".git"
+_OWN: Final = ".holdfast"
 # Whoever runs the same tests over and over writes these anew each time.
 _BYPRODUCTS: Final = frozenset({"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", "node_modules"})
-_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-# $1: a directory of its own, $2: the commit to compare with, $3: what to print, $4: at most so many bytes;
-# the rest: what is left out
-_GIT: Final = """
-set -e
-export GIT_ALTERNATE_OBJECT_DIRECTORIES="$(git rev-parse --path-format=absolute --git-path objects)"
-export GIT_INDEX_FILE="$1/index" GIT_OBJECT_DIRECTORY="$1/objects"
-mkdir -p "$GIT_OBJECT_DIRECTORY"
-base="$2" show="$3" most="$4"
-shift 4
-[ -e "$GIT_INDEX_FILE" ] || { git read-tree "$base"; git add -A -- . "$@"; }
-git diff --cached --no-ext-diff --no-textconv --no-color --no-renames "$show" "$base" | head -c "$most"
-"""
-_GIT_ENVIRONMENT: Final = {
-    "HOME": "/nonexistent",
-    "LC_ALL": "C",
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_CONFIG_GLOBAL": "/dev/null",
-    "GIT_TERMINAL_PROMPT": "0",
-}
 
 
 def look(folder: Path) -> Manifest:
-    """Everything below a directory, except what git and we keep there. One that is not there is empty."""
+    """Everything below a directory, except what we keep there. One that is not there is empty."""
     entries: dict[str, ManifestEntry] = {}
-    texts = 0
-    for top, folders, files, fd in os.fwalk(folder, follow_symlinks=False):
-        at = os.path.relpath(top, folder)
-        folders[:] = sorted(name for name in folders if name not in _LEFT_OUT)
-        links = [name for name in folders if stat.S_ISLNK(os.lstat(name, dir_fd=fd).st_mode)]
-        for name in sorted([*(name for name in files if name not in _LEFT_OUT), *links]):
-            if len(entries) >= MAX_ENTRIES:
-                return Manifest(entries, whole=False)
-            entry = _entry(name, fd, MAX_TEXTS - texts)
-            if entry is not None:
-                texts += entry.size if entry.text is not None else 0
-                entries[name if at == "." else f"{at}/{name}"] = entry
-    return Manifest(entries)
+    budget = MAX_TEXTS
+    walk = _walk(folder, MAX_ENTRIES)
+    for found in walk:
+        entry = _describe(found, functools.partial(_read_text, found, budget))
+        if entry is not None:
+            budget -= entry.size if entry.text is not None else 0
+            entries[show_name(found.path)] = entry
+    return Manifest(entries, whole=walk.whole)
+
+
+def _walk(folder: Path, most: int) -> TreeWalk:
+    return TreeWalk(folder, most=most, enter=lambda path: path != _OWN and os.path.basename(path) != _GIT)
 
 
 def glance(folder: Path) -> tuple[int, int] | None:
@@ -82,40 +59,45 @@ def glance(folder: Path) -> tuple[int, int] | None:
 
     None when there are too many to be looked at often.
     """
-    seen = files = size = 0
-    waiting = [os.fspath(folder)]
-    while waiting:
-        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                seen += 1
-                if seen > MAX_GLANCED:
-                    return None
-                if entry.is_dir(follow_symlinks=False):
-                    waiting += [] if entry.name in _LEFT_OUT | _BYPRODUCTS else [entry.path]
-                else:
-                    files, size = files + 1, size + entry.stat(follow_symlinks=False).st_size
-    return files, size
+    left_out = _BYPRODUCTS | {_GIT, _OWN}
+    walk = TreeWalk(folder, most=MAX_GLANCED, enter=lambda path: os.path.basename(path) not in left_out)
+    sizes = [found.status.st_size for found in walk if not found.is_folder]
+    return (len(sizes), sum(sizes)) if walk.whole else None
 
 
-def _entry(name: str, folder: int, budget: int) -> ManifestEntry | None:
-    try:
-        status = os.lstat(name, dir_fd=folder)
-        mode = stat.S_IMODE(status.st_mode)
-        if stat.S_ISLNK(status.st_mode):
-            return ManifestEntry("link", 0, 0, 0, os.readlink(name, dir_fd=folder))
-        if not stat.S_ISREG(status.st_mode):
-            return ManifestEntry("other", 0, 0, mode)
-        text = None
-        if status.st_size <= min(MAX_TEXT, budget):
-            with open(os.open(name, _READ, dir_fd=folder), "rb") as file:
-                text = _text(file.read(MAX_TEXT + 1))
-        return ManifestEntry("file", status.st_size, status.st_mtime_ns, mode, text)
-    except OSError:  # gone meanwhile, or not to be read
+def _describe(found: TreeEntry, read: Callable[[], str | None]) -> ManifestEntry | None:
+    """What to write down of something in a tree; None for a directory that was looked into, and for ours."""
+    if found.path in (_GIT, _OWN):  # of the workspace itself, which no worker changes
         return None
+    kind, mode = stat.S_IFMT(found.status.st_mode), stat.S_IMODE(found.status.st_mode)
+    size, changed = found.status.st_size, found.status.st_mtime_ns
+    if found.name == _GIT:
+        return ManifestEntry("repository", size if kind != stat.S_IFDIR else 0, changed, mode)
+    if kind == stat.S_IFDIR:
+        return ManifestEntry(found.problem, 0, changed, mode) if found.problem else None
+    try:
+        if kind == stat.S_IFLNK:
+            return ManifestEntry("link", 0, 0, 0, show_name(os.readlink(found.name, dir_fd=found.folder)))
+        if kind != stat.S_IFREG:
+            return ManifestEntry("other", 0, 0, mode)
+        return ManifestEntry("file", size, changed, mode, read())
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return ManifestEntry("unreadable", size, changed, mode)
 
 
-def _text(data: bytes) -> str | None:
-    if len(data) > MAX_TEXT or b"\0" in data:
+def _read_text(found: TreeEntry, left: int) -> str | None:
+    """Raises OSError where it cannot be read at all, also if it is too long to be kept."""
+    _check_readable(found)
+    if found.status.st_size > min(MAX_TEXT, left):
+        return None
+    return decode_text(read_regular(found.name, found.folder, MAX_TEXT + 1))
+
+
+def decode_text(data: bytes | None) -> str | None:
+    """None for what is no text, or too long to be kept."""
+    if data is None or len(data) > MAX_TEXT or b"\0" in data:
         return None
     try:
         return data.decode()
@@ -123,47 +105,252 @@ def _text(data: bytes) -> str | None:
         return None
 
 
+# --- against a commit
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """A file of a commit."""
+
+    mode: str
+    oid: str
+    size: int
+
+
+@dataclass(slots=True)
+class TreeDifference:
+    """What is not as in the commit: by path, as the kernel has it. Neither texts nor rules are looked at."""
+
+    before: dict[str, Blob] = field(default_factory=dict)
+    after: dict[str, ManifestEntry] = field(default_factory=dict)
+    rules: list[str] = field(default_factory=list)  # where a .gitignore is
+    files: "Counter[str]" = field(default_factory=Counter)  # by directory, all that are below it
+    whole: bool = True
+
+
 async def since_commit(
-    home: Path, workspace: Path, base: str, search: str, leave_out: Sequence[str] = ()
+    git: Git, repository: Repository, workspace: Path, base: str, leave_out: Sequence[str] = ()
 ) -> Changes:
     """What a git tree holds now that was not in a commit, whether it is committed or not.
 
-    Files that are not in the commit and are left out by name do not count.
+    Files that are not in the commit and are left out by name do not count, and neither do those that a
+    .gitignore names, but they are listed.
 
     Raises:
         OperationFailed: git cannot tell.
         HoldfastError: the exec server does not answer.
     """
-    own = Path(tempfile.mkdtemp(prefix=".changes-", dir=home))
-    policy = Policy.read_only().deny(home).allow_read(workspace).allow_write(own)
-    spared = [f":(top,exclude,literal){name}" for name in leave_out]
-    environment = await background.reach_exec_server(home, Environment.open)
-    try:
-
-        async def git(show: str, most: int) -> str:
-            try:
-                done = await environment.run(
-                    ["/bin/sh", "-c", _GIT, "git", str(own), base, show, str(most + 1), *spared],
-                    cwd=str(workspace),
-                    env={**_GIT_ENVIRONMENT, "PATH": search},
-                    policy=policy,
-                    timeout_s=GIT_S,
-                )
-            except TimeoutError:
-                raise OperationFailed(f"git takes more than {GIT_S:.0f} s") from None
-            if done.code:
-                raise OperationFailed(
-                    f"git cannot tell what changed: {done.stderr.decode('utf-8', 'replace')[-300:]}"
-                )
-            return done.stdout.decode("utf-8", "replace")
-
-        listed = (await git("--name-status", MAX_NAMES)).splitlines()
-        diff = await git("--patch", MAX_DIFF)
-    finally:
-        await environment.aclose()
-        shutil.rmtree(own, ignore_errors=True)
-    if len(diff) > MAX_DIFF:
-        diff = diff[:MAX_DIFF] + CUT
-    return Changes(
-        len(listed), tuple(line.replace("\t", " ", 1)[:MAX_PATH] for line in listed[:MAX_LISTED]), diff
+    async with git.open() as session:
+        listed = await session.on_objects(repository, base, "ls-tree", "-r", "-l", "-z", "--full-tree", base)
+        blobs = parse_tree(listed)
+        found = await asyncio.to_thread(_compare_tree, workspace, blobs, len(base))
+        for name in leave_out:
+            if name not in blobs:
+                found.after.pop(name, None)
+        tree = session.own / "tree"
+        tree.mkdir(exist_ok=True)
+        await _drop_converted(session, repository, base, workspace, tree, blobs, found)
+        ignored = await _find_ignored(session, repository, base, workspace, tree, blobs, found)
+        texts = await _read_blobs(session, repository, base, found.before.values())
+    before = {show_name(path): _entry_of(blob, texts) for path, blob in found.before.items()}
+    after = await asyncio.to_thread(_with_texts, workspace, found, ignored)
+    listing = manifest.collapse(ignored, found.files)
+    return manifest.compare(
+        Manifest(before), Manifest(after, whole=found.whole), {show_name(k): n for k, n in listing.items()}
     )
+
+
+def parse_tree(listed: bytes) -> dict[str, Blob]:
+    """What `ls-tree -r -l -z` says; what is no file of this repository (a submodule) is left out."""
+    found = {}
+    for line in listed.split(b"\0"):
+        head, tab, path = line.partition(b"\t")
+        parts = head.split()
+        if tab and len(parts) == 4 and parts[1] == b"blob" and parts[3].isdigit():
+            found[os.fsdecode(path)] = Blob(parts[0].decode("ascii"), parts[2].decode("ascii"), int(parts[3]))
+    return found
+
+
+def _compare_tree(workspace: Path, blobs: dict[str, Blob], digits: int) -> TreeDifference:
+    difference = TreeDifference()
+    missing = {path: blob for path, blob in blobs.items() if not path.startswith(f"{_OWN}/")}
+    walk = _walk(workspace, MAX_IN_TREE)
+    for found in walk:
+        old = missing.pop(found.path, None)
+        if not found.is_folder:
+            difference.files.update(manifest.folders_above(found.path))
+            if found.name == ".gitignore":
+                difference.rules.append(found.path)
+        if old is not None and _is_same(found, old, digits):
+            continue
+        entry = _describe(found, functools.partial(_check_readable, found))
+        if old is not None:
+            difference.before[found.path] = old
+        if entry is not None:
+            difference.after[found.path] = entry
+    difference.whole = walk.whole
+    if walk.whole:  # else they may be among those that nobody looked at
+        difference.before |= missing
+    return difference
+
+
+def _check_readable(found: TreeEntry) -> None:
+    if not os.access(found.name, os.R_OK, dir_fd=found.folder, effective_ids=True, follow_symlinks=False):
+        raise PermissionError
+
+
+def _is_same(found: TreeEntry, old: Blob, digits: int) -> bool:
+    """By content; the size is compared first, so no more is read than the commit holds."""
+    status = found.status
+    if mode_of(status) != old.mode or not (stat.S_ISLNK(status.st_mode) or stat.S_ISREG(status.st_mode)):
+        return False
+    try:
+        if stat.S_ISLNK(status.st_mode):
+            data: bytes | None = os.fsencode(os.readlink(found.name, dir_fd=found.folder))
+        elif status.st_size != old.size:
+            return False
+        else:
+            data = read_regular(found.name, found.folder, old.size + 1)
+    except OSError:
+        return False
+    return data is not None and _hash(data, digits) == old.oid
+
+
+def _hash(data: bytes, digits: int) -> str:
+    digest = hashlib.sha1 if digits == 40 else hashlib.sha256
+    return digest(b"blob %d\0" % len(data) + data).hexdigest()
+
+
+async def _drop_converted(
+    session: GitSession,
+    repository: Repository,
+    base: str,
+    workspace: Path,
+    tree: Path,
+    blobs: dict[str, Blob],
+    found: TreeDifference,
+) -> None:
+    """Leave out files that differ only as the attributes of the commit have it: line ends, encodings.
+
+    The attributes that lie in the workspace do not count.
+    """
+    attributes = [path for path in blobs if os.path.basename(path) == ".gitattributes"]
+    asked = [
+        path
+        for path, blob in found.before.items()
+        if (entry := found.after.get(path)) is not None
+        and entry.kind == "file"
+        and max(entry.size, blob.size) <= MAX_CONVERTED
+        and "\n" not in path
+        and os.path.basename(path) != ".gitattributes"
+    ]
+    if not attributes or not asked:
+        return
+    rules = await _read_blobs(session, repository, base, [blobs[path] for path in attributes])
+    for path in attributes:
+        _copy(tree, path, (rules.get(blobs[path].oid) or "").encode())
+    there = await asyncio.to_thread(_copy_all, workspace, tree, asked, MAX_CONVERTED)
+    said = await session.on_objects(
+        repository, base, "hash-object", "--stdin-paths", input=b"".join(os.fsencode(f"{p}\n") for p in there)
+    )
+    for path, oid in zip(there, said.decode("ascii").split(), strict=True):
+        if oid == found.before[path].oid:
+            del found.before[path], found.after[path]
+
+
+async def _find_ignored(
+    session: GitSession,
+    repository: Repository,
+    base: str,
+    workspace: Path,
+    tree: Path,
+    blobs: dict[str, Blob],
+    found: TreeDifference,
+) -> dict[str, int]:
+    """Files that are new and that a .gitignore names, with their sizes: copies of those files are asked."""
+    new = [path for path, entry in found.after.items() if path not in blobs and entry.kind != "repository"]
+    if not new or not found.rules:
+        return {}
+    await asyncio.to_thread(_copy_all, workspace, tree, found.rules, MAX_RULES)
+    try:
+        said = await session.on_objects(
+            repository,
+            base,
+            *("check-ignore", "--no-index", "-z", "--stdin"),
+            input=b"".join(os.fsencode(f"./{path}\0") for path in new),  # a colon begins no name then
+        )
+    except OperationFailed:  # also when none is: then all are shown
+        return {}
+    paths = (os.fsdecode(line).removeprefix("./") for line in said.split(b"\0"))
+    return {path: found.after[path].size for path in paths if path in found.after}
+
+
+def _copy_all(workspace: Path, tree: Path, paths: Iterable[str], most: int) -> list[str]:
+    """Files of a workspace into a tree of our own, where nobody else is; which of them are there then."""
+    copied = []
+    for path in paths:
+        with contextlib.suppress(OSError):
+            data = read_below(workspace, path, most + 1)
+            if data is not None and len(data) <= most:
+                _copy(tree, path, data)
+                copied.append(path)
+    return copied
+
+
+def _copy(tree: Path, path: str, data: bytes) -> None:
+    (tree / path).parent.mkdir(parents=True, exist_ok=True)
+    (tree / path).write_bytes(data)
+
+
+async def _read_blobs(
+    session: GitSession, repository: Repository, base: str, blobs: Iterable[Blob]
+) -> dict[str, str | None]:
+    """Their texts, within the bounds of what is kept; an object that is not what its name says is none."""
+    wanted, left = set[str](), MAX_TEXTS
+    for blob in blobs:
+        if blob.size <= min(MAX_TEXT, left) and blob.oid not in wanted:
+            wanted.add(blob.oid)
+            left -= blob.size
+    if not wanted:
+        return {}
+    said = await session.on_objects(
+        repository,
+        base,
+        "cat-file",
+        "--batch",
+        input="".join(f"{oid}\n" for oid in sorted(wanted)).encode("ascii"),
+    )
+    texts: dict[str, str | None] = {}
+    at = 0
+    for oid in sorted(wanted):
+        end = said.index(b"\n", at)
+        head = said[at:end].split()
+        size = int(head[2]) if len(head) == 3 else -1  # missing: the line stands alone
+        data, at = said[end + 1 : end + 1 + max(size, 0)], end + 2 + size
+        texts[oid] = decode_text(data) if _hash(data, len(oid)) == oid else None
+    return texts
+
+
+def _entry_of(blob: Blob, texts: dict[str, str | None]) -> ManifestEntry:
+    kind: EntryKind = "link" if blob.mode == "120000" else "file"
+    mode = 0 if kind == "link" else int(blob.mode[-3:], 8)
+    return ManifestEntry(kind, 0 if kind == "link" else blob.size, 0, mode, texts.get(blob.oid))
+
+
+def _with_texts(workspace: Path, found: TreeDifference, ignored: dict[str, int]) -> dict[str, ManifestEntry]:
+    entries: dict[str, ManifestEntry] = {}
+    left = MAX_TEXTS
+    for path, entry in sorted(found.after.items()):
+        if path in ignored:
+            continue
+        shown = entry
+        if entry.kind == "file":
+            text = None
+            if entry.size <= min(MAX_TEXT, left):
+                with contextlib.suppress(OSError):
+                    text = decode_text(read_below(workspace, path, MAX_TEXT + 1))
+                left -= entry.size
+            mode = 0o755 if entry.mode & stat.S_IXUSR else 0o644  # all of it that git keeps
+            shown = ManifestEntry("file", entry.size, entry.mtime_ns, mode, text)
+        entries[show_name(path)] = shown
+    return entries

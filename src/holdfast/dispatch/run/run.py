@@ -7,6 +7,8 @@ somebody owes this run its end; it is written before the worker is started, and 
 import asyncio
 import contextlib
 import logging
+import traceback
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +22,7 @@ from holdfast.board.store import Store
 from holdfast.board.verbs import runs
 from holdfast.board.verbs.reviews import RequestedChanges
 from holdfast.dispatch.context import DispatchContext, worker_of
+from holdfast.dispatch.git import find_repository
 from holdfast.dispatch.rules import manifest, outcome, profiles, prompts, runsteps
 from holdfast.dispatch.rules.manifest import Changes, Manifest
 from holdfast.dispatch.rules.outcome import Complete, Fail, Outcome, Stop, WorkerEnd, WorkFound
@@ -28,11 +31,12 @@ from holdfast.dispatch.rules.runsteps import RunEvent, RunStep
 from holdfast.dispatch.run import changes, scripts, workspace
 from holdfast.dispatch.run.budgetmeter import BudgetMeter
 from holdfast.dispatch.run.workspace import Workspace
-from holdfast.errors import Conflict, NotFound, OperationFailed, StaleRun, UsageError
-from holdfast.handoff import outbox
-from holdfast.handoff.broker import Broker
+from holdfast.errors import Conflict, NotFound, OperationFailed, StaleRun, StartupError, UsageError
+from holdfast.handoff import envelope, outbox, rundir
+from holdfast.handoff.broker import Broker, listen
 from holdfast.handoff.envelope import VERBS, Envelope, HandoffAnswer
 from holdfast.local.atomicfile import replace_file
+from holdfast.local.shown import show_text
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +47,7 @@ MAX_HEAD: Final = 64 * 1024  # bytes of its beginning
 PLACE_S: Final = 1.0  # between looks whether a directory is free
 LAST_LOOKS: Final = 20  # at an outbox that is full: 256 envelopes each
 BY_EXIT: Final = "board:exit"  # of an answer by exit code: a name that no worker can use
+INTERNAL: Final = "internal.log"  # the file of a run that we failed on ourselves
 
 
 class RunMark(msgspec.Struct, frozen=True):
@@ -82,6 +87,10 @@ class RunDriver:
         detail = await context.store.ask(Store.show, self.run.task_id)
         profile = context.profiles.get(self.run.profile)
         place = self.place = workspace.locate(context.home, detail.task).path
+        async with self._listening():
+            await self._take_steps(detail, profile, place)
+
+    async def _take_steps(self, detail: Detail, profile: WorkerProfile | None, place: Path) -> None:
         step = RunStep.FIND
         while step is not RunStep.END:
             match step:
@@ -101,6 +110,28 @@ class RunDriver:
                     event = self._forget()
             step = runsteps.after(step, event)
 
+    async def locate(self) -> str:
+        """Where it works: two runs are never there at once."""
+        task = await self.context.store.ask(Store.task, self.run.task_id)
+        return str(await asyncio.to_thread(lambda: workspace.locate(self.context.home, task).path))
+
+    async def give_up(self, exc: Exception) -> None:
+        """End a run that cannot be attended to: its worker and its place on the board; the evidence is kept.
+
+        Raises:
+            HoldfastError: store or supervisor do not answer; to be done again.
+        """
+        context, run = self.context, self.run
+        if await context.supervisor.find(self._worker) is not None:
+            await context.supervisor.stop(self._worker, grace_s=0.0)
+            said = await context.supervisor.output(self._worker, MAX_OUTPUT)
+            await context.store.ask(Store.keep, run.id, "output", said)
+        evidence = "".join(traceback.format_exception(exc))[-MAX_HEAD:].encode("utf-8", "backslashreplace")
+        await context.store.ask(Store.keep, run.id, INTERNAL, evidence)
+        words = show_text(f"internal error: {type(exc).__name__}: {exc}")[:MAX_SUMMARY]
+        await self._tell(Fail(FailureKind.INFRA, f"{words}; what is known of it is kept as {INTERNAL}"))
+        self._forget()
+
     async def _find(self) -> RunEvent:
         if await self.context.supervisor.find(self._worker) is not None:
             return RunEvent.FOUND
@@ -119,7 +150,7 @@ class RunDriver:
         """Carry out what waits in its outbox, in the thread of the store."""
         if self.place is None:
             return 0
-        broker = Broker(store, self.context.key)
+        broker = Broker(store, self.context.key, self.run.task_id, self.context.judge_child)
 
         def carry_out(letter: Envelope) -> HandoffAnswer:
             answer = broker.carry_out(letter)
@@ -161,10 +192,10 @@ class RunDriver:
         diff = await self._read_reviewed(review)
         told = await self._add_messages(detail, profile)
         prompt = self._build_prompt(told, profile, review, diff.decode("utf-8", "replace"))
-        space = await asyncio.to_thread(workspace.prepare, context.home, task, profile.copy)
+        space = await workspace.prepare(context, task, profile.copy)
         await _enter(context, run, space, self.over)
         await asyncio.to_thread(self._mark_before, space)
-        await asyncio.to_thread(outbox.lay_out, space.path, context.grant(run, profile, space.path))
+        grant = await asyncio.to_thread(self._lay_out, space.path)
         await asyncio.to_thread(workspace.put, space.path, task.body.encode(), Path(prompts.FILE).name)
         if diff:
             await asyncio.to_thread(workspace.put, space.path, diff, Path(prompts.REVIEWED).name)
@@ -175,8 +206,35 @@ class RunDriver:
             await scripts.run_script(context, run, task, profile, space.path, "setup", self.over)
             await asyncio.to_thread(self._mark_laid, space)
         return await self._resume(
-            context.worker_spec(run, task, profile, space.path, prompt), detail, profile
+            context.worker_spec(run, task, profile, space.path, prompt, grant), detail, profile
         )
+
+    def _lay_out(self, place: Path) -> Path:
+        """Where its worker finds its grant, whose token nobody else can read."""
+        folder = rundir.prepare(self.run.id)
+        grant = self.context.grant(self.run, place, folder)
+        whole = rundir.put_grant(self.run.id, grant)
+        outbox.lay_out(place, envelope.without_token(grant, str(whole)))
+        return whole
+
+    @contextlib.asynccontextmanager
+    async def _listening(self) -> AsyncIterator[None]:
+        """Hear its worker on the run's own socket; where that cannot be had, its outbox is read as always."""
+        context = self.context
+        async with contextlib.AsyncExitStack() as opened:
+            try:
+                folder = await asyncio.to_thread(rundir.prepare, self.run.id)
+                heard = listen(
+                    context.store,
+                    context.key,
+                    folder / rundir.SOCKET,
+                    self.run.task_id,
+                    context.judge_child,
+                )
+                await opened.enter_async_context(heard)
+            except (OperationFailed, StartupError) as exc:
+                log.warning("a run has no socket", extra={"run_id": self.run.id, "reason": str(exc)[:200]})
+            yield
 
     async def _add_messages(self, detail: Detail, profile: WorkerProfile) -> Detail:
         """With the messages that go into its prompt, if that tells any; a script gets them with an answer."""
@@ -243,6 +301,7 @@ class RunDriver:
         replace_file(place, msgspec.json.encode(mark))
 
     def _forget(self) -> RunEvent:
+        rundir.remove(self.run.id)
         (marks(self.context.home) / self.run.id).unlink(missing_ok=True)
         return RunEvent.DONE
 
@@ -309,12 +368,12 @@ class RunDriver:
     async def _changes(self, space: Workspace) -> Changes:
         try:
             if space.base:
-                search = self.context.environ.get("PATH", "/usr/bin:/bin")
+                repository = await asyncio.to_thread(find_repository, space.repository)
                 return await changes.since_commit(
-                    self.context.home, space.path, space.base, search, space.copied
+                    self.context.git, repository, space.path, space.base, space.copied
                 )
             return await asyncio.to_thread(self._compare, space.path)
-        except OperationFailed as exc:
+        except (OperationFailed, UsageError, NotFound) as exc:
             return Changes(1, ("? nobody can tell what changed",), f"{exc}\n")
 
     def _compare(self, path: Path) -> Changes:

@@ -12,9 +12,7 @@ import errno
 import fnmatch
 import logging
 import os
-import shutil
 import stat
-import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,15 +24,15 @@ from holdfast.board.rules.rows import Task, WorkspaceKind
 from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.store import Store
 from holdfast.dispatch.context import DispatchContext
+from holdfast.dispatch.git import Git, find_repository
 from holdfast.dispatch.rules import manifest
 from holdfast.dispatch.run import changes
-from holdfast.errors import NotFound, OperationFailed, UsageError
+from holdfast.errors import HoldfastError, NotFound, OperationFailed, UsageError
 from holdfast.local.atomicfile import open_folder, replace_file, write_below
-from holdfast.local.lock import wait_for_lock
+from holdfast.local.shown import is_text
+from holdfast.local.trees import remove_tree
 
 SWEEP_S: Final = 30.0  # between sweeps; nobody waits for one
-GIT_S: Final = 120.0  # a checkout of a large repository on a busy disk
-MAX_SAID: Final = 300  # characters of git's own words in an error
 MAX_COPIED: Final = 100  # files; a rule that means more means a build, which is for `setup`
 MAX_BYTES: Final = 16 << 20  # of all of them
 MAX_LISTED: Final = 20_000  # names in the directories that the rules lead through
@@ -54,6 +52,7 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
     base: str = ""
     copied: tuple[str, ...] = ()  # from the repository, by rule: no work of anybody's
     kept: bool = False  # although its task is archived: there is work in it that is nowhere else
+    unfinished: bool = False  # a worktree that is being made; nobody has been in it
     schema: int = 1
 
 
@@ -65,9 +64,10 @@ class Workspace:
     kind: WorkspaceKind
     base: str = ""
     copied: tuple[str, ...] = ()
+    repository: str = ""
 
 
-def prepare(home: Path, task: Task, copy: Sequence[str] = ()) -> Workspace:
+async def prepare(context: DispatchContext, task: Task, copy: Sequence[str] = ()) -> Workspace:
     """The workspace of a task, which is made if it is not there.
 
     `copy` are patterns of files that a worktree gets from its repository where it lacks them.
@@ -76,21 +76,23 @@ def prepare(home: Path, task: Task, copy: Sequence[str] = ()) -> Workspace:
         UsageError, NotFound: the task names a place that cannot be one.
         OperationFailed: it cannot be made.
     """
+    home = context.home
     if task.workspace_kind is WorkspaceKind.DIR:
-        return Workspace(_directory(home, task.workspace), task.workspace_kind)
+        return Workspace(await asyncio.to_thread(_directory, home, task.workspace), task.workspace_kind)
     path = folder(home) / task.id
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        made = _record(home, task)
+        made = _read(home, task.id) or await _begin(context.git, home, task)
         if task.workspace_kind is WorkspaceKind.SCRATCH:
             path.mkdir(mode=0o700, exist_ok=True)
+        else:
+            if made.unfinished or not path.is_dir():
+                made = await _check_out(context.git, home, made, path)
+            if copy:
+                made = await asyncio.to_thread(_with_copies, home, made, path, copy)
     except OSError as exc:
         raise OperationFailed(f"cannot make {path}: {exc.strerror}") from None
-    if task.workspace_kind is WorkspaceKind.WORKTREE and not path.is_dir():
-        _check_out(made, path)
-    if task.workspace_kind is WorkspaceKind.WORKTREE and copy:
-        made = _with_copies(home, made, path, copy)
-    return Workspace(path, task.workspace_kind, made.base, made.copied)
+    return Workspace(path, task.workspace_kind, made.base, made.copied, made.repository)
 
 
 def locate(home: Path, task: Task) -> Workspace:
@@ -99,7 +101,8 @@ def locate(home: Path, task: Task) -> Workspace:
         return Workspace(Path(os.path.realpath(task.workspace)), task.workspace_kind)
     made = _read(home, task.id)
     path = folder(home) / task.id
-    return Workspace(path, task.workspace_kind, *((made.base, made.copied) if made else ()))
+    told = (made.base, made.copied, made.repository) if made else ()
+    return Workspace(path, task.workspace_kind, *told)
 
 
 def folder(home: Path) -> Path:
@@ -141,17 +144,19 @@ def _directory(home: Path, name: str) -> Path:
     return path
 
 
-def _record(home: Path, task: Task) -> Made:
-    there = _read(home, task.id)
-    if there is not None:
-        return there
+async def _begin(git: Git, home: Path, task: Task) -> Made:
     made = Made(task=task.id, kind=task.workspace_kind)
     if task.workspace_kind is WorkspaceKind.WORKTREE:
-        if not os.path.isabs(task.workspace):
-            raise UsageError(f"the repository `{task.workspace}` is not an absolute path")
-        base = _git(task.workspace, "rev-parse", "--verify", "HEAD^{commit}").strip()
+        repository = await asyncio.to_thread(find_repository, task.workspace)
+        async with git.open() as session:
+            base = await session.on_repository(repository, "rev-parse", "--verify", "HEAD^{commit}")
         made = Made(
-            task=task.id, kind=made.kind, repository=task.workspace, branch=f"holdfast/{task.id}", base=base
+            task=task.id,
+            kind=made.kind,
+            repository=task.workspace,
+            branch=f"holdfast/{task.id}",
+            base=base.strip(),
+            unfinished=True,
         )
     write(home, made)
     return made
@@ -182,78 +187,65 @@ def forget(home: Path, task: str) -> None:
     (folder(home) / f"{task}.json").unlink(missing_ok=True)
 
 
-def give_back(made: Made, path: Path) -> None:
+async def give_back(git: Git, made: Made, path: Path) -> None:
     """Remove a worktree in which nothing has changed, and its branch.
 
     Raises:
         OperationFailed: git does not do it.
+        OSError: something in it cannot be removed.
     """
-    with _alone(made.repository):
-        _git(made.repository, "worktree", "remove", "--force", str(path))
-        _git(made.repository, "branch", "--quiet", "-D", made.branch)
+    repository = await asyncio.to_thread(find_repository, made.repository)
+    async with git.alone(repository), git.open() as session:
+        await asyncio.to_thread(remove_tree, path)
+        await session.on_repository(repository, "worktree", "prune")
+        await session.on_repository(repository, "branch", "--quiet", "-D", made.branch)
 
 
-def _check_out(made: Made, path: Path) -> None:
-    with _alone(made.repository):
-        _git(made.repository, "worktree", "prune")
-        known = _git(made.repository, "branch", "--list", made.branch).strip()
+async def _check_out(git: Git, home: Path, made: Made, path: Path) -> Made:
+    """The worktree with its branch; git reads its files by objects alone, and runs no filter."""
+    repository = await asyncio.to_thread(find_repository, made.repository)
+    async with git.alone(repository), git.open() as session:
+        await asyncio.to_thread(_make_empty, path)
+        await session.on_repository(repository, "worktree", "prune")
+        known = await session.on_repository(
+            repository, "for-each-ref", "--format=%(objectname)", f"refs/heads/{made.branch}"
+        )
         words = [str(path), made.branch] if known else ["-b", made.branch, str(path), made.base]
-        _git(made.repository, "worktree", "add", "--quiet", *words)
+        await session.on_repository(
+            repository, "worktree", "add", "--no-checkout", "--quiet", *words, writes=[path]
+        )
+        own = find_repository(str(path))
+        commit = known.strip() or made.base
+        await session.on_objects(
+            own,
+            commit,
+            "read-tree",
+            "--reset",
+            "-u",
+            commit,
+            tree=path,
+            index=own.folder / "index",
+            writes=[path, own.folder],
+        )
+    made = msgspec.structs.replace(made, unfinished=False)
+    write(home, made)
+    return made
 
 
-@contextlib.contextmanager
-def _alone(repository: str) -> Iterator[None]:
-    """Of all dispatchers on this host: one git fails over the worktree that another is just making.
-
-    Raises:
-        OperationFailed: others are at it for too long.
-    """
-    shared = _git(repository, "rev-parse", "--path-format=absolute", "--git-common-dir").strip()
-    try:
-        fd = os.open(shared, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as exc:
-        raise OperationFailed(f"cannot open {shared}: {exc.strerror}") from None
-    try:
-        with contextlib.suppress(OSError):  # a file system without locks: whoever collides tries again later
-            if not wait_for_lock(fd, within_s=GIT_S):
-                raise OperationFailed(f"others make worktrees of {repository} for more than {GIT_S:.0f} s")
-        yield
-    finally:
-        os.close(fd)
+def _make_empty(path: Path) -> None:
+    if path.is_dir():  # by somebody who was killed over it
+        remove_tree(path)
+    path.mkdir(mode=0o700)
 
 
 def _with_copies(home: Path, made: Made, path: Path, patterns: Sequence[str]) -> Made:
-    top = Path(_git(made.repository, "rev-parse", "--show-toplevel").removesuffix("\n"))
+    top = find_repository(made.repository).top
     names = find_missing(top, path, patterns)
     if names:  # written down before they are there: a kill in between makes no work of them
         made = msgspec.structs.replace(made, copied=tuple(dict.fromkeys([*made.copied, *names])))
         write(home, made)
         copy_files(top, path, names)
     return made
-
-
-def _git(repository: str, *words: str) -> str:
-    """Git on a repository of the user's own, before any worker has been there. No hook runs."""
-    argv = ["git", "-C", repository, "-c", "core.hooksPath=/dev/null", *words]
-    try:
-        done = subprocess.run(  # noqa: S603 - git, and no shell
-            argv,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=GIT_S,
-            check=False,
-            env={
-                "PATH": os.environ.get("PATH", os.defpath),
-                "HOME": os.environ.get("HOME", "/"),
-                "LC_ALL": "C",
-            },
-        )
-    except (OSError, subprocess.TimeoutExpired) as exc:
-        raise OperationFailed(f"git {words[0]} does not work: {type(exc).__name__}") from None
-    if done.returncode:
-        raise OperationFailed(f"git {words[0]} in {repository}: {done.stderr.strip()[-MAX_SAID:]}")
-    return done.stdout
 
 
 def find_missing(repository: Path, worktree: Path, patterns: Sequence[str]) -> list[str]:
@@ -273,7 +265,7 @@ def find_missing(repository: Path, worktree: Path, patterns: Sequence[str]) -> l
                 found |= set(_match(top, pattern.split("/"), "", listed))
     except OSError as exc:
         raise OperationFailed(f"cannot read {repository}: {exc.strerror}") from None
-    names = sorted(name for name in found if not os.path.lexists(worktree / name))
+    names = sorted(name for name in found if is_text(name) and not os.path.lexists(worktree / name))
     if len(names) > MAX_COPIED:
         raise OperationFailed(f"`copy` names {len(names)} files", remedy=f"at most {MAX_COPIED} are copied")
     return names
@@ -366,7 +358,12 @@ async def sweep(context: DispatchContext) -> None:
         except NotFound:  # of another board
             continue
         if task.status is TaskStatus.ARCHIVED:
-            await _remove_workspace(context, task, made)
+            try:
+                await _remove_workspace(context, task, made)
+            except HoldfastError:
+                raise
+            except Exception:  # whatever is in there, others are removed
+                log.exception("a workspace could not be removed", extra={"task_id": task.id})
 
 
 async def _remove_workspace(context: DispatchContext, task: Task, made: Made) -> None:
@@ -378,16 +375,16 @@ async def _remove_workspace(context: DispatchContext, task: Task, made: Made) ->
     )
     try:
         if made.kind is WorkspaceKind.WORKTREE and path.is_dir():
-            search = context.environ.get("PATH", "/usr/bin:/bin")
-            changed = await changes.since_commit(context.home, path, made.base, search, made.copied)
+            repository = await asyncio.to_thread(find_repository, made.repository)
+            changed = await changes.since_commit(context.git, repository, path, made.base, made.copied)
             if changed.count:
                 await _log_event(context, task, "workspace_kept", list(changed.paths))
                 write(context.home, msgspec.structs.replace(made, kept=True))
                 return
-            await asyncio.to_thread(give_back, made, path)
+            await give_back(context.git, made, path)
         elif path.is_dir():
-            await asyncio.to_thread(shutil.rmtree, path)
-    except (OSError, OperationFailed) as exc:
+            await asyncio.to_thread(remove_tree, path)
+    except (OSError, OperationFailed, UsageError, NotFound) as exc:
         log.warning("a workspace could not be removed", extra={"task_id": task.id, "missing": str(exc)[:200]})
         return
     await _log_event(context, task, "workspace_removed", listed)

@@ -14,7 +14,7 @@ class Guarantee(enum.StrEnum):
     PROCESSES = "processes outside are neither seen nor touched"
     DESCRIPTORS = "nothing that the server has open is inherited"
     NETWORK = "no address outside is reached when the network is off"
-    SOCKETS = "no unix socket of the host is reached when the network is off"
+    SOCKETS = "no unix socket of the host is reached unless it is granted"
     DEVICES = "devices and terminals of the host are out of reach"
     SWITCHES = "no setting of the kernel changes, not even for root"
     PRIVILEGES = "no privilege is left and none can be gained"

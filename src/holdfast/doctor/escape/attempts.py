@@ -241,6 +241,16 @@ _SOCKETS: Final = (
         "a, b = socket.socketpair(1, socket.SOCK_RAW); a.sendto(b'x', scene.datagram)",
     ),
     (
+        "unix-link",
+        "connect to a unix socket of the host through a link",
+        "os.symlink(scene.stream, 'to-stream'); socket.socket(1).connect('to-stream')",
+    ),
+    (
+        "unix-relative",
+        "connect to a unix socket of the host by a name relative to its directory",
+        "os.chdir(os.path.dirname(scene.stream)); socket.socket(1).connect(os.path.basename(scene.stream))",
+    ),
+    (
         "unix-pair-stream",
         "connect one end of a pair to a socket of the host",
         "a, b = socket.socketpair(1, socket.SOCK_STREAM); b.close(); a.connect(scene.stream)",
@@ -312,6 +322,11 @@ _SWITCHES: Final = (
 )
 
 _CALLS: Final = (
+    (
+        "lease",
+        "take a lease, for which whoever writes to the file waits",
+        "import fcntl; fcntl.fcntl(os.open('/etc/passwd', os.O_RDONLY), 1024, 0)",
+    ),
     ("mount", "mount a file system", "call('mount', b'none', b'sub', b'no-such-type', 0, 0)"),
     ("bind-mount", "show a directory at another place", "call('mount', b'/no/such', b'sub', 0, 4096, 0)"),
     ("remount", "make .git writable by mounting it again", "call('mount', 0, b'.git', 0, 4096 | 32, 0)"),

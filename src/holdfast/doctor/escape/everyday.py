@@ -92,6 +92,10 @@ _EVERYDAY: Final = (
     ("loopback-udp", "send datagrams on loopback",
      "a = socket.socket(2, socket.SOCK_DGRAM); a.bind(('127.0.0.1', 0)); a.settimeout(5)\n"
      "socket.socket(2, socket.SOCK_DGRAM).sendto(b'x', a.getsockname()); assert a.recv(1) == b'x'"),
+    ("unix-server", "listen and connect on a unix socket of its own",
+     "s = socket.socket(1); s.bind('unix-server'); s.listen()\n"
+     "c = socket.socket(1); c.connect('unix-server')\n"
+     "t, _ = s.accept(); c.sendall(b'x'); assert t.recv(1) == b'x'; os.unlink('unix-server')"),
     ("localhost", "resolve localhost", "assert socket.getaddrinfo('localhost', 80)"),
     ("socket-pair", "pass a descriptor over a pair of sockets",
      "a, b = socket.socketpair(); socket.send_fds(a, [b'x'], [0])\n"

@@ -9,7 +9,6 @@ from typing import Final
 from holdfast.doctor.escape.attempts import ATTEMPTS, Attempt, Guarantee
 from holdfast.errors import UsageError
 from holdfast.sandbox.backends.guarantees import GUARANTEES
-from holdfast.sandbox.plan import rights
 from holdfast.sandbox.plan.select import Way
 
 SCHEMA_VERSION: Final = 1
@@ -34,7 +33,7 @@ class Shortfall(enum.StrEnum):
     TERMINALS = "whoever may open new terminals may open all of the host's"
     SYSTEM_V = "without an IPC namespace System V memory would be the host's"
     PIPES = "read-only mounts keep nobody from writing into a pipe, and Landlock is not in force"
-    UNIX_PATHS = "unix sockets cannot be made, because this Landlock cannot confine their paths"
+    UNIX_PATHS = "unix sockets cannot be made, because no broker tells those of the host from its own"
     FIRST_PROCESS = "process 1 is a shell with exactly the rights of the command: nothing is gained from it"
     OLD_PROC = "a fresh /proc could not be mounted, so the host's processes have names"
     LO_DOWN = "lo is down in the network namespace"
@@ -57,7 +56,7 @@ ALONE: Final[Mapping[str, frozenset[Shortfall]]] = {
             (Shortfall.CLOSED,),
         ),
         ("use-multiprocessing-forkserver use-node", (Shortfall.CLOSED, Shortfall.SOCKETS)),
-        ("use-loopback use-loopback-udp", (Shortfall.SOCKETS,)),
+        ("use-loopback use-loopback-udp use-unix-server", (Shortfall.SOCKETS,)),
         ("use-own-terminal", (Shortfall.TERMINALS,)),
         ("use-sysv-memory", (Shortfall.SYSTEM_V,)),
     )
@@ -81,7 +80,6 @@ _FIRST: Final = frozenset(
 )
 _NEEDS_LANDLOCK: Final = {  # the least ABI
     "pipe-of-host": (1, Shortfall.PIPES),
-    "use-multiprocessing-forkserver": (rights.UNIX_ABI, Shortfall.UNIX_PATHS),
 }
 _WEAKENED: Final = {  # the word of a start that came out weaker
     "proc": (frozenset(["process-list", "proc-of-outside", "fd-of-outside"]), Shortfall.OLD_PROC),
@@ -89,6 +87,7 @@ _WEAKENED: Final = {  # the word of a start that came out weaker
         frozenset(["use-loopback", "use-loopback-udp", "use-localhost", "use-node"]),
         Shortfall.LO_DOWN,
     ),
+    "sockets": (frozenset(["use-multiprocessing-forkserver", "use-unix-server"]), Shortfall.UNIX_PATHS),
 }
 
 

@@ -463,7 +463,8 @@ RUN_ROWS: Final = (
         "a connection to a unix socket is refused by the sandbox; on macOS a permission profile that lists"
         " the"
         " socket is not obeyed",
-        "codex sandbox --allow-unix-socket PATH -- COMMAND shows whether it is that",
+        "holdfast exec --allow-socket PATH -- COMMAND, or codex sandbox --allow-unix-socket PATH -- COMMAND,"
+        " shows whether it is that",
         (
             r"connect (?:EPERM|EACCES) (?P<path>/[^\n]{1,300}?\.sock)\b",
             r"dial unix (?P<path>/[^\s:]{1,300}): connect: (?:operation not permitted|permission denied)",

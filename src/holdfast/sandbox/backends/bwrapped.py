@@ -23,7 +23,7 @@ comes with all other arguments through a descriptor, where no list of processes 
 import errno
 import fcntl
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, NoReturn
 
 from holdfast.sandbox.backends import bubblewrap
@@ -44,6 +44,7 @@ from holdfast.sandbox.kernel.kernel import Stage, StageFailed
 from holdfast.sandbox.kernel.view import CONSOLE, KERNEL_SWITCHES, OLD_PROC
 from holdfast.sandbox.plan.plan import MASKS, Base, Plan, Step, StepKind
 from holdfast.sandbox.protocol.orders import in_memory
+from holdfast.sandbox.watcher.listener import NO_BROKER
 
 UNKNOWN: Final = "bwrap:bwrap.other"  # the stage of what nobody can explain
 NO_LANDLOCK: Final = "landlock"  # who is under Landlock may not mount, so there is no second layer
@@ -69,17 +70,30 @@ class _Seen(NamedTuple):
     unreachable: frozenset[str]
 
 
-def run(plan: Plan, command: PreparedCommand, *, parent: int, status_fd: int, tool: str) -> NoReturn:
-    """Be the confined command. To be called right after a fork, in the child of `parent`.
+def run(
+    plan: Plan,
+    command: PreparedCommand,
+    *,
+    parent: int,
+    status_fd: int,
+    tool: str,
+    enter: Callable[[], None] | None = None,
+    enter_inside: Callable[[int], None] | None = None,
+) -> NoReturn:
+    """Be the confined command, `enter` its limits first. To be called right after a fork of `parent`.
+
+    `enter_inside` puts limits on the process that becomes the command, once it is in its user namespace.
 
     Ends with the command's own status, or when it could not be started with a report on
     `status_fd`, which must be close-on-exec.
     """
     try:
+        if enter is not None:
+            enter()
         lead()
         if os.getppid() != parent:
             os._exit(NOT_STARTED)
-        weakened: tuple[str, ...] = (NO_LANDLOCK,)
+        weakened: tuple[str, ...] = (NO_LANDLOCK, NO_BROKER)
         try:
             started = _start(plan, command, tool, fresh_proc=True)
         except StageFailed as exc:
@@ -87,6 +101,8 @@ def run(plan: Plan, command: PreparedCommand, *, parent: int, status_fd: int, to
                 raise
             weakened += (OLD_PROC,)
             started = _start(plan, command, tool, fresh_proc=False)
+        if enter_inside is not None:
+            enter_inside(started.init)
         os.write(started.leave, b"\n")
         report_weakened(status_fd, weakened)
         kernel.close_from(0)  # an end of a pipe held here never ends
@@ -118,7 +134,7 @@ def _start(plan: Plan, command: PreparedCommand, tool: str, *, fresh_proc: bool)
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     env = {os.fsdecode(name): os.fsdecode(value) for name, value in command.env.items() if name}
     options = in_memory(_MEMORY, b"".join(os.fsencode(word) + b"\0" for word in arguments(plan, env, around)))
-    program = in_memory(_MEMORY, _filter(plan))
+    program = in_memory(_MEMORY, _filter())
     placed = [
         *((null, 0), (null, 1), (bwraps_said, 2)),
         *((fd, bubblewrap.STREAMS.get(target, target)) for fd, target in command.fds),
@@ -187,11 +203,11 @@ def _check(init: int, seen: _Seen) -> None:
             os.close(root)
 
 
-def _filter(plan: Plan) -> bytes:
+def _filter() -> bytes:
     if _MACHINE not in seccomp.ARCHITECTURES:
         raise StageFailed("seccomp", errno.ENOSYS)
-    # Unix sockets lead to services of the host, and no Landlock confines them here.
-    return seccomp.program(_MACHINE, seccomp.Sockets.LOOPBACK if plan.network_off else seccomp.Sockets.ALL)
+    # Unix sockets lead to services of the host, and bubblewrap hands no listener out to a broker.
+    return seccomp.program(_MACHINE, seccomp.Sockets.NO_UNIX)
 
 
 def _command_line(plan: Plan, command: PreparedCommand, env: dict[str, str]) -> list[str]:

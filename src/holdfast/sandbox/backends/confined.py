@@ -100,6 +100,13 @@ def watch_of(request: Order, fds: Sequence[int]) -> int:
     return fds[-1] if request.flags & WATCH else -1
 
 
+class Channel(NamedTuple):
+    """Where a command's listener goes: a socket, and whether a watcher is at its other end."""
+
+    fd: int = -1
+    watched: bool = False
+
+
 class ConfinementKind(NamedTuple):
     """What a process around a command must have before anything is known of its files."""
 
@@ -114,14 +121,16 @@ def start(
     *,
     status_fd: int,
     listeners_fd: int = -1,
-    watch_fd: int = -1,
+    enter: Callable[[], None] | None = None,
+    channel: Channel = Channel(),  # noqa: B008 - a value
 ) -> int:
     """Fork a process that ends as the confined command does; its pid.
 
     When the command could not be started, a report on `status_fd`, which must be close-on-exec, says
     why. A plan that lets ports through needs `listeners_fd`, a socket on which the listening sockets
-    are sent before the command is started; what `listener.py` makes goes to `watch_fd`. The caller must
-    have one thread.
+    are sent before the command is started; what `listener.py` makes goes to `channel`, and without one
+    no unix socket can be made. The process calls `enter`, which puts its limits on it, before anything else.
+    The caller must have one thread.
 
     Raises:
         StageFailed: not even the process could be made.
@@ -131,11 +140,13 @@ def start(
     if pid:
         return pid
     try:
+        if enter is not None:
+            enter()
         lead()
         if _nobody_reads(status_fd):
             os._exit(NOT_STARTED)  # the launcher died before it could take us along
         weakened = isolate(uid=uid, gid=gid, userns=kind.userns, network_off=kind.network_off)
-        run(plan, command, weakened, status_fd, listeners_fd, watch_fd)
+        run(plan, command, weakened, status_fd, listeners_fd, channel)
     except BaseException as exc:  # whatever it is, it must not return into the launcher's loop
         fail(status_fd, exc)
 
@@ -146,6 +157,7 @@ def lead() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, ALL_SIGNALS)
     with Stage("processes"):
         kernel.die_with_parent(signal.SIGKILL)
+    kernel.prefer_when_out_of_memory()
 
 
 def run(
@@ -154,14 +166,14 @@ def run(
     weakened: tuple[str, ...],
     status_fd: int,
     listeners_fd: int,
-    watch_fd: int = -1,
+    channel: Channel,
 ) -> NoReturn:
     """Be init: what is left of the way to the command, and then its end. `weakened` is known so far."""
     # Imported while the host's files are there and nobody else's.
     if plan.loopback_ports:
         from holdfast.sandbox.protocol import loopback
-    if watch_fd >= 0:
-        from holdfast.sandbox.watcher import listener
+    from holdfast.sandbox.watcher import listener
+
     own_mounts()
     weakened += build_view(plan, command.tty)
     if plan.loopback_ports:
@@ -171,8 +183,7 @@ def run(
     # when it is done through /proc.
     with Stage("processes"):
         kernel.forbid_inspection()
-    if watch_fd >= 0:
-        listener.hand_out(watch_fd, network_off=plan.network_off)
+    weakened += listener.broker_out(channel.fd, watched=channel.watched, network_off=plan.network_off)
     with Stage("exec", os.fsdecode(command.program)):
         kernel.close_on_exec_from(3)
         in_view = command.tty is not None and plan.base is not Base.UNTOUCHED

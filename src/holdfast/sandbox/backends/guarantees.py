@@ -271,19 +271,37 @@ NETWORK: Final = (
     ),
     GuaranteeRow(
         "unix-abstract",
-        "Network off: no abstract unix socket of the host",
-        holds("Abstract names belong to the network namespace."),
-        _VIEW,
-        holds("Every socket is refused."),
+        "No abstract unix socket of the host, with the network on or off",
+        holds(
+            "With the network off abstract names belong to the network namespace. With it on a broker "
+            "refuses them all, to bind as well, and Landlock (ABI 6) does too."
+        ),
+        holds("Unix sockets cannot be made, but for pairs of streams."),
+        holds("Unix sockets cannot be made, but for pairs of streams."),
         tried("unix-abstract"),
     ),
     GuaranteeRow(
         "unix-path",
-        "Network off: no unix socket of the host by its path",
-        holds("Unix sockets cannot be made, but for pairs; from Landlock ABI 9 on their paths are confined."),
-        holds("Unix sockets cannot be made, but for pairs."),
-        holds("Every socket is refused, but for pairs."),
-        tried("unix-path unix-datagram unix-pair-datagram unix-pair-raw unix-pair-stream"),
+        "No unix socket of the host by its path unless it is granted, with the network on or off",
+        holds(
+            "A broker carries out connect and bind: it reaches sockets that the command bound, and those of "
+            "--allow-socket. Datagrams are refused. Where no broker came about the start says so, and unix "
+            "sockets cannot be made, but for pairs of streams."
+        ),
+        holds("Unix sockets cannot be made, but for pairs of streams; none can be granted."),
+        holds("Unix sockets cannot be made, but for pairs of streams; none can be granted."),
+        tried(
+            "unix-path unix-link unix-relative unix-datagram unix-pair-datagram unix-pair-raw "
+            "unix-pair-stream"
+        ),
+    ),
+    GuaranteeRow(
+        "unix-own",
+        "Unix sockets made inside work: path sockets of streams and packets, whatever the network",
+        holds("The broker knows them by their inode. Datagrams between unix sockets do not work."),
+        no("There is no broker, so that they cannot be made; pairs of streams can."),
+        no("There is no broker, so that they cannot be made; pairs of streams can."),
+        tried("use-unix-server"),
     ),
     GuaranteeRow(
         "loopback",
@@ -372,7 +390,7 @@ KERNEL: Final = (
         tried(
             "io-uring-setup io-uring-enter io-uring-register bpf perf userfaultfd add-key request-key keyctl "
             "kexec kexec-file init-module finit-module delete-module reboot swapon set-host-name "
-            "set-domain-name set-clock accounting quota x32 32-bit-call filter-removed"
+            "set-domain-name set-clock accounting quota x32 32-bit-call filter-removed lease"
         ),
     ),
     GuaranteeRow(

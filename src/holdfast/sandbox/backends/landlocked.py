@@ -9,6 +9,12 @@ it started, also what left its group and session. Killed itself it could not do 
 to by a signal of its own, `END`, which the kernel sends when the launcher dies. It is outside of the
 command's Landlock domain, and so out of its reach.
 
+A process that forks and is gone at once cannot be killed by its number. So the keeper is in a domain
+itself, around the command's, that keeps its signals in: all that it may signal is what it started. One
+`kill` to everybody then reaches them all in one step of the kernel's, in which nothing can fork. An older
+Landlock does not keep signals in, and what is only kept is in no domain: there it kills, as fast as it
+can, until none is left, and the launcher ends the control group where one can be made.
+
 The command's process confines itself and becomes the command by exec. The report on the status pipe
 is as in `confined.py`: end of file without a failure means that the command runs.
 """
@@ -18,6 +24,7 @@ import fcntl
 import os
 import signal
 import time
+from collections.abc import Callable
 from typing import Final, NoReturn
 
 from holdfast.sandbox.backends.confined import (
@@ -30,8 +37,8 @@ from holdfast.sandbox.backends.confined import (
     first_found,
     signal_group,
 )
-from holdfast.sandbox.kernel import kernel, landlock, seccomp
-from holdfast.sandbox.kernel.kernel import PARENT, Stage, StageFailed, processes
+from holdfast.sandbox.kernel import kernel, landlock, seccomp, usage
+from holdfast.sandbox.kernel.kernel import Stage, StageFailed
 from holdfast.sandbox.plan.grants import TERMINAL, TooManyGrants, grants
 from holdfast.sandbox.plan.plan import Base, Plan
 from holdfast.sandbox.plan.rights import SCOPE_ABI
@@ -52,7 +59,7 @@ def warm() -> None:
 
 
 def _filter(*, network_off: bool) -> bytes:
-    sockets = seccomp.Sockets.NONE if network_off else seccomp.Sockets.ALL
+    sockets = seccomp.Sockets.NONE if network_off else seccomp.Sockets.NO_UNIX
     return seccomp.program(_MACHINE, sockets, alone=True)
 
 
@@ -65,8 +72,9 @@ def run(
     degraded: bool,
     watch_fd: int = -1,
     confine: bool = True,
+    enter: Callable[[], None] | None = None,
 ) -> NoReturn:
-    """Be the confined command. To be called right after a fork, in the child of `parent`.
+    """Be the confined command, `enter` its limits first. To be called right after a fork of `parent`.
 
     With `confine` false it is only kept: nothing is taken from it but what it leaves behind.
 
@@ -74,6 +82,8 @@ def run(
     `status_fd`, which must be close-on-exec.
     """
     try:
+        if enter is not None:
+            enter()
         os.setsid()
         signal.pthread_sigmask(signal.SIG_BLOCK, ALL_SIGNALS)
         with Stage("processes"):
@@ -86,17 +96,19 @@ def run(
                 watch_fd = fcntl.fcntl(watch_fd, fcntl.F_DUPFD_CLOEXEC, _FREE_FD)
             kernel.forbid_inspection()  # until exec; nobody may steer the keeper by its memory
             keeper = os.getpid()
+        reaches_only_its_own = confine and _keep_signals_in(parent, files=plan.base is not Base.UNTOUCHED)
+        with Stage("processes"):
             pid = os.fork()
         if pid == 0:
             _prepare(command, keeper=keeper, cwd=plan.cwd)
             if confine:
                 _confine(plan, command, degraded=degraded)
             if watch_fd >= 0:
-                listener.hand_out(watch_fd, network_off=plan.network_off)
+                listener.hand_out(watch_fd, watched=True, network_off=plan.network_off)
             _become(command)
         kernel.close_from(0)  # an end of a pipe held here never ends
         status = _await(pid)
-        _end_descendants()
+        _end_descendants(at_once=reaches_only_its_own)
         end_like(status)
     except BaseException as exc:  # whatever it is, it must not return into the launcher's loop
         fail(status_fd, exc)
@@ -117,8 +129,25 @@ def _await(command: int) -> int:
                 return ended[1]
 
 
-def _end_descendants() -> None:
-    """Kill all descendants: ours, and those that become ours as their parents die."""
+def _keep_signals_in(parent: int, *, files: bool) -> bool:
+    """From now on signal nobody but our descendants; False where Landlock cannot see to that."""
+    if landlock.abi() < SCOPE_ABI:
+        return False
+    with Stage("nnp"):
+        kernel.refuse_new_privileges()
+    with Stage("landlock"):
+        landlock.keep_signals_in(files=files)
+        try:
+            os.kill(parent, 0)
+        except PermissionError:
+            return True
+        raise OSError(
+            errno.ENOSYS, os.strerror(errno.ENOSYS)
+        )  # a kernel that says one thing and does another
+
+
+def _end_descendants(*, at_once: bool) -> None:
+    """Kill all descendants; `at_once`, since we may signal nobody else."""
     deadline = time.monotonic() + _ENDING_S
     while time.monotonic() < deadline:
         try:
@@ -126,9 +155,19 @@ def _end_descendants() -> None:
                 pass
         except ChildProcessError:
             return
-        for pid in processes(PARENT, os.getpid()):
-            os.kill(pid, signal.SIGKILL)  # not reaped yet, so it is still the same process
-        signal.sigtimedwait({signal.SIGCHLD}, _LOOK_AGAIN_S)
+        if at_once:
+            _kill(-1)
+            signal.sigtimedwait({signal.SIGCHLD}, _LOOK_AGAIN_S)
+            continue
+        for pid in usage.tree(os.getpid())[1:]:  # orphans become ours, so none has left the tree
+            _kill(pid)
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
 
 
 def _prepare(command: PreparedCommand, *, keeper: int, cwd: str) -> None:
@@ -140,6 +179,7 @@ def _prepare(command: PreparedCommand, *, keeper: int, cwd: str) -> None:
         if os.getppid() != keeper:
             os._exit(NOT_STARTED)
         _take_descriptors(command)
+    kernel.prefer_when_out_of_memory()
     with Stage("cwd", cwd):
         os.chdir(cwd)
 

@@ -100,7 +100,7 @@ class _Inside:
         with Stage("pidns"):
             kernel.unshare(kernel.CLONE_NEWPID)
         with Stage("proc"):
-            _in_child(_mount_proc)
+            kernel.in_child(_mount_proc)
         return ""
 
     def network(self) -> str:
@@ -117,24 +117,6 @@ class _Inside:
 def _mount_proc() -> None:
     target = kernel.open_path("/proc")
     kernel.put_tree(kernel.new_filesystem("proc", kernel.NO_SUID | kernel.NO_DEV | kernel.NO_EXEC), target)
-
-
-def _in_child(action: Callable[[], None]) -> None:
-    """Do it as the first process of a new PID namespace; raises OSError."""
-    pid = os.fork()
-    if pid == 0:
-        code = errno.EIO
-        try:
-            kernel.die_with_parent(signal.SIGKILL)
-            action()
-            code = 0
-        except OSError as exc:
-            code = exc.errno or errno.EIO
-        finally:
-            os._exit(code)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    if code:
-        raise OSError(code if code > 0 else errno.EIO, "in a child")
 
 
 def _no_new_privileges() -> None:

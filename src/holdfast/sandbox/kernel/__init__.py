@@ -1,6 +1,6 @@
-"""The kernel's interfaces, one module each: namespaces, mounts, Landlock, seccomp, system calls by number.
-No policy here: they do what a plan says.
+"""The kernel's interfaces, one module each: namespaces, mounts, Landlock, seccomp, control groups, system
+calls by number. No policy here: they do what a plan says.
 
 Imports: sandbox, sandbox.plan.
-Open to other rooms: kernel, landlock, namespaces, seccomp, view.
+Open to other rooms: cgroup, kernel, landlock, namespaces, seccomp, usage, view.
 """

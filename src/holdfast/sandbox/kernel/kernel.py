@@ -14,7 +14,7 @@ import ctypes
 import errno
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from ctypes import c_char_p, c_int, c_long, c_size_t, c_uint, c_uint16, c_uint32, c_uint64, c_ulong, c_void_p
 from types import TracebackType
 from typing import Final
@@ -63,6 +63,7 @@ _SECCOMP: Final = {"x86_64": 317, "aarch64": 277}.get(os.uname().machine)  # asm
 _SECCOMP_SET_MODE_FILTER: Final = 1
 _NEW_LISTENER: Final = 1 << 3
 _WAIT_KILLABLE_RECV: Final = 1 << 5  # Linux 5.19: a call that was told of is not broken off by signals
+_OOM_SCORE: Final = 500  # as if it used half of the machine's memory besides what it uses
 _INSTRUCTION: Final = 8  # bytes of one struct sock_filter
 
 
@@ -152,6 +153,7 @@ _socket = named("socket", c_int, c_int, c_int)
 _prctl = named("prctl", c_int, c_ulong, c_ulong, c_ulong, c_ulong)
 _prctl_filter = named("prctl", c_int, c_ulong, c_void_p)
 _capset = named("capset", c_void_p, c_void_p)
+_capget = named("capget", c_void_p, c_void_p)
 _clone = None if _CLONE is None else numbered(_CLONE, c_ulong, c_ulong, c_ulong, c_ulong, c_ulong)
 _seccomp = None if _SECCOMP is None else numbered(_SECCOMP, c_uint, c_uint, c_void_p)
 _open_tree = numbered(428, c_int, c_char_p, c_uint)
@@ -172,6 +174,24 @@ def clone(flags: int) -> int:
     if _clone is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     return _clone(flags | signal.SIGCHLD, 0, 0, 0, 0)
+
+
+def in_child(action: Callable[[], object]) -> None:
+    """Do it in a child that ends with us; raises the OSError that it raised there."""
+    pid = os.fork()
+    if pid == 0:
+        code = errno.EIO
+        try:
+            die_with_parent(signal.SIGKILL)
+            action()
+            code = 0
+        except OSError as exc:
+            code = exc.errno or errno.EIO
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if code:
+        raise OSError(code if code > 0 else errno.EIO, "in a child")
 
 
 def datagram_socket() -> int:
@@ -240,6 +260,11 @@ def close_on_exec_from(first: int) -> None:
     _close_range(first, _LAST_FD, _CLOSE_RANGE_CLOEXEC)
 
 
+def close_range(first: int, last: int) -> None:
+    """Close every descriptor from this number to that."""
+    _close_range(first, last, 0)
+
+
 def close_from(first: int) -> None:
     """Close every descriptor from this number on."""
     _close_range(first, _LAST_FD, 0)
@@ -248,6 +273,21 @@ def close_from(first: int) -> None:
 def die_with_parent(signum: int) -> None:
     """The kernel sends us this signal when our parent ends."""
     _prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0)
+
+
+def prefer_when_out_of_memory() -> None:
+    """When the machine runs out of memory, let us and our descendants go before daemons and shells."""
+    try:
+        fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return  # no /proc, or not ours: then it is as it was
+    try:
+        if int(os.read(fd, 16)) < _OOM_SCORE:
+            os.pwrite(fd, b"%d" % _OOM_SCORE, 0)
+    except (OSError, ValueError):
+        return
+    finally:
+        os.close(fd)
 
 
 def adopt_orphans() -> None:
@@ -278,6 +318,23 @@ def drop_capabilities(*, bounding_set: bool = True) -> None:
     _capset(ctypes.byref(_CapHeader(_CAPABILITY_VERSION_3, 0)), ctypes.byref(_CapData()))
 
 
+def keep_capabilities(kept: Collection[int], *, use: Collection[int]) -> None:
+    """Give up every capability but these, as far as we have them, and use only some of those."""
+    header = _CapHeader(_CAPABILITY_VERSION_3, 0)
+    had = _CapData()
+    _capget(ctypes.byref(header), ctypes.byref(had))
+    permitted = (had.words[1] | had.words[4] << 32) & _mask(kept)
+    effective = permitted & _mask(use)
+    low = 0xFFFFFFFF
+    words = (effective & low, permitted & low, 0, effective >> 32, permitted >> 32, 0)
+    _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    _capset(ctypes.byref(header), ctypes.byref(_CapData((c_uint32 * 6)(*words))))
+
+
+def _mask(capabilities: Collection[int]) -> int:
+    return sum(1 << number for number in capabilities)
+
+
 def refuse_new_privileges() -> None:
     """No exec from here on grants anything: set-user-id bits and file capabilities are ignored."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
@@ -303,6 +360,15 @@ def install_listener(program: bytes) -> int:
         if exc.errno != errno.EINVAL:
             raise
         return _seccomp(_SECCOMP_SET_MODE_FILTER, _NEW_LISTENER, ctypes.byref(prog))
+
+
+def write_file(path: str, text: str) -> None:
+    """Write to a file of the kernel's, in one call."""
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
 
 
 PARENT: Final = 1  # fields of /proc/PID/stat after the name

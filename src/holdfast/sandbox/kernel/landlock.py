@@ -14,7 +14,15 @@ from ctypes import c_int, c_int32, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Final
 
 from holdfast.sandbox.kernel.kernel import numbered, open_path
-from holdfast.sandbox.plan.rights import NEWEST_KNOWN_ABI, SCOPE_ABI, limit_rights, list_handled, list_scoped
+from holdfast.sandbox.plan.rights import (
+    NEWEST_KNOWN_ABI,
+    REFER,
+    SCOPE_ABI,
+    SCOPE_SIGNAL,
+    limit_rights,
+    list_handled,
+    list_scoped,
+)
 
 # linux/landlock.h
 _CREATE_RULESET_VERSION: Final = 1
@@ -74,10 +82,23 @@ def restrict(grants: Iterable[tuple[str, int]], *, abi: int, files: bool = True,
     sockets by path, except to those made inside.
     """
     handled_fs = list_handled(abi, unix=unix) if files else 0
-    attr = _RulesetAttr(handled_fs, 0, list_scoped(abi))
+    _put_on(grants if files else (), handled_fs, list_scoped(abi), abi)
+
+
+def keep_signals_in(*, files: bool) -> None:
+    """Let the calling thread and its descendants signal nobody but each other; nothing else is withheld.
+
+    Needs no_new_privs, and an ABI that has scopes. `files` says whether a domain inside is about files: as
+    soon as one is, moving a file between directories is withheld by all that do not grant it.
+    """
+    _put_on([("/", REFER)] if files else [], REFER if files else 0, SCOPE_SIGNAL, SCOPE_ABI)
+
+
+def _put_on(grants: Iterable[tuple[str, int]], handled_fs: int, scoped: int, abi: int) -> None:
+    attr = _RulesetAttr(handled_fs, 0, scoped)
     ruleset = _create_ruleset(ctypes.byref(attr), _size(abi), 0)
     try:
-        for path, rights in grants if files else ():
+        for path, rights in grants:
             _grant(ruleset, path, rights, handled_fs)
         _restrict_self(ruleset, 0)
     finally:

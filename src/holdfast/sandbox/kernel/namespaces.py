@@ -19,6 +19,7 @@ from holdfast.sandbox.kernel import kernel, landlock, seccomp
 from holdfast.sandbox.kernel.kernel import Stage, StageFailed
 from holdfast.sandbox.kernel.view import SHARED_MEMORY
 from holdfast.sandbox.plan import rights
+from holdfast.sandbox.plan.grants import TooManyGrants, read_around
 from holdfast.sandbox.plan.plan import Base, Plan, StepKind
 
 _MACHINE: Final = os.uname().machine
@@ -100,28 +101,21 @@ def map_ids(*, uid: int, gid: int) -> None:
         StageFailed: the host does not allow it.
     """
     with Stage("uidmap"):
-        _write("/proc/self/setgroups", "deny")
-        _write("/proc/self/uid_map", f"{uid} {uid} 1")
-        _write("/proc/self/gid_map", f"{gid} {gid} 1")
-
-
-def _write(path: str, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(fd, text.encode())
-    finally:
-        os.close(fd)
+        kernel.write_file("/proc/self/setgroups", "deny")
+        kernel.write_file("/proc/self/uid_map", f"{uid} {uid} 1")
+        kernel.write_file("/proc/self/gid_map", f"{gid} {gid} 1")
 
 
 def warm() -> None:
     """Make what every confined start needs once, before anything is forked."""
     with contextlib.suppress(KeyError):  # not one of the machines we know; the start will say so
-        for sockets in seccomp.Sockets:
-            seccomp.program(_MACHINE, sockets)
+        seccomp.program(_MACHINE, seccomp.Sockets.BROKERED)
 
 
 def drop(plan: Plan) -> tuple[str, ...]:
     """Give up privileges, paths and system calls for good; what came out weaker is returned.
+
+    Unix sockets can be made afterwards: a listener must follow, or a filter that refuses them.
 
     Raises:
         StageFailed: something could not be given up.
@@ -132,14 +126,10 @@ def drop(plan: Plan) -> tuple[str, ...]:
         kernel.refuse_new_privileges()
     abi = landlock.abi()
     weakened = () if _second_layer(plan, abi) else (NO_LANDLOCK,)
-    sockets = seccomp.Sockets.ALL
-    if plan.network_off:
-        unix_confined = not weakened and abi >= rights.UNIX_ABI
-        sockets = seccomp.Sockets.LOOPBACK_AND_UNIX if unix_confined else seccomp.Sockets.LOOPBACK
     if _MACHINE not in seccomp.ARCHITECTURES:
         raise StageFailed("seccomp", errno.ENOSYS)
     with Stage("seccomp"):
-        kernel.install_filter(seccomp.program(_MACHINE, sockets))
+        kernel.install_filter(seccomp.program(_MACHINE, seccomp.Sockets.BROKERED))
     return weakened
 
 
@@ -149,14 +139,14 @@ def _second_layer(plan: Plan, abi: int) -> bool:
     if abi < (rights.REFER_ABI if files else rights.SCOPE_ABI):
         return False
     try:
-        landlock.restrict(_grants(plan), abi=abi, files=files, unix=plan.network_off)
-    except OSError:
+        landlock.restrict(_grants(plan), abi=abi, files=files, unix=True)
+    except (OSError, TooManyGrants):
         return False
     return True
 
 
 def _grants(plan: Plan) -> list[tuple[str, int]]:
-    grants = [("/", rights.READ if plan.base is Base.HOST else rights.LIST)]
+    grants = read_around(plan, _list) if plan.base is Base.HOST else [("/", rights.LIST)]
     grants += [("/dev", rights.DEVICES), (SHARED_MEMORY, rights.WRITE), ("/proc", rights.READ)]
     for step in plan.steps:
         if step.kind is StepKind.WRITABLE:
@@ -164,3 +154,12 @@ def _grants(plan: Plan) -> list[tuple[str, int]]:
         elif step.kind in (StepKind.READABLE, StepKind.READ_ONLY):
             grants.append((step.path, rights.READ))
     return grants
+
+
+def _list(folder: str) -> list[str]:
+    """What is in a directory but links; nothing if we may not know, as the command may not then."""
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries if not entry.is_symlink()]
+    except OSError:
+        return []

@@ -10,10 +10,10 @@ compare: a comparison of all 64 bits could be dodged with junk in the upper half
 not look behind pointers. That is why clone3, whose flags are in memory, does not exist here
 (ENOSYS): every C library then uses clone, whose flags are in a register.
 
-Unix sockets reach services of the host by path, across network namespaces. Without the network
-they are refused altogether unless something else confines them (`Sockets.LOOPBACK_AND_UNIX`).
-A `socketpair` of streams has no address and is always possible; one of datagrams is refused with
-the rest, because either end can send to any address as well.
+Unix sockets reach services of the host by path, across network namespaces. So they can be made only
+where a broker carries out `connect` and `bind` for the command (`Sockets.BROKERED`, `watcher/broker.py`).
+A `socketpair` of streams has no address and is always possible. Datagrams are refused, as sockets and
+as pairs: they are sent to any address without a `connect`.
 """
 
 import enum
@@ -39,14 +39,19 @@ ALLOW: Final = 0x7FFF0000
 KILL: Final = 0x80000000  # SECCOMP_RET_KILL_PROCESS
 _ERRNO: Final = 0x00050000
 REFUSE: Final = _ERRNO | errno.EPERM
+NOTIFY: Final = 0x7FC00000  # SECCOMP_RET_USER_NOTIF: whoever listens answers
+TAKEN: Final = _ERRNO | errno.EBUSY  # as the kernel says it: a process tree has one listener
 ABSENT: Final = _ERRNO | errno.ENOSYS
 _NR, _ARCH, _ARGS = 0, 4, 16  # offsets in struct seccomp_data
 # sched.h, asm-generic/ioctls.h, linux/socket.h, linux/netlink.h
 _CLONE_NEWUSER: Final = 0x10000000
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # type into the terminal of whoever started us
+# A lease, or a delegation of Linux 6.19, makes wait whoever writes to the file; F_NOTIFY is of that age too.
+_LEASES: Final = (1024, 1026, 1040)  # F_SETLEASE, F_NOTIFY, F_SETDELEG
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 _NETLINK_ROUTE: Final = 0
 _CONNECTIONLESS: Final = 2  # the bit of SOCK_DGRAM and of SOCK_RAW, which is the same for unix sockets
+_SET_FILTER, _NEW_LISTENER = 1, 1 << 3  # of seccomp(2)
 
 _X32_BIT: Final = 0x40000000  # on x86_64: the same calls by other numbers
 
@@ -54,9 +59,8 @@ _X32_BIT: Final = 0x40000000  # on x86_64: the same calls by other numbers
 class Sockets(enum.Enum):
     """Which sockets a command may make."""
 
-    ALL = "all"
-    LOOPBACK = "loopback"  # in a network namespace of its own, where nothing but loopback exists
-    LOOPBACK_AND_UNIX = "loopback-and-unix"  # the same, and something else confines unix sockets
+    BROKERED = "brokered"  # IP, routing, and unix streams whose connect and bind a broker carries out
+    NO_UNIX = "no-unix"  # the same, where there is no broker: of unix sockets only pairs
     NONE = "none"  # in the host's network
 
 
@@ -75,8 +79,12 @@ ARCHITECTURES: Final = {
         {
             "ioctl": 16,
             "socket": 41,
+            "connect": 42,
+            "bind": 49,
             "socketpair": 53,
             "clone": 56,
+            "execve": 59,
+            "fcntl": 72,
             "ptrace": 101,
             "init_module": 175,
             "delete_module": 176,
@@ -89,8 +97,10 @@ ARCHITECTURES: Final = {
             "process_vm_readv": 310,
             "process_vm_writev": 311,
             "finit_module": 313,
+            "seccomp": 317,
             "kexec_file_load": 320,
             "bpf": 321,
+            "execveat": 322,
             "userfaultfd": 323,
             "io_uring_setup": 425,
             "io_uring_enter": 426,
@@ -103,6 +113,7 @@ ARCHITECTURES: Final = {
     "aarch64": Architecture(
         0xC00000B7,
         {
+            "fcntl": 25,
             "ioctl": 29,
             "unshare": 97,
             "kexec_load": 104,
@@ -111,15 +122,20 @@ ARCHITECTURES: Final = {
             "ptrace": 117,
             "socket": 198,
             "socketpair": 199,
+            "bind": 200,
+            "connect": 203,
             "add_key": 217,
             "request_key": 218,
             "keyctl": 219,
             "clone": 220,
+            "execve": 221,
             "perf_event_open": 241,
             "process_vm_readv": 270,
             "process_vm_writev": 271,
             "finit_module": 273,
+            "seccomp": 277,
             "bpf": 280,
+            "execveat": 281,
             "userfaultfd": 282,
             "kexec_file_load": 294,
             "io_uring_setup": 425,
@@ -212,23 +228,19 @@ def _no_user_namespace() -> list[Instruction]:
     return [*load_arg(0), (_IF_ANY_BIT, 0, 1, _CLONE_NEWUSER), *ret(REFUSE), *ret(ALLOW)]
 
 
-def _pair(sockets: Sockets) -> list[Instruction]:
-    if sockets is Sockets.LOOPBACK_AND_UNIX:
-        return [*load_arg(0), *_allow_only((_AF_UNIX,))]
-    streams = [*load_arg(1), (_IF_ANY_BIT, 0, 1, _CONNECTIONLESS), *ret(REFUSE), *ret(ALLOW)]
-    return [*load_arg(0), *when(_AF_UNIX, streams), *ret(REFUSE)]
+def _streams_only() -> list[Instruction]:
+    return [*load_arg(1), (_IF_ANY_BIT, 0, 1, _CONNECTIONLESS), *ret(REFUSE), *ret(ALLOW)]
 
 
 def _sockets(numbers: dict[str, int], sockets: Sockets) -> list[Instruction]:
-    if sockets is Sockets.ALL:
-        return []
-    pair = when(numbers["socketpair"], _pair(sockets))
+    pair = when(numbers["socketpair"], [*load_arg(0), *when(_AF_UNIX, _streams_only()), *ret(REFUSE)])
     if sockets is Sockets.NONE:
         return [*when(numbers["socket"], ret(REFUSE)), *pair]
-    families = (_AF_INET, _AF_INET6, *((_AF_UNIX,) if sockets is Sockets.LOOPBACK_AND_UNIX else ()))
-    # Of netlink only routing: getifaddrs needs it, and what it shows is this namespace's.
+    # Of netlink only routing: getifaddrs needs it.
     routing = [*load_arg(2), *_allow_only((_NETLINK_ROUTE,))]
-    body = [*load_arg(0), *when(_AF_NETLINK, routing), *_allow_only(families)]
+    body = [*load_arg(0), *when(_AF_NETLINK, routing), *_allow_only((_AF_INET, _AF_INET6))]
+    if sockets is Sockets.BROKERED:
+        body[1:1] = when(_AF_UNIX, _streams_only())
     return [*when(numbers["socket"], body), *pair]
 
 
@@ -266,6 +278,7 @@ def instructions(machine: str, sockets: Sockets, *, alone: bool = False) -> list
     code += when(numbers["clone"], _no_user_namespace())
     code += when(numbers["unshare"], _no_user_namespace())
     code += when(numbers["ioctl"], [*load_arg(1), *_refuse_only((_TIOCSTI, _TIOCLINUX))])
+    code += when(numbers["fcntl"], [*load_arg(1), *_refuse_only(_LEASES)])
     code += _sockets(numbers, sockets)
     return [*code, *ret(ALLOW)]
 
@@ -278,3 +291,55 @@ def program(machine: str, sockets: Sockets, *, alone: bool = False) -> bytes:
         KeyError: we do not know the architecture's numbers.
     """
     return assemble(instructions(machine, sockets, alone=alone))
+
+
+def no_other_listener(numbers: dict[str, int], action: int) -> list[Instruction]:
+    """With a listener of its own a command could let its calls go on that a broker would refuse.
+
+    The kernel refuses a second one only as long as there is a first.
+    """
+    inner = [*load_arg(1), *when_any_bit(_NEW_LISTENER, ret(action))]
+    return when(numbers["seccomp"], [*load_arg(0), *when(_SET_FILTER, inner), *load_number()])
+
+
+@functools.cache
+def broker_program(machine: str) -> bytes:
+    """The filter with which a broker hears of what it carries out.
+
+    Raises:
+        KeyError: we do not know the architecture's numbers.
+    """
+    architecture = ARCHITECTURES[machine]
+    numbers = architecture.numbers
+    code = native_only(architecture)
+    for name in ("connect", "bind"):
+        code += when(numbers[name], ret(NOTIFY))
+    code += no_other_listener(numbers, TAKEN)
+    return assemble([*code, *ret(ALLOW)])
+
+
+@functools.cache
+def no_unix_program(machine: str) -> bytes:
+    """Takes unix sockets, but for pairs, from a command that was to have a broker.
+
+    Raises:
+        KeyError: we do not know the architecture's numbers.
+    """
+    architecture = ARCHITECTURES[machine]
+    code = native_only(architecture)
+    code += when(architecture.numbers["socket"], [*load_arg(0), *_refuse_only((_AF_UNIX,))])
+    return assemble([*code, *ret(ALLOW)])
+
+
+@functools.cache
+def no_programs(machine: str) -> bytes:
+    """The filter of a broker, which never becomes another program.
+
+    Raises:
+        KeyError: we do not know the architecture's numbers.
+    """
+    architecture = ARCHITECTURES[machine]
+    code = native_only(architecture)
+    for name in ("execve", "execveat"):
+        code += when(architecture.numbers[name], ret(REFUSE))
+    return assemble([*code, *ret(ALLOW)])

@@ -1,5 +1,5 @@
 """The process that starts and owns every command. It runs on the standard library alone.
 
-Imports: sandbox.backends, sandbox.kernel, sandbox.plan, sandbox.protocol, sandbox.watcher.
+Imports: sandbox, sandbox.backends, sandbox.kernel, sandbox.plan, sandbox.protocol, sandbox.watcher.
 Open to other rooms: children, launcher.
 """

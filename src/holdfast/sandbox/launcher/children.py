@@ -12,7 +12,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from holdfast.sandbox.backends import confined
 from holdfast.sandbox.backends.confined import ConfinementKind
@@ -25,8 +25,13 @@ from holdfast.sandbox.protocol.orders import Event, Order
 if TYPE_CHECKING:
     import socket
 
+    from holdfast.sandbox.launcher.limited import LimitedCommand
+
 _SHUTDOWN_S: Final = 5.0  # how long a final kill may take before we give up on unkillable processes
 _END: Final = signal.SIGPWR  # as `landlocked.END`
+_EMPTY_S: Final = 0.02  # until it is tried again to remove a group that a dying process is in
+# Processes of ours around a command: PID 1 or the keeper; bubblewrap has one that waits, bwrap, and the shim.
+_AROUND, _AROUND_BWRAP = 1, 3
 
 
 class _Group(NamedTuple):
@@ -78,19 +83,30 @@ class Children:
         self._lingering: dict[int, _Group] = {}  # leader reaped, other members live on
         self._setting_up: dict[int, _SettingUp] = {}  # status pipe -> confined start
         self._channels: dict[int, socket.socket] = {}  # status pipe -> where its listening sockets come
+        self._limited: dict[int, LimitedCommand] = {}  # leader pid -> its limits
+        self._emptying: list[LimitedCommand] = []  # ended, but somebody may still be in their groups
+        self._look_due = 0.0  # when their limits are to be looked at next
+        self._brokered: dict[int, _Brokered] = {}  # status pipe -> where its listener comes
+        self._listeners: dict[int, _Brokered] = {}  # a command's, until its first call on a socket
         kernel.adopt_orphans()
 
     def _report(self, event: Event, fds: Sequence[int] = ()) -> None:
         """Tell of a start or an end, with the listening sockets of a start, which are closed afterwards."""
         raise NotImplementedError
 
-    def _await(self, status: int) -> None:
-        """See to it that `_set_up` is called whenever this pipe can be read."""
+    def _await(self, fd: int) -> None:
+        """See to it that `_on_readable` is called whenever this can be read."""
         raise NotImplementedError
 
-    def _forget(self, status: int) -> None:
-        """No more of this pipe, which is about to be closed."""
+    def _forget(self, fd: int) -> None:
+        """No more of this, which is about to be closed."""
         raise NotImplementedError
+
+    def _on_readable(self, fd: int) -> None:
+        if fd in self._setting_up:
+            self._set_up(fd)
+        else:
+            self._fork_broker(fd)
 
     def _fork_watcher(self, fd: int, request: Order) -> int:
         """Fork one: an interpreter of its own would take longer to come up than many a command runs."""
@@ -108,6 +124,8 @@ class Children:
 
     def _start(self, request: Order, fds: list[int]) -> None:
         try:
+            if request.limits and not request.plan:
+                request = kept(request)
             if request.plan:
                 self._start_confined(request, fds)
                 return
@@ -142,11 +160,14 @@ class Children:
         fds: list[int],
         report: int,
         listeners: int,
+        enter: Callable[[], None] | None,
     ) -> int:
         """The pid of the process around the command."""
         command = confined.command_of(request, fds)
-        watch = confined.watch_of(request, fds)
-        return confined.start(kind, view, command, status_fd=report, listeners_fd=listeners, watch_fd=watch)
+        channel = confined.Channel(fds[-1], bool(request.flags & orders.WATCH))
+        return confined.start(
+            kind, view, command, status_fd=report, listeners_fd=listeners, channel=channel, enter=enter
+        )
 
     def _start_confined(self, request: Order, fds: list[int]) -> None:
         """Fork the processes around a confined command; its outcome comes on a pipe."""
@@ -155,14 +176,22 @@ class Children:
         kind = ConfinementKind(bool(request.flags & orders.USER_NAMESPACE), view.network_off) if own else None
         channel = _pair() if view.loopback_ports else None
         listeners = channel[1].fileno() if channel else -1
+        limited = _limit(request) if request.limits or _needs_group(request) else None
+        brokered = _Brokered(view) if own and not request.flags & orders.WATCH else None
         status, report = os.pipe2(os.O_CLOEXEC)
         try:
             if kind is None:
-                pid = self._spawn_otherwise(view, request, fds, report)
+                pid = self._spawn_otherwise(view, request, fds, report, limited)
             else:
-                pid = self._spawn_confined(kind, view, request, fds, report, listeners)
+                enter = limited.enter if limited else None
+                given = [*fds, brokered.theirs] if brokered else fds
+                pid = self._spawn_confined(kind, view, request, given, report, listeners, enter)
         except (OSError, StageFailed) as exc:
             os.close(status)
+            if limited:
+                limited.remove()
+            if brokered:
+                brokered.close()
             stage = exc.stage if isinstance(exc, StageFailed) else "processes"
             self._report(Event(orders.STARTED, request.id, 0, exc.errno or errno.EIO, stage=stage))
             return
@@ -171,11 +200,26 @@ class Children:
         if channel:
             self._channels[status] = channel[0]
             channel[1].close()
+        if brokered:
+            self._brokered[status] = brokered
+            os.close(brokered.theirs)
+            brokered.theirs = -1
         self._running[pid] = group_of(pid, request)
+        if limited:
+            limited.begin(pid)
+            self._limited[pid] = limited
+            self._look_due = 0.0
         self._setting_up[status] = _SettingUp(self._running[pid], kind)
         self._await(status)
 
-    def _spawn_otherwise(self, view: plan.Plan, request: Order, fds: list[int], report: int) -> int:
+    def _spawn_otherwise(
+        self,
+        view: plan.Plan,
+        request: Order,
+        fds: list[int],
+        report: int,
+        limited: "LimitedCommand | None",
+    ) -> int:
         """The same with bubblewrap or with Landlock alone."""
         command = confined.command_of(request, fds)
         pid = os.fork()
@@ -185,7 +229,15 @@ class Children:
         from holdfast.sandbox.backends import bwrapped, landlocked
 
         if request.flags & orders.BWRAP:
-            bwrapped.run(view, command, parent=self._pid, status_fd=report, tool=os.fsdecode(request.tool))
+            bwrapped.run(
+                view,
+                command,
+                parent=self._pid,
+                status_fd=report,
+                tool=os.fsdecode(request.tool),
+                enter=limited.enter if limited else None,
+                enter_inside=limited.enter_inside if limited else None,
+            )
         landlocked.run(
             view,
             command,
@@ -194,6 +246,7 @@ class Children:
             degraded=bool(request.flags & orders.DEGRADED),
             watch_fd=confined.watch_of(request, fds),
             confine=not request.flags & orders.KEPT,
+            enter=limited.enter if limited else None,
         )
 
     def _set_up(self, status: int) -> None:
@@ -209,9 +262,15 @@ class Children:
         os.close(status)
         channel = self._channels.pop(status, None)
         listeners = _take(channel) if channel else []
+        if (brokered := self._brokered.pop(status, None)) is not None:
+            self._take_listener(brokered)
         report = confined.decode_report(start.report)
         if report.failure is None:
-            started = Event(orders.STARTED, group.id, group.leader, stage=",".join(report.weakened)[:64])
+            limited = self._limited.get(group.leader)
+            if limited:
+                limited.run(time.monotonic())
+            words = (*report.weakened, *((limited.word,) if limited and limited.word else ()))
+            started = Event(orders.STARTED, group.id, group.leader, stage=",".join(words)[:64])
             self._report(started, listeners)
             if start.kind is not None:
                 self._on_confined(start.kind)
@@ -221,6 +280,28 @@ class Children:
             self._report(Event(orders.STARTED, group.id, 0, failure.errno, stage=failure.stage[:64]))
         for fd in listeners:
             os.close(fd)
+
+    def _take_listener(self, brokered: "_Brokered") -> None:
+        """From now on the first call on a socket is heard of; if there is no listener there are no calls."""
+        fd = brokered.take()
+        if fd is None:
+            brokered.close()
+        else:
+            self._listeners[fd] = brokered
+            self._await(fd)
+
+    def _fork_broker(self, fd: int) -> None:
+        """A command has made its first call on a socket, or has ended."""
+        brokered = self._listeners.pop(fd)
+        self._forget(fd)
+        try:
+            if _is_called(fd) and os.fork() == 0:
+                brokered.become(fd)
+        except OSError:
+            pass  # with nobody to answer them the command's calls fail
+        finally:
+            os.close(fd)
+            brokered.close()
 
     def _signal(self, wanted: Callable[[_Group], bool], signum: int) -> None:
         for group in filter(wanted, [*self._running.values(), *self._lingering.values()]):
@@ -238,6 +319,8 @@ class Children:
             for pipe in [fd for fd, start in self._setting_up.items() if start.group.leader == pid]:
                 while pipe in self._setting_up:
                     self._set_up(pipe)  # its start is reported before its end, however quick it was
+            limited = self._limited.pop(pid, None)
+            reached = self._leave(limited, status) if limited else ""
             group = self._running.pop(pid, None)
             if group is None:
                 continue
@@ -255,11 +338,49 @@ class Children:
                     int(usage.ru_utime * 1e6),
                     int(usage.ru_stime * 1e6),
                     usage.ru_maxrss * 1024,
+                    reached,
                 )
             )
         self._lingering = {pid: group for pid, group in self._lingering.items() if group.signal(0)}
 
+    def _leave(self, limited: "LimitedCommand", status: int) -> str:
+        """A command with limits was reaped: its groups go. What it had reached, for its event."""
+        from holdfast.sandbox import limits
+
+        code = os.waitstatus_to_exitcode(status)
+        reached = limited.finish(code if code >= 0 else 128 - code)
+        limited.kill()
+        if not limited.remove():
+            self._emptying.append(limited)
+        return limits.encode_reached(reached) if reached else ""
+
+    def _look_at_limits(self) -> float | None:
+        """End what has used too much; how soon to look again, None if there is nothing to look at."""
+        now = time.monotonic()
+        if now < self._look_due:
+            return self._look_due - now
+        for leader, limited in self._limited.items():
+            signum = limited.look(now)
+            if signum:
+                self._signal(lambda group, leader=leader: group.leader == leader, signum)  # type: ignore[misc]
+            if signum == signal.SIGKILL:
+                limited.kill()
+        self._emptying = [limited for limited in self._emptying if not limited.remove()]
+        waits = [limited.look_again_s(now) for limited in self._limited.values()]
+        soon = min((*waits, *((_EMPTY_S,) if self._emptying else ())), default=None)
+        self._look_due = 0.0 if soon is None else now + soon
+        return soon
+
     def _end_everything(self) -> None:
+        """End all descendants, and take their groups away."""
+        for limited in self._limited.values():
+            limited.kill()
+        self._kill_descendants()
+        for limited in (*self._limited.values(), *self._emptying):
+            limited.remove()
+        self._limited, self._emptying = {}, []
+
+    def _kill_descendants(self) -> None:
         """Kill all descendants; those in other sessions become our children as their parents die."""
         deadline = time.monotonic() + _SHUTDOWN_S
         while time.monotonic() < deadline:
@@ -273,6 +394,87 @@ class Children:
             for pid in processes(PARENT, self._pid):
                 _kill(pid, signal.SIGKILL)
             time.sleep(0.002)
+
+
+def kept(request: Order) -> Order:
+    """The order to start it as it is, but with a process around it that ends what it leaves behind."""
+    untouched = plan.encode(
+        plan.Plan(plan.Base.UNTOUCHED, (), network_off=False, cwd=os.fsdecode(request.cwd))
+    )
+    return request._replace(plan=untouched, flags=request.flags | orders.LANDLOCK | orders.KEPT)
+
+
+def _limit(request: Order) -> "LimitedCommand":
+    from holdfast.sandbox import limits
+    from holdfast.sandbox.launcher.limited import LimitedCommand
+
+    bwrap = bool(request.flags & orders.BWRAP)
+    return LimitedCommand(
+        limits.decode(request.limits),
+        str(request.id),
+        around=_AROUND_BWRAP if bwrap else _AROUND,
+        own_userns=bool(request.flags & (orders.USER_NAMESPACE | orders.BWRAP)),
+        later=bwrap,
+        together=_needs_group(request),
+    )
+
+
+def _needs_group(request: Order) -> bool:
+    """Is there nothing else in which all that it starts could be ended at once?"""
+    if not request.flags & orders.LANDLOCK or request.flags & orders.KEPT:
+        return False
+    from holdfast.sandbox.kernel import landlock
+    from holdfast.sandbox.plan.rights import SCOPE_ABI
+
+    return landlock.abi() < SCOPE_ABI
+
+
+class _Brokered:
+    """What the broker of a start will need: its listener comes on a channel, its rules are in the plan."""
+
+    def __init__(self, view: plan.Plan) -> None:
+        """Raises OSError."""
+        from holdfast.sandbox.watcher import listener
+
+        self._view = view
+        self._ours, self.theirs = listener.pair()
+        self._pinned = {path: listener.pin(path) for path in view.sockets if view.may_replace(path)}
+
+    def take(self) -> int | None:
+        """The listener, once the start has been reported; None if there is none."""
+        from holdfast.sandbox.watcher import listener
+
+        try:
+            (fd,) = listener.take(self._ours)
+        except OSError:
+            return None
+        finally:
+            os.close(self._ours)
+            self._ours = -1
+        return fd
+
+    def become(self, listener: int) -> NoReturn:
+        signal.set_wakeup_fd(-1)
+        from holdfast.sandbox.watcher import broker
+
+        granted = (
+            broker.GrantedSocket(os.fsencode(path), self._pinned.get(path)) for path in self._view.sockets
+        )
+        broker.become(listener, broker.SocketRules(self._view.network_off, tuple(granted)))
+
+    def close(self) -> None:
+        for fd in (self._ours, self.theirs, *self._pinned.values()):
+            if fd >= 0:
+                os.close(fd)
+        self._ours, self.theirs, self._pinned = -1, -1, {}
+
+
+def _is_called(listener: int) -> bool:
+    import select
+
+    asked = select.poll()
+    asked.register(listener, select.POLLIN)
+    return any(event & select.POLLIN for _, event in asked.poll(0))
 
 
 def _pair() -> "tuple[socket.socket, socket.socket]":

@@ -23,7 +23,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
 
 from holdfast.sandbox.backends import bwrapped, confined, landlocked
@@ -34,9 +34,9 @@ from holdfast.sandbox.launcher.children import Children
 from holdfast.sandbox.plan import plan
 from holdfast.sandbox.protocol import loopback, orders
 from holdfast.sandbox.protocol.orders import Event, Order
-from holdfast.sandbox.watcher import listener
+from holdfast.sandbox.watcher import broker, listener
 
-_FORKED_WITH: Final = (bwrapped, landlocked, listener, loopback)  # what a child needs it finds imported
+_FORKED_WITH: Final = (broker, bwrapped, landlocked, loopback)  # what a child needs it finds imported
 _QUIET_MS: Final = 5  # before a spare is made: made at once it would slow down the command just started
 _ORDER_FD: Final = 3  # of a spare; everything above belongs to the launcher
 
@@ -84,8 +84,8 @@ def _wait(kind: ConfinementKind, order_fd: int, *, uid: int, gid: int) -> NoRetu
         view = plan.decode(request.plan)
         listeners_fd = fds.pop() if view.loopback_ports else -1
         status_fd = fds.pop()
-        watch_fd = confined.watch_of(request, fds)
-        confined.run(view, confined.command_of(request, fds), weakened, status_fd, listeners_fd, watch_fd)
+        channel = confined.Channel(fds[-1], bool(request.flags & orders.WATCH))
+        confined.run(view, confined.command_of(request, fds), weakened, status_fd, listeners_fd, channel)
     except BaseException as exc:  # whatever it is, it must not return into the launcher's loop
         confined.fail(status_fd, exc)
 
@@ -110,16 +110,19 @@ class Launcher(Children):
         self._poll.register(self._wake, select.POLLIN)
         try:
             while True:
-                ready = [fd for fd, _ in self._poll.poll(_QUIET_MS if self._wanted else None)]
+                look_s = self._look_at_limits() if self._limited or self._emptying else None
+                waits: list[float] = [_QUIET_MS] if self._wanted else []
+                waits += [] if look_s is None else [look_s * 1000]
+                ready = [fd for fd, _ in self._poll.poll(min(waits, default=None))]
                 for fd in ready:
-                    if fd in self._setting_up:
-                        self._set_up(fd)
+                    if fd in self._setting_up or fd in self._listeners:
+                        self._on_readable(fd)
                 if self._wake in ready:
                     os.read(self._wake, 4096)
                     self._reap()
                 if self._sock.fileno() in ready and not self._obey():
                     return
-                if not ready:
+                if not ready and self._wanted:
                     self._make_spare()
         except OSError:
             return  # the socket broke: the same as closed
@@ -160,9 +163,10 @@ class Launcher(Children):
         fds: list[int],
         report: int,
         listeners: int,
+        enter: Callable[[], None] | None,
     ) -> int:
-        """The pid of the process around the command, a spare one if there is one."""
-        spare = self._spares.pop(kind, None)
+        """The pid of the process around the command, a spare one if there is one and it needs no limits."""
+        spare = None if enter else self._spares.pop(kind, None)
         if spare is not None:
             try:
                 spare.use(request, fds, status_fd=report, listeners_fd=listeners)
@@ -170,16 +174,16 @@ class Launcher(Children):
                 pass  # something ended it; it is reaped like everything else
             else:
                 return spare.pid
-        return super()._spawn_confined(kind, view, request, fds, report, listeners)
+        return super()._spawn_confined(kind, view, request, fds, report, listeners, enter)
 
     def _on_confined(self, kind: ConfinementKind) -> None:
         self._wanted.add(kind)
 
-    def _await(self, status: int) -> None:
-        self._poll.register(status, select.POLLIN)
+    def _await(self, fd: int) -> None:
+        self._poll.register(fd, select.POLLIN)
 
-    def _forget(self, status: int) -> None:
-        self._poll.unregister(status)
+    def _forget(self, fd: int) -> None:
+        self._poll.unregister(fd)
 
     def _make_spare(self) -> None:
         """Only of a kind that has just worked, so a host that refuses is not asked again and again."""
@@ -202,6 +206,7 @@ def main() -> None:
     sock.set_inheritable(False)  # whoever holds it could give orders, and keep us alive
     namespaces.warm()
     landlocked.warm()
+    listener.warm()
     gc.disable()  # nothing here makes cycles, and a collection in a forked child copies every page it touches
     gc.freeze()
     Launcher(sock).run()

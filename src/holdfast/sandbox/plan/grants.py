@@ -20,7 +20,7 @@ The launcher imports this.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
+from holdfast.sandbox.plan.plan import MASKS, Base, Plan, Step, StepKind
 from holdfast.sandbox.plan.rights import (
     EVERYTHING,
     IOCTL_DEV,
@@ -89,6 +89,33 @@ def grants(plan: Plan, children: Callable[[str], Sequence[str]], *, degraded: bo
             if len(found) >= MAX_GRANTS:
                 raise TooManyGrants(grant[0])
             found.append(grant)
+    return found
+
+
+def read_around(plan: Plan, children: Callable[[str], Sequence[str]]) -> list[Grant]:
+    """Reading for a second layer, which holds where a mask is gone: the host may replace what it covers.
+
+    What is hidden outside of the writable roots is not granted with all around it; the entries beside it are,
+    as they are now, so that one which is made later cannot be read. Listing is left to the masks.
+
+    Raises:
+        TooManyGrants: it would be more than `MAX_GRANTS`.
+    """
+    roots = [step.path for step in plan.steps if step.kind is StepKind.WRITABLE]
+    masks = [step.path for step in plan.steps if step.kind in MASKS]
+    hidden = {
+        path for path in masks if not any(f"{path}/".startswith(f"{_join(root, '')}") for root in roots)
+    }
+    if not hidden:
+        return [("/", READ)]
+    above = {folder for path in hidden for folder in _ancestors(path)}
+    found: list[Grant] = [("/", LIST)]
+    for folder in sorted(above):
+        if hidden.isdisjoint((folder, *_ancestors(folder))):
+            beside = (_join(folder, name) for name in children(folder))
+            found += ((path, READ) for path in beside if path not in above | hidden and not _own(path))
+        if len(found) > MAX_GRANTS:
+            raise TooManyGrants(folder)
     return found
 
 
@@ -176,6 +203,15 @@ def _own(path: str) -> bool:
 
 def _parent(path: str) -> str:
     return path.rpartition("/")[0] or "/"
+
+
+def _ancestors(path: str) -> list[str]:
+    """Every directory above, with the root."""
+    found = []
+    while path != "/":
+        path = _parent(path)
+        found.append(path)
+    return found
 
 
 def _join(path: str, name: str) -> str:

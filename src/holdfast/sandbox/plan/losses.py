@@ -34,8 +34,6 @@ def _list_missing(plan: Plan, *, abi: int, degraded: bool) -> Iterator[str]:
         yield "files outside the writable directories safe from truncation"
     if abi < SCOPE_ABI:
         yield "processes outside safe from signals"
-        if not plan.network_off:
-            yield "abstract unix sockets of processes outside out of reach"
     if not degraded or plan.base is Base.UNTOUCHED:
         return
     if read_only := _of_kind(plan, StepKind.READ_ONLY):
@@ -64,6 +62,8 @@ def _list_hindered(plan: Plan, *, abi: int, degraded: bool) -> Iterator[str]:
         yield "files cannot be moved or linked from one directory to another"
     if plan.network_off:
         yield "no socket can be made, not even for a server on loopback; pairs of sockets can"
+    else:
+        yield "of unix sockets only pairs can be made"
     if plan.base is not Base.UNTOUCHED and not degraded:
         yield "no terminal can be opened except the command's own"
     yield "extended attributes, set-user-id bits, System V memory and message queues are refused"

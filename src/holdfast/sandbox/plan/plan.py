@@ -16,6 +16,7 @@ from typing import Final
 
 from holdfast.sandbox.values import value
 
+MAX_SOCKETS: Final = 32  # granted ones; each may cost a descriptor in one message, which takes at most 253
 MAX_LOOPBACK_PORTS: Final = 64  # two sockets each, in one message, which takes at most 253
 
 
@@ -84,6 +85,7 @@ class Plan:
     absent: tuple[str, ...] = ()  # must not appear while the command runs; nothing is there now
     links: tuple[PlanLink, ...] = ()  # only on an empty base, made before the steps
     loopback_ports: tuple[int, ...] = ()  # of the host, let through although the network is off
+    sockets: tuple[str, ...] = ()  # unix sockets of the host that may be reached
     open_names: tuple[str, ...] = ()  # what it cannot stop, in words; not encoded, as nobody carries it out
 
     def __post_init__(self) -> None:
@@ -99,13 +101,27 @@ class Plan:
             *(f"{path} does not exist and must not be created" for path in self.absent),
             f"network is {'off' if self.network_off else 'on'}",
             *(f"TCP port {port} of the host's loopback is reachable" for port in self.loopback_ports),
+            *(f"the unix socket {path} of the host is reachable" for path in self.sockets),
             f"starts in {self.cwd}",
         ]
 
+    def may_replace(self, path: str) -> bool:
+        """Could the command put something else at this path?"""
+        if self.base is Base.UNTOUCHED:
+            return True
+        around = path
+        kinds = {step.path: step.kind for step in self.steps if step.kind is not StepKind.PIN}
+        while around != "/":
+            around = around.rpartition("/")[0] or "/"
+            if around in kinds:
+                return kinds[around] is StepKind.WRITABLE
+        return False
 
-# A header (base, network with its ports, cwd, number of absent names and of links), then the absent
-# names, then links and steps as pairs. A path holds every byte but NUL, which therefore separates.
-_HEADER: Final = 5
+
+# A header (base, network with its ports, cwd, number of absent names, of sockets and of links), then the
+# absent names and the sockets, then links and steps as pairs. A path holds every byte but NUL, which
+# therefore separates.
+_HEADER: Final = 6
 
 
 def encode(plan: Plan) -> bytes:
@@ -119,8 +135,10 @@ def encode(plan: Plan) -> bytes:
         " ".join(("off" if plan.network_off else "on", *map(str, plan.loopback_ports))),
         plan.cwd,
         str(len(plan.absent)),
+        str(len(plan.sockets)),
         str(len(plan.links)),
         *plan.absent,
+        *plan.sockets,
     ]
     for link in plan.links:
         fields += (link.path, link.target)
@@ -143,9 +161,10 @@ def decode(data: bytes) -> Plan:
     network, *ports = fields[1].split(" ")
     if network not in ("on", "off") or not all(_is_port(port) for port in ports):
         raise ValueError("not a plan")
-    links_at = _HEADER + int(fields[3])
-    steps_at = links_at + 2 * int(fields[4])
-    if not _HEADER <= links_at <= steps_at <= len(fields) or (len(fields) - steps_at) % 2:
+    sockets_at = _HEADER + int(fields[3])
+    links_at = sockets_at + int(fields[4])
+    steps_at = links_at + 2 * int(fields[5])
+    if not _HEADER <= sockets_at <= links_at <= steps_at <= len(fields) or (len(fields) - steps_at) % 2:
         raise ValueError("not a plan")
     links, steps = fields[links_at:steps_at], fields[steps_at:]
     return Plan(
@@ -153,9 +172,10 @@ def decode(data: bytes) -> Plan:
         steps=tuple(Step(StepKind(kind), path) for kind, path in zip(steps[::2], steps[1::2], strict=True)),
         network_off=network == "off",
         cwd=fields[2],
-        absent=tuple(fields[_HEADER:links_at]),
+        absent=tuple(fields[_HEADER:sockets_at]),
         links=tuple(PlanLink(path, target) for path, target in zip(links[::2], links[1::2], strict=True)),
         loopback_ports=tuple(map(int, ports)),
+        sockets=tuple(fields[sockets_at:links_at]),
     )
 
 

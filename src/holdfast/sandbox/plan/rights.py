@@ -28,7 +28,7 @@ TRUNCATE: Final = 1 << 14
 IOCTL_DEV: Final = 1 << 15
 RESOLVE_UNIX: Final = 1 << 16
 _SCOPE_ABSTRACT_UNIX: Final = 1 << 0
-_SCOPE_SIGNAL: Final = 1 << 1
+SCOPE_SIGNAL: Final = 1 << 1
 
 NEWEST_KNOWN_ABI: Final = 9
 REFER_ABI: Final = 2  # before it, no file could be moved between directories inside a domain
@@ -75,7 +75,7 @@ def list_handled(abi: int, *, unix: bool) -> int:
 
 def list_scoped(abi: int) -> int:
     """Signals and abstract unix sockets stay inside, where the ABI can do that."""
-    return _SCOPE_ABSTRACT_UNIX | _SCOPE_SIGNAL if abi >= SCOPE_ABI else 0
+    return _SCOPE_ABSTRACT_UNIX | SCOPE_SIGNAL if abi >= SCOPE_ABI else 0
 
 
 def limit_rights(rights: int, handled: int, *, directory: bool) -> int:

@@ -24,6 +24,7 @@ class Need(enum.StrEnum):
     FILE_SYSTEM = "filesystem"
     NETWORK_OFF = "network-off"
     LOOPBACK_PORTS = "loopback-ports"
+    UNIX_SOCKETS = "unix-sockets"
 
 
 class Backend(enum.StrEnum):
@@ -105,12 +106,13 @@ class Enforcement:
     fingerprint: str | None = None  # why it is not the strongest way, or not whole
     way: Way | None = None
     tool: str = ""
+    limits: tuple[str, ...] = ()  # who holds which limit on what it uses
 
 
 UNCONFINED: Final = Enforcement(Backend.NONE)
 _EVERYWHERE: Final = frozenset({Need.FILE_SYSTEM, Need.NETWORK_OFF})
-_MET: Final = {  # the ports need sockets out of a network namespace that only we make ourselves
-    Backend.NAMESPACES: _EVERYWHERE | {Need.LOOPBACK_PORTS},
+_MET: Final = {  # ports need sockets out of a network namespace that only we make, granted sockets a broker
+    Backend.NAMESPACES: _EVERYWHERE | {Need.LOOPBACK_PORTS, Need.UNIX_SOCKETS},
     Backend.BWRAP: _EVERYWHERE,
     Backend.LANDLOCK: _EVERYWHERE,
 }
@@ -119,6 +121,7 @@ _MET: Final = {  # the ports need sockets out of a network namespace that only w
 WEAKNESSES: Final = {
     "landlock": "no second layer: Landlock is not in force",
     "proc": "the host's process list is visible: a fresh /proc could not be mounted",
+    "sockets": "of unix sockets a command can make only pairs: no broker tells its own from the host's",
     "loopback": "servers inside cannot be reached from inside: lo is down",
 }
 CAUSED: Final = ("proc", "loopback")  # those that have one cause, whatever the errno
@@ -131,6 +134,11 @@ def needs_of(bound: BoundPolicy) -> frozenset[Need]:
         needs.add(Need.FILE_SYSTEM)
     if bound.network is Network.OFF:
         needs.add(Need.NETWORK_OFF)
+    if needs and bound.sockets:
+        from holdfast.sandbox.policy.sockets import is_of_run  # slow to load, and for few
+
+        if not all(map(is_of_run, bound.sockets)):
+            needs.add(Need.UNIX_SOCKETS)
     return frozenset(needs)
 
 

@@ -1,5 +1,5 @@
-"""What is wished: rules about paths, patterns, network, presets and TOML profiles. Pure.
+"""What is wished: rules about paths, patterns, network, unix sockets, presets and TOML profiles. Pure.
 
 Imports: errors, sandbox.
-Open to other rooms: globs, paths, policy, profile.
+Open to other rooms: amounts, credentials, globs, homes, paths, policy, profile, sockets.
 """

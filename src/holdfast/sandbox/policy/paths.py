@@ -1,5 +1,7 @@
 """Absolute paths as text: folded, compared and measured without looking at the disk. Pure module."""
 
+import re
+
 from holdfast.errors import UsageError
 
 
@@ -42,3 +44,9 @@ def depth(path: str) -> int:
 def within(path: str, top: str) -> bool:
     """Is `path` the same as `top`, or below it?"""
     return path == top or top == "/" or path.startswith(f"{top}/")
+
+
+def quote(path: str) -> str:
+    """As one word of a shell."""
+    plain = re.fullmatch(r"[\w@%+=:,./-]+", path, re.ASCII)
+    return path if plain else "'" + path.replace("'", "'\"'\"'") + "'"

@@ -11,13 +11,13 @@ Three policies have a name: `read_only`, `workspace_write`, `full_access`.
 """
 
 import enum
-import re
 from collections.abc import Iterable
 from typing import Final, TypeAlias, assert_never
 
 from holdfast.errors import UsageError
+from holdfast.sandbox.policy.credentials import is_credential
 from holdfast.sandbox.policy.globs import Pattern, bind_pattern
-from holdfast.sandbox.policy.paths import absolute, depth, join, within
+from holdfast.sandbox.policy.paths import absolute, depth, join, quote, within
 from holdfast.sandbox.values import derived, replace, value
 
 PROTECTED_NAMES: Final = (".git", ".agents", ".codex", ".aws")
@@ -103,6 +103,7 @@ class Policy:
     network: Network
     kind: PolicyKind = PolicyKind.MANAGED
     glob_depth: int | None = None  # how deep a scan for deny patterns goes; None without limit
+    sockets: tuple[str, ...] = ()  # unix sockets of the host that may be reached, whatever the network
 
     def allow_read(self, path: str) -> "Policy":
         return self._with(Rule(At(path), Access.READ))
@@ -115,6 +116,9 @@ class Policy:
 
     def deny_glob(self, pattern: str) -> "Policy":
         return self._with(Rule(Glob(pattern), Access.DENY))
+
+    def allow_socket(self, path: str) -> "Policy":
+        return self if path in self.sockets else replace(self, sockets=(*self.sockets, path))
 
     def with_network(self, network: Network) -> "Policy":
         return replace(self, network=network)
@@ -174,11 +178,12 @@ class BoundPolicy:
     minimal: bool
     cwd: str
     glob_depth: int | None = None
+    sockets: tuple[str, ...] = ()
     _hash: int = derived()  # once: every file call needs it
 
     def __post_init__(self) -> None:
         key = (self.rules, self.globs, self.network, self.kind, self.restricted, self.minimal, self.cwd)
-        object.__setattr__(self, "_hash", hash((*key, self.glob_depth)))
+        object.__setattr__(self, "_hash", hash((*key, self.glob_depth, self.sockets)))
 
     def __hash__(self) -> int:
         return self._hash
@@ -241,11 +246,13 @@ class BoundPolicy:
         return f"{who} is {state}" if path == rule.path else f"inside {who}, which is {state}"
 
     def _grant(self, path: str, access: Access) -> str | None:
-        """The flag for exactly this path; None where a rule for the same path would still win."""
+        """The flag for exactly this path; None for credentials, and where a rule for it would still win."""
+        if is_credential(path):
+            return None
         wish = Rule(At(path), access)
         wider = replace(self, rules=(*self.rules, BoundRule(path, access, wish)))
         flag = "--allow-write" if access is Access.WRITE else "--allow-read"
-        return f"{flag} {_quote(path)}" if wider.access_at(path) is access else None
+        return f"{flag} {quote(path)}" if wider.access_at(path) is access else None
 
     def _writable_rules(self) -> list[BoundRule]:
         """One rule per writable root, shallow first."""
@@ -270,12 +277,6 @@ def _describe(rule: BoundRule, path: str) -> str:
             return f"the platform directory {path}"
         case _:
             return path
-
-
-def _quote(path: str) -> str:
-    """As one word of a shell."""
-    plain = re.fullmatch(r"[\w@%+=:,./-]+", path, re.ASCII)
-    return path if plain else "'" + path.replace("'", "'\"'\"'") + "'"
 
 
 def bind(policy: Policy, where: Where) -> BoundPolicy:
@@ -306,6 +307,7 @@ def bind(policy: Policy, where: Where) -> BoundPolicy:
         minimal=False,
         cwd=cwd,
         glob_depth=policy.glob_depth,
+        sockets=tuple(dict.fromkeys(absolute(path, "") for path in policy.sockets)),
     )
     return _with_protection(_with_platform(bound, policy))
 

@@ -1,6 +1,7 @@
 """A policy written down in TOML, as a tree. Pure module.
 
     network = "off"
+    sockets = ["/run/postgresql/.s.PGSQL.5432"]
 
     [filesystem]
     ":root" = "read"
@@ -8,16 +9,25 @@
     "~/.ssh" = "deny"
     "**/.env" = "deny"
 
+    [limits]
+    memory = "2G"
+    pids = 200
+    timeout = "10m"
+
 A key is a place (`:root`), an absolute path, a path below the home directory (`~/`) or below the
-workspace (`./`), or a pattern. What the file does not allow is not allowed.
+workspace (`./`), or a pattern. What the file does not allow is not allowed. The limits are those of
+`sandbox/limits.py`.
 """
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import UsageError
 from holdfast.sandbox.policy.policy import Access, At, Glob, Network, Place, Policy, Rule, Special, Target
+
+if TYPE_CHECKING:
+    from holdfast.sandbox.limits import Limits
 
 PLACES: Final = {
     ":root": Place.ROOT,
@@ -38,13 +48,29 @@ def policy_of(tree: Mapping[str, object], *, source: str, home: str) -> Policy:
         UsageError: naming the file and the key.
     """
     for key in tree:
-        if key not in ("filesystem", "network"):
-            raise _wrong(source, key, "unknown key; there are [filesystem] and network")
+        if key not in ("filesystem", "network", "sockets", "limits"):
+            raise _wrong(source, key, "unknown key; there are [filesystem], [limits], network and sockets")
     table = tree.get("filesystem")
     if not isinstance(table, dict):
         raise _wrong(source, "filesystem", "must be a table of paths")
     rules = tuple(_rule(str(key), value, source, home) for key, value in table.items())
-    return Policy(rules, _network(tree.get("network", "off"), source))
+    granted = _sockets(tree.get("sockets", []), source, home)
+    return Policy(rules, _network(tree.get("network", "off"), source), sockets=granted)
+
+
+def limits_of(tree: Mapping[str, object], *, source: str) -> "Limits | None":
+    """The limits that the tree has, None without any; otherwise as `policy_of`."""
+    table = tree.get("limits")
+    if table is None:
+        return None
+    if not isinstance(table, dict):
+        raise _wrong(source, "limits", "must be a table")
+    from holdfast.sandbox.policy import amounts
+
+    try:
+        return amounts.parse({str(key): content for key, content in table.items()})
+    except UsageError as exc:
+        raise UsageError(f"{source}: limits: {exc}", remedy=exc.remedy) from None
 
 
 def is_pattern(path: str) -> bool:
@@ -61,6 +87,14 @@ def _network(value: object, source: str) -> Network:
     if not isinstance(value, str) or value not in _NETWORK:
         raise _wrong(source, "network", 'must be "on" or "off"')
     return _NETWORK[value]
+
+
+def _sockets(value: object, source: str, home: str) -> tuple[str, ...]:
+    paths = value if isinstance(value, list) else [None]
+    found = [_target(path, home) if isinstance(path, str) else None for path in paths]
+    if not all(isinstance(one, At) for one in found):
+        raise _wrong(source, "sockets", "must be a list of paths that begin with / or ~/")
+    return tuple(one.path for one in found if isinstance(one, At))
 
 
 def _rule(key: str, value: object, source: str, home: str) -> Rule:

@@ -19,6 +19,8 @@ TTY, HAS_STATE, IN_MEMFD, USER_NAMESPACE, BWRAP, LANDLOCK, DEGRADED, WATCH = (1 
 
 KEPT: Final = 1 << 8  # not confined, but ended like what is; only for an owner of its own, never sent
 
+LIMITS: Final = "lim."  # begins the word of a start's event that says who holds its limits
+
 _REQUEST: Final = struct.Struct(
     "<BIIBiIIII"
 )  # op id owner flags signal argc envc, lengths of plan and payload
@@ -47,12 +49,14 @@ class Order(NamedTuple):
     env: tuple[bytes, ...] = ()
     plan: bytes = b""  # of the sandbox; empty: run as it is
     tool: bytes = b""  # the program that confines, if it is not us
+    limits: bytes = b""  # what it may use (`sandbox/limits.py`); empty: anything
 
 
 class Event(NamedTuple):
     """One report: STARTED with a pid, or with an errno and no pid; EXITED with status and usage.
 
-    Of a confined start `stage` says which step of the set-up failed, or what came out weaker.
+    Of a confined start `stage` says which step of the set-up failed, or what came out weaker and who holds
+    its limits; of an end which limit was reached.
     """
 
     op: int
@@ -72,7 +76,7 @@ def send_request(sock: "socket.socket", request: Order, fds: tuple[int, ...] = (
     import socket
 
     fields = (
-        (request.cwd, request.program, request.tool, *request.argv, *request.env)
+        (request.cwd, request.program, request.tool, request.limits, *request.argv, *request.env)
         if request.op == START
         else ()
     )
@@ -160,6 +164,6 @@ def receive(sock: "socket.socket") -> tuple[Order, list[int]] | None:
         return Order(op, id_, owner, flags, signum), fds
     end = len(payload) - plan_length
     fields = payload[:end].split(b"\0")
-    argv, env = tuple(fields[3 : 3 + argc]), tuple(fields[3 + argc : 3 + argc + envc])
-    command = Order(op, id_, owner, flags, signum, fields[0], fields[1], argv, env, payload[end:], fields[2])
-    return command, fds
+    cwd, program, tool, limits = fields[:4]
+    argv, env = tuple(fields[4 : 4 + argc]), tuple(fields[4 + argc : 4 + argc + envc])
+    return Order(op, id_, owner, flags, signum, cwd, program, argv, env, payload[end:], tool, limits), fds

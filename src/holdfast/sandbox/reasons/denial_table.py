@@ -236,12 +236,31 @@ COMMAND_ROWS: Final = (
         ),
     ),
     FingerprintRow(
+        "net.unix", Layer.NETWORK, 0.85,
+        "the unix socket is one of the host's, which the network does not include",
+        "grant that socket with --allow-socket, unless it hands over the machine as docker.sock does",
+        (
+            r"dial unix (?P<path>/[^\s:]{1,400}): \w{6,7}: (?:permission denied|operation not permitted)",
+            r"error connecting to (?P<path>/[^\n(]{1,400}) \((?:Permission denied|Operation not permitted)\)",
+            r"connect (?:EACCES|EPERM) (?P<path>/[^\n:]{1,300})",
+            r'connection to server on socket "(?P<path>/[^\n"]{1,300})" failed: Permission denied',
+            r"Docker daemon socket at unix://(?P<path>/[^\s:]{1,300})",
+        ),
+    ),
+    FingerprintRow(
+        "net.agent", Layer.NETWORK, 0.85,
+        "the ssh-agent is a unix socket of the host, which the network does not include",
+        'grant it with --allow-socket "$SSH_AUTH_SOCK"',
+        (
+            r"Error connecting to agent: Permission denied",
+            r"Could not open a connection to your authentication agent",
+        ),
+    ),
+    FingerprintRow(
         "net.socket", Layer.NETWORK, 0.85,
         "a filter refuses sockets",
         "run with --network on",
         (
-            r"dial unix (?P<path>/[^\s:]{1,400}): socket: operation not permitted",
-            r"error connecting to (?P<path>/[^\n(]{1,400}) \(Operation not permitted\)",
             rf"dial (?:tcp|udp)[46]? {_ADDRESS}:\d{{1,5}}: socket: operation not permitted",
             r"\bsocket: Operation not permitted",
             rf"connect EPERM {_ADDRESS}:\d",

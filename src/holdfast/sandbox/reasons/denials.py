@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from holdfast.errors import UsageError
+from holdfast.sandbox.policy import sockets
+from holdfast.sandbox.policy.credentials import is_credential
 from holdfast.sandbox.policy.paths import absolute, parent
 from holdfast.sandbox.policy.policy import Access, PathDecision
 from holdfast.sandbox.reasons.fingerprint_table import Layer
@@ -70,6 +72,8 @@ _REMOVING: Final = re.compile(
 _DATABASE: Final = re.compile(r"(?<![\w/.~-])((?:\.{0,2}/)?[\w./@+-]{1,400}\.(?:db3?|sqlite3?))(?![\w/.])")
 _LOOPBACK: Final = re.compile(r"localhost|127\.[\d.]{5,11}|::1|0\.0\.0\.0", re.IGNORECASE)
 
+_SPECIAL_SOCKETS: Final = "of unix sockets only streams are allowed, and no special families"
+
 Explain = Callable[[str, Access], PathDecision]
 DenialKind = Literal["filesystem", "network", "syscall", "setup"]
 
@@ -93,7 +97,10 @@ class DenialEvidence:
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """What the sandbox refused. `grant` is the smallest flag that allows it; None if no flag does."""
+    """What the sandbox refused. `grant` is the smallest flag that allows it; None if no flag does.
+
+    Only what was `witnessed` is certain to have happened: the rest is what the output claims.
+    """
 
     kind: DenialKind
     path: str | None
@@ -103,6 +110,7 @@ class Denial:
     grant: str | None
     confidence: float
     evidence: str
+    witnessed: bool = False
 
 
 def looks_denied(exit_code: int, output: bytes | str, *, sandboxed: bool) -> bool:
@@ -135,15 +143,18 @@ def classify(evidence: DenialEvidence) -> Denial | None:
 def _setup(stage: str, errno: int) -> Denial:
     fingerprint = by_errno(stage, errno)
     rule, cause = (fingerprint.id, f": {fingerprint.cause}") if fingerprint else (None, "")
-    return Denial("setup", None, None, None, rule, None, 1.0, f"{stage} failed with errno {errno}{cause}")
+    evidence = f"{stage} failed with errno {errno}{cause}"
+    return Denial("setup", None, None, None, rule, None, 1.0, evidence, witnessed=True)
 
 
 def _denial(seen: Match, evidence: DenialEvidence) -> Denial | None:
     match seen.fingerprint.layer:
         case Layer.FILESYSTEM:
             return _filesystem(seen, evidence)
+        case Layer.NETWORK if seen.fingerprint.id in ("net.unix", "net.agent"):
+            return _unix_socket(seen)
         case Layer.NETWORK:
-            return _network(seen) if evidence.network_off else None
+            return _network(seen, evidence) if evidence.network_off else None
         case Layer.SYSCALL:
             return _plain("syscall", seen, seen.fingerprint.confidence)
         case Layer.TOOL:
@@ -157,13 +168,21 @@ def _plain(kind: DenialKind, seen: Match, confidence: float) -> Denial:
     return Denial(kind, None, None, None, rule, None, round(confidence, 2), seen.line[:MAX_EVIDENCE])
 
 
-def _network(seen: Match) -> Denial:
+def _unix_socket(seen: Match) -> Denial:
+    path = seen.paths[0] if seen.paths else None
+    grant = sockets.AGENT_GRANT if path is None else sockets.grant_for(path)
+    plain = _plain("network", seen, seen.fingerprint.confidence)
+    return replace(plain, path=path, rule=sockets.RULE, grant=grant)
+
+
+def _network(seen: Match, evidence: DenialEvidence) -> Denial:
     confidence, host = seen.fingerprint.confidence, seen.host
+    if seen.fingerprint.id == "net.socket" and host is None and evidence.backend in VIEWS:
+        return replace(_plain("network", seen, confidence), rule=_SPECIAL_SOCKETS)
     if seen.fingerprint.id == "net.connect" and (host is None or _LOOPBACK.fullmatch(host)):
         confidence *= OWN_LOOPBACK
-    socket = seen.paths[0] if seen.paths else None
     plain = _plain("network", seen, confidence)
-    return replace(plain, path=socket, host=host, rule="the network is off", grant="--network on")
+    return replace(plain, host=host, rule="the network is off", grant="--network on")
 
 
 def _filesystem(seen: Match, evidence: DenialEvidence) -> Denial | None:
@@ -285,7 +304,7 @@ def _grant(
     seen: Match, path: str, access: Access, decision: PathDecision, evidence: DenialEvidence, explain: Explain
 ) -> str | None:
     """The policy's flag for the path; for its directory if something must be created there."""
-    if access is Access.READ or seen.fingerprint.path is not None:
+    if access is Access.READ or seen.fingerprint.path is not None or is_credential(path):
         return decision.grant
     words, needed = _words(seen), path
     changed = seen.fingerprint.id.startswith(("sqlite.", "fs.exdev")) or _REMOVING.search(words)

@@ -45,6 +45,8 @@ class WatchScene(NamedTuple):
     rules: tuple[tuple[str, bool], ...] = ()  # from this path on, may be written
     closed: tuple[str, ...] = ()  # writable directories whose entries cannot change
     writable: tuple[str, ...] = ()  # roots of what is mostly not denied
+    sockets: tuple[tuple[str, bool], ...] = ()  # granted unix sockets; could the command replace it?
+    shown: tuple[str, ...] = ()  # what lies below something hidden and is granted
 
 
 class Terrain(NamedTuple):
@@ -60,7 +62,7 @@ class Terrain(NamedTuple):
 
 def predict(aim: Aim, flags: int, at: Terrain, scene: WatchScene) -> str | None:
     """The errno by name with which the sandbox refuses this; None if it does not."""
-    if any(_within(at.path, hidden) for hidden in scene.hidden):
+    if _is_hidden(at.path, scene):
         return "EACCES"
     if not at.reachable or not _gets_that_far(aim, flags, at):
         return None
@@ -69,6 +71,15 @@ def predict(aim: Aim, flags: int, at: Terrain, scene: WatchScene) -> str | None:
     if at.read_only and not (aim is Aim.OPEN and at.special):
         return "EROFS"
     return "EBUSY" if aim is Aim.REMOVE and at.path in scene.fixed else None
+
+
+def _is_hidden(path: str, scene: WatchScene) -> bool:
+    """Whether the nearest of what is hidden and of what is shown in there again is hidden."""
+
+    def nearest(places: tuple[str, ...]) -> int:
+        return max((len(place) for place in places if _within(path, place)), default=0)
+
+    return nearest(scene.hidden) > nearest(scene.shown)
 
 
 def predict_move(source: Terrain, target: Terrain, scene: WatchScene) -> tuple[Terrain, Aim, str] | None:
@@ -155,16 +166,24 @@ def scene_of(plan: Plan, *, alone: bool, degraded: bool) -> WatchScene:
     """What decides when a plan is carried out by mounts, or by Landlock `alone`."""
     steps = plan.steps
     hidden = tuple(step.path for step in steps if step.kind in MASKS)
+    granted = (step.path for step in steps if step.kind in GRANTS)
+    shown = tuple(path for path in granted if any(_within(path, mask) for mask in hidden))
     writable = tuple(step.path for step in steps if step.kind is StepKind.WRITABLE)
     if not alone:
         return WatchScene(
-            True, plan.network_off, hidden, tuple(step.path for step in steps), writable=writable
+            True,
+            plan.network_off,
+            hidden,
+            tuple(step.path for step in steps),
+            writable=writable,
+            sockets=tuple((path, plan.may_replace(path)) for path in plan.sockets),
+            shown=shown,
         )
     kept = [step for step in steps if not (degraded and step.kind is StepKind.READ_ONLY)]
-    granted = [(step.path, step.kind is StepKind.WRITABLE) for step in kept if step.kind in GRANTS]
-    rules = [("/", plan.base is Base.UNTOUCHED), *granted]
+    decided = [(step.path, step.kind is StepKind.WRITABLE) for step in kept if step.kind in GRANTS]
+    rules = [("/", plan.base is Base.UNTOUCHED), *decided]
     shut = find_closed(plan, degraded=degraded)
-    return WatchScene(False, plan.network_off, hidden, (), tuple(rules), shut, writable)
+    return WatchScene(False, plan.network_off, hidden, (), tuple(rules), shut, writable, shown=shown)
 
 
 def encode(scene: WatchScene) -> bytes:
@@ -173,6 +192,8 @@ def encode(scene: WatchScene) -> bytes:
 
 
 def decode(data: bytes) -> WatchScene:
-    mounts, network_off, hidden, fixed, rules, *rest = json.loads(data)
-    decided = tuple((path, may) for path, may in rules)
-    return WatchScene(mounts, network_off, tuple(hidden), tuple(fixed), decided, *map(tuple, rest))
+    mounts, network_off, hidden, fixed, rules, closed, writable, sockets, shown = json.loads(data)
+    decided, granted = (tuple((path, may) for path, may in pairs) for pairs in (rules, sockets))
+    paths = (tuple(some) for some in (hidden, fixed, closed, writable, shown))
+    hidden, fixed, closed, writable, shown = paths
+    return WatchScene(mounts, network_off, hidden, fixed, decided, closed, writable, granted, shown)

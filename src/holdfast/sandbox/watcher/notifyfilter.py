@@ -16,12 +16,10 @@ from typing import Final, NamedTuple
 
 from holdfast.sandbox.kernel import seccomp
 
-NOTIFY: Final = 0x7FC00000  # SECCOMP_RET_USER_NOTIF
 # asm-generic/fcntl.h, the same on both machines
 _O_WRONLY, _O_RDWR, O_CREAT, O_EXCL, O_TRUNC = 0o1, 0o2, 0o100, 0o200, 0o1000
 WRITE_INTENT: Final = _O_WRONLY | _O_RDWR | O_CREAT | O_TRUNC
 _NO_FOLLOW: Final = 0x100  # AT_SYMLINK_NOFOLLOW
-_SET_FILTER, _NEW_LISTENER = 1, 8  # of seccomp(2)
 
 
 class Aim(enum.StrEnum):
@@ -56,7 +54,6 @@ class Call(NamedTuple):
     flags: int | None = None  # the argument that holds them
     unfollow: int = 0  # with this flag a link at the end does not lead on
     bits: tuple[int, int] | None = None  # watched only if this argument has one of these bits
-    value: tuple[int, int] | None = None  # watched only if this argument is that
 
     def number(self, machine: str) -> int | None:
         """Its number on this machine, if it exists there."""
@@ -69,7 +66,7 @@ _OPEN, _WRITE, _CHANGE = (Aim.OPEN,), (Aim.WRITE,), (Aim.CHANGE,)
 _CREATE, _REMOVE, _MOVE = (Aim.CREATE,), (Aim.REMOVE,), (Aim.REMOVE, Aim.CREATE)
 _EVERY_BIT: Final = 0xFFFFFFFF
 
-FILES: Final = (
+CALLS: Final = (
     Call("open", 2, None, _OPEN, (_FOLLOWED,), flags=1, bits=(1, WRITE_INTENT)),
     Call("openat", 257, 56, _OPEN, (_FOLLOWED_AT,), flags=2, bits=(2, WRITE_INTENT)),
     Call(
@@ -103,42 +100,39 @@ FILES: Final = (
     Call("futimesat", 261, None, _CHANGE, (_FOLLOWED_AT,)),
     Call("utimensat", 280, 88, _CHANGE, (_FOLLOWED_AT,), flags=3, unfollow=_NO_FOLLOW),
     Call("bind", 49, 200, (Aim.BIND,), (PathArgument(1),)),
-    # A process tree has one listener, and that is ours.
-    Call("seccomp", 317, 277, (Aim.LISTEN,), bits=(1, _NEW_LISTENER), value=(0, _SET_FILTER)),
-)
-NETWORK: Final = (
     Call("connect", 42, 203, (Aim.CONNECT,), (PathArgument(1),)),
-    Call("sendto", 44, 206, (Aim.CONNECT,), (PathArgument(4),), bits=(5, _EVERY_BIT)),  # with an address only
 )
+LISTEN: Final = Call("seccomp", 317, 277, (Aim.LISTEN,))  # as `seccomp.no_other_listener` has it
+# With an address only.
+SEND: Final = Call("sendto", 44, 206, (Aim.CONNECT,), (PathArgument(4),), bits=(5, _EVERY_BIT))
 
 
 def list_watched(machine: str) -> dict[int, Call]:
     """Every call that may be told of, by its number on this machine."""
-    found = ((call.number(machine), call) for call in (*FILES, *NETWORK))
+    found = ((call.number(machine), call) for call in (*CALLS, LISTEN, SEND))
     return {number: call for number, call in found if number is not None}
 
 
 def _notify_of(call: Call) -> list[seccomp.Instruction]:
     """What follows when the call was made; falls through, with the number loaded, if nobody is told."""
-    notify = seccomp.ret(NOTIFY)
+    notify = seccomp.ret(seccomp.NOTIFY)
     if call.bits is None:
         return notify
     index, bits = call.bits
-    inner = [*seccomp.load_arg(index), *seccomp.when_any_bit(bits, notify)]
-    if call.value is not None:
-        inner = [*seccomp.load_arg(call.value[0]), *seccomp.when(call.value[1], inner)]
-    return [*inner, *seccomp.load_number()]
+    return [*seccomp.load_arg(index), *seccomp.when_any_bit(bits, notify), *seccomp.load_number()]
 
 
 @functools.cache  # made once in the launcher, inherited by every child it forks
 def program(machine: str, *, network: bool) -> bytes:
-    """The filter as the kernel takes it; with `network` calls that reach others are told of too.
+    """The filter as the kernel takes it; with `network` also datagrams that leave are told of.
 
     Raises:
         KeyError: we do not know the architecture's numbers.
     """
-    code = seccomp.native_only(seccomp.ARCHITECTURES[machine])
-    for call in (*FILES, *(NETWORK if network else ())):
+    architecture = seccomp.ARCHITECTURES[machine]
+    code = seccomp.native_only(architecture)
+    for call in (*CALLS, *((SEND,) if network else ())):
         if (number := call.number(machine)) is not None:
             code += seccomp.when(number, _notify_of(call))
+    code += seccomp.no_other_listener(architecture.numbers, seccomp.NOTIFY)
     return seccomp.assemble([*code, *seccomp.ret(seccomp.ALLOW)])

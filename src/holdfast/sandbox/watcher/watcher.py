@@ -1,9 +1,12 @@
 """The watcher: a small process that hears of the watched calls of one command before they are made.
 
-It reads what a call is about from the caller's memory, lets the call go on, always, and only then asks
+It reads what a call is about from the caller's memory, lets the call go on, and only then asks
 what will have become of it (`foresight.py`): so it cannot hold up a command by looking at a disk that
-hangs, and what a call changed meanwhile does not look like a denial. Evidence, never enforcement: the
+hangs, and what a call changed meanwhile does not look like a denial. Evidence, not enforcement: the
 memory can change after we looked, and the sandbox decides all the same.
+
+A command has one listener, so where a broker is needed the watcher is that too (`broker.py`): what the broker
+carries out never goes on, and what it refuses is told as it was refused.
 
 What the kernel says about a call is received into memory that outlives us. Killed in between, our
 successor finds the call there and answers it; no call is lost, the caller only waits. An answer that the
@@ -16,6 +19,7 @@ Standard library only, and little of it: one such process, a fork of the launche
 command.
 """
 
+import contextlib
 import ctypes
 import errno
 import gc
@@ -26,67 +30,35 @@ import select
 import signal
 import socket
 import stat
-import struct
 import sys
 import time
-from ctypes import c_int, c_long, c_size_t, c_ulong, c_void_p
 from typing import Final, NamedTuple, NoReturn
 
 from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.kernel.kernel import OpenHow, openat2
+from holdfast.sandbox.plan.plan import MAX_SOCKETS
 from holdfast.sandbox.protocol.orders import receive_with_fds
-from holdfast.sandbox.watcher import foresight
+from holdfast.sandbox.watcher import broker, foresight
+from holdfast.sandbox.watcher.broker import (
+    NOTICE,
+    RECEIVE,
+    RESPONSE,
+    SEND,
+    SET_FLAGS,
+    SYNC_WAKE_UP,
+    Broker,
+    GrantedSocket,
+    SocketRules,
+    ioctl,
+)
 from holdfast.sandbox.watcher.foresight import Terrain, WatchScene
-from holdfast.sandbox.watcher.notifyfilter import WRITE_INTENT, Aim, Call, PathArgument, list_watched
+from holdfast.sandbox.watcher.memory import Memory
+from holdfast.sandbox.watcher.notifyfilter import LISTEN, WRITE_INTENT, Aim, Call, PathArgument, list_watched
 
-MAX_PATH: Final = 4096  # PATH_MAX
 MAX_LINKS: Final = 8  # dangling links followed by hand
-_PAGE: Final = mmap.PAGESIZE
 _O_PATH: Final = os.O_PATH | os.O_CLOEXEC
 _IN_ROOT: Final = 0x10  # RESOLVE_IN_ROOT
 _SPECIAL: Final = (stat.S_IFCHR, stat.S_IFBLK, stat.S_IFIFO, stat.S_IFSOCK)
-
-
-class _Vector(ctypes.Structure):
-    _fields_ = (("base", c_void_p), ("length", c_size_t))
-
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_read_memory = ctypes.CFUNCTYPE(c_long, c_int, c_void_p, c_ulong, c_void_p, c_ulong, c_ulong, use_errno=True)(
-    ("process_vm_readv", _libc)
-)
-
-
-class Memory:
-    """Of another process, read by its number."""
-
-    def __init__(self) -> None:
-        self._buffer = ctypes.create_string_buffer(_PAGE)
-        self._here = _Vector(ctypes.addressof(self._buffer), 0)
-        self._there = _Vector(0, 0)
-        self._pointers = ctypes.addressof(self._here), ctypes.addressof(self._there)
-
-    def read(self, pid: int, address: int, length: int) -> bytes:
-        """Raises OSError."""
-        self._here.length = self._there.length = length
-        self._there.base = address
-        got = _read_memory(pid, self._pointers[0], 1, self._pointers[1], 1, 0)
-        if got < 0:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code))
-        return ctypes.string_at(self._buffer, got)
-
-    def text(self, pid: int, address: int) -> bytes:
-        """A string up to its zero, page by page: what follows may not be there. Raises OSError."""
-        found = b""
-        while len(found) < MAX_PATH:
-            more = self.read(pid, address, _PAGE - address % _PAGE)
-            head, zero, _ = more.partition(b"\0")
-            found += head
-            if zero:
-                break
-            address += len(more)
-        return found[:MAX_PATH]
 
 
 class View:
@@ -182,17 +154,18 @@ MAX_TOLD: Final = (
     32  # repetitions told at a time; a program that tries hundreds of paths is no flood for others
 )
 MEMORY_BYTES: Final = mmap.PAGESIZE
-# linux/seccomp.h
-_RECEIVE, _SEND, _SET_FLAGS = 0xC0502100, 0xC0182101, 0x40082104
-_SYNC_WAKE_UP: Final = 1
-_NOTICE: Final = struct.Struct("=QIIiIQ6Q")  # struct seccomp_notif: id, pid, flags, struct seccomp_data
-_RESPONSE: Final = struct.Struct("=QqiI")
 _CONTINUE: Final = 1  # SECCOMP_USER_NOTIF_FLAG_CONTINUE
-_ZERO: Final = bytes(_NOTICE.size)
+_ZERO: Final = bytes(NOTICE.size)
 _AT_FDCWD: Final = -100 & 0xFFFFFFFF
 _ADDRESS_BYTES: Final = 110  # struct sockaddr_un
 
-_ioctl = ctypes.CFUNCTYPE(c_int, c_int, c_ulong, c_void_p, use_errno=True)(("ioctl", _libc))
+_SOCKET: Final = "socket"  # how a refused unix socket is called in a report
+
+
+def _rules_of(scene: WatchScene, pinned: tuple[int, ...]) -> SocketRules:
+    held = dict(zip((path for path, replaceable in scene.sockets if replaceable), pinned, strict=True))
+    granted = (GrantedSocket(os.fsencode(path), held.get(path)) for path, _ in scene.sockets)
+    return SocketRules(scene.network_off, tuple(granted))
 
 
 class _Asked(NamedTuple):
@@ -224,16 +197,20 @@ class _Kind:
 class Watcher:
     """The loop: calls in, answers out, denials told."""
 
-    def __init__(self, sock: socket.socket, scene: WatchScene, listener: int, root: int, memory: int) -> None:
+    def __init__(
+        self, sock: socket.socket, scene: WatchScene, listener: int, root: int, memory: int, *pinned: int
+    ) -> None:
         self._sock, self._scene, self._listener = sock, scene, listener
         self._shared = mmap.mmap(memory, MEMORY_BYTES)
         self._notice = ctypes.addressof(ctypes.c_char.from_buffer(self._shared))
-        self._answer = ctypes.create_string_buffer(_RESPONSE.size)
+        self._answer = ctypes.create_string_buffer(RESPONSE.size)
         self._response = ctypes.addressof(self._answer)
         self._memory, self._view = Memory(), View(root)
         self._writable = tuple(os.fsencode(path.rstrip("/") + "/") for path in scene.writable)
         self._spared = tuple(os.fsencode(path) for path in scene.fixed if path not in scene.writable)
         self._calls = list_watched(os.uname().machine)
+        self._broker = Broker(listener, _rules_of(scene, pinned)) if scene.mounts else None
+        self._listening = LISTEN.number(os.uname().machine)
         self._kinds: dict[_Denied, _Kind] = {}
         self._bytes = 0
         self._fresh: list[_Denied] = []  # to be told at once
@@ -242,7 +219,7 @@ class Watcher:
         self._dropped = self._unread = 0
         self._counted = (0, 0)
         # A hint: the caller sleeps until we have answered. Halves the wait on a loaded machine; Linux 6.6.
-        _ioctl(listener, _SET_FLAGS, _SYNC_WAKE_UP)
+        ioctl(listener, SET_FLAGS, SYNC_WAKE_UP)
         self._poll = select.poll()
         self._poll.register(listener, select.POLLIN)
         self._poll.register(sock, select.POLLIN)
@@ -252,14 +229,17 @@ class Watcher:
         if self._shared[:8] != _ZERO[:8]:
             self._serve()  # what a predecessor left
         while True:
-            for fd, event in self._poll.poll(FLUSH_S * 1000 if self._due else None):
+            waits = self._broker is not None and self._broker.waits
+            if waits and self._broker is not None:
+                self._broker.let_go()
+            for fd, event in self._poll.poll(FLUSH_S * 1000 if self._due or waits else None):
                 if fd != self._listener:
                     return
                 if event & select.POLLIN:
-                    if _ioctl(fd, _RECEIVE, self._notice) == 0:
+                    if ioctl(fd, RECEIVE, self._notice) == 0:
                         self._serve()
                     else:
-                        self._shared[: _NOTICE.size] = _ZERO  # the caller was killed meanwhile
+                        self._shared[: NOTICE.size] = _ZERO  # the caller was killed meanwhile
                 else:
                     self._flush(MAX_KINDS)  # every process that could call has ended
                     return
@@ -268,8 +248,11 @@ class Watcher:
 
     def _serve(self) -> None:
         """The call in our memory: read, answer, judge."""
-        id_, pid, _, number, _, _, *args = _NOTICE.unpack_from(self._shared)
+        id_, pid, _, number, _, _, *args = NOTICE.unpack_from(self._shared)
         call = self._calls.get(number)
+        if self._broker is not None and self._broker.serves(number):
+            self._carry_out(self._broker, id_, pid, number, args)
+            return
         asked: list[_Asked] | foresight.Address = []
         flags, comm = 0, ""
         try:
@@ -280,15 +263,33 @@ class Watcher:
         except (OSError, ValueError):
             self._unread += 1  # gone, or nobody may read it
             call = None
-        _RESPONSE.pack_into(self._answer, 0, id_, 0, 0, _CONTINUE)
-        answered = _ioctl(self._listener, _SEND, self._response) == 0
-        self._shared[: _NOTICE.size] = _ZERO
+        if number == self._listening:
+            RESPONSE.pack_into(self._answer, 0, id_, 0, -errno.EBUSY, 0)  # as the kernel, and also without it
+        else:
+            RESPONSE.pack_into(self._answer, 0, id_, 0, 0, _CONTINUE)
+        answered = ioctl(self._listener, SEND, self._response) == 0
+        self._shared[: NOTICE.size] = _ZERO
         if call is None or not answered:
             return
         try:
             self._judge(call, asked, flags, pid, comm)
         except (OSError, ValueError):
             self._unread += 1
+
+    def _carry_out(self, broker: Broker, id_: int, pid: int, number: int, args: list[int]) -> None:
+        """What the broker does of it, and what it refuses, or the sandbox does."""
+        call, comm = self._calls[number], name_of(pid)
+        asked: list[_Asked] | foresight.Address = []
+        with contextlib.suppress(OSError, ValueError):
+            asked = self._read_asked(call, pid, args, 0)
+        refused = broker.serve(id_, pid, number, args)
+        self._shared[: NOTICE.size] = _ZERO
+        if refused is not None:
+            code, path = errno.errorcode[refused.errno], decode_path(refused.path)
+            self._denied(_Denied(call.name, _SOCKET, code, path), path, pid, comm)
+        else:
+            with contextlib.suppress(OSError, ValueError):
+                self._judge(call, asked, 0, pid, comm)
 
     # --- what it asks for
 
@@ -443,9 +444,12 @@ def become(fd: int) -> NoReturn:
         with open("/proc/self/comm", "wb") as name:
             name.write(NAME)
         sock = socket.socket(fileno=0)
-        data, fds = receive_with_fds(sock, MAX_SCENE, 3)
-        if len(fds) == 3:
-            Watcher(sock, foresight.decode(data), *fds).run()
+        data, fds = receive_with_fds(sock, MAX_SCENE, 3 + MAX_SOCKETS)
+        if len(fds) >= 3:
+            scene = foresight.decode(data)
+            if scene.mounts:
+                broker.hold_back()
+            Watcher(sock, scene, *fds).run()
         code = 0
     finally:
         os._exit(code)  # whatever it was, it must not return into the launcher's loop

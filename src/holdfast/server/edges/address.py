@@ -2,8 +2,7 @@
 
 import ipaddress
 import re
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 from holdfast.errors import StartupError
@@ -13,8 +12,7 @@ DEFAULT: Final = "ws://127.0.0.1:0"
 _WS = re.compile(r"ws://(?:\[([0-9A-Fa-f:.]+)\]|([0-9.]+)):([0-9]{1,5})/?")
 
 
-@dataclass(frozen=True, slots=True)
-class WebSocketAddress:
+class WebSocketAddress(NamedTuple):
     host: str
     port: int
 
@@ -27,13 +25,11 @@ class WebSocketAddress:
         return f"ws://[{self.host}]:{port}" if ":" in self.host else f"ws://{self.host}:{port}"
 
 
-@dataclass(frozen=True, slots=True)
-class UnixAddress:
+class UnixAddress(NamedTuple):
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class Stdio:
+class Stdio(NamedTuple):
     pass
 
 

@@ -5,9 +5,10 @@ touched: any `Origin` is refused first (a browser must never reach an exec serve
 route, then the method, then the token.
 """
 
+import binascii
+import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from holdfast.errors import PeerRefused, RemoteProtocolError
 
@@ -24,27 +25,33 @@ _REASONS: Final = {
 }
 _TEXT: Final = "text/plain; charset=utf-8"
 _PROBES: Final = ("/readyz", "/healthz")
+_KEY_SUFFIX: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, 1.3
+_KEY_BYTES: Final = 16
 
 
-@dataclass(frozen=True, slots=True)
-class RequestHead:
+class RequestHead(NamedTuple):
     """A request line and its headers, names in lower case."""
 
     method: str
     path: str
     headers: tuple[tuple[str, str], ...]
+    version: str = "HTTP/1.1"
 
     def get(self, name: str) -> str | None:
         """The first value of a header."""
         return next((value for key, value in self.headers if key == name), None)
+
+    def only(self, name: str) -> str | None:
+        """The value of a header that is there once."""
+        values = [value for key, value in self.headers if key == name]
+        return values[0] if len(values) == 1 else None
 
     def wants_upgrade(self) -> bool:
         tokens = [token.strip().lower() for token in (self.get("connection") or "").split(",")]
         return "upgrade" in tokens
 
 
-@dataclass(frozen=True, slots=True)
-class HeadAnswer:
+class HeadAnswer(NamedTuple):
     """A complete HTTP response; the connection closes after it."""
 
     status: int
@@ -83,7 +90,7 @@ def parse_head(data: bytes) -> RequestHead:
         if not colon or not name or name != name.strip():
             raise RemoteProtocolError("not an HTTP header")
         headers.append((name.lower(), value.strip()))
-    return RequestHead(method, target.partition("?")[0], tuple(headers))
+    return RequestHead(method, target.partition("?")[0], tuple(headers), version)
 
 
 def answer(
@@ -113,6 +120,26 @@ def answer(
     if not head.wants_upgrade():
         return HeadAnswer(400, b"Connection header did not include 'upgrade'")
     return _refusal(head, authenticate)
+
+
+def accept(head: RequestHead) -> bytes | None:
+    """The response that opens a WebSocket which `answer` lets in, if nothing is wrong with the request.
+
+    None: let the library say what is. Loading that is not part of a start.
+    """
+    key = head.only("sec-websocket-key") or ""
+    try:
+        whole = len(binascii.a2b_base64(key.encode("ascii"), strict_mode=True)) == _KEY_BYTES
+    except ValueError:
+        return None
+    upgrade = (head.only("upgrade") or "").lower() == "websocket"
+    if not (whole and upgrade and head.version == "HTTP/1.1" and head.only("sec-websocket-version") == "13"):
+        return None
+    proof = binascii.b2a_base64(hashlib.sha1(key.encode() + _KEY_SUFFIX).digest(), newline=False)  # noqa: S324 - as the RFC has it
+    return (
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Accept: " + proof + b"\r\n\r\n"
+    )
 
 
 def _refusal(head: RequestHead, authenticate: Callable[[str | None], None]) -> HeadAnswer | None:

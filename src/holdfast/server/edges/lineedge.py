@@ -5,8 +5,9 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
-from holdfast.errors import RemoteProtocolError
+from holdfast.errors import PeerRefused, RemoteProtocolError
 from holdfast.server.edges.edge import WRITE_HIGH_BYTES, Edge
+from holdfast.wire import authentication, rpc
 from holdfast.wire.lines import LineReader
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _NEWLINE: Final = b"\n"
+AUTHENTICATE_S: Final = 5.0  # to show the token, which a client of ours sends at once
 
 
 class LineEdge(Edge):
@@ -24,12 +26,16 @@ class LineEdge(Edge):
         self,
         *,
         connect: "Callable[[LineEdge], ExecConnection]",
-        admit: Callable[[asyncio.BaseTransport], bool],
+        admit: Callable[[asyncio.BaseTransport], None],
         adopt: Callable[["asyncio.Task[None]"], None],
         linger: Callable[[], None],
         finish_at_eof: bool,
+        token: Callable[[], str] | None = None,
     ) -> None:
+        """`admit` raises PeerRefused; with a `token` the first request must show it."""
         super().__init__()
+        self._token = token
+        self._timer: asyncio.TimerHandle | None = None
         self._linger = linger
         self._connect = connect
         self._admit = admit
@@ -48,24 +54,51 @@ class LineEdge(Edge):
         self._input = cast(asyncio.ReadTransport, transport)  # uvloop's has no such base class
         if self._output is None:
             self.write_to(cast(asyncio.WriteTransport, transport))
-        if not self._admit(transport):
-            transport.close()
+        try:
+            self._admit(transport)
+        except PeerRefused as exc:
+            self._refuse(exc)
             return
+        if self._token is None:
+            self._open()
+        else:
+            self._timer = asyncio.get_running_loop().call_later(AUTHENTICATE_S, self.abort)
+
+    def _refuse(self, exc: PeerRefused) -> None:
+        log.warning("connection refused", extra={"reason": str(exc)})
+        self.send(authentication.refusal(exc))
+        self._close()
+
+    def _open(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         self._connection = self._connect(self)
         self._task = asyncio.get_running_loop().create_task(self._connection.run())
         self._adopt(self._task)
         self._task.add_done_callback(lambda _: self._close())
 
     def data_received(self, data: bytes) -> None:
-        if self._connection is None:
+        if self._input.is_closing():
             return
         try:
             for message in self._reader.feed(data):
-                self._connection.receive(message)
+                if self._connection is None:
+                    self._authenticate(message)
+                else:
+                    self._connection.receive(message)
             self._linger()
+        except PeerRefused as exc:
+            self._refuse(exc)
         except RemoteProtocolError:
             log.warning("connection dropped: a line is too long")
             self.abort()
+
+    def _authenticate(self, message: bytes) -> None:
+        if self._token is None:
+            raise AssertionError("without a token the connection is open from the start")
+        id_ = authentication.check(message, self._token())
+        self._open()
+        self.send(rpc.response(id_, authentication.Authenticated()))
 
     def eof_received(self) -> bool:
         if not self._finish_at_eof or self._connection is None:
@@ -76,6 +109,8 @@ class LineEdge(Edge):
         return True  # keep the transport until what was asked is answered
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         if self._task is not None and not (self._finish_at_eof and exc is None):
             self._task.cancel()
 

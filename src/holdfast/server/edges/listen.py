@@ -10,12 +10,14 @@ import socket
 import stat
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import PeerRefused, StartupError
-from holdfast.local import peers
+from holdfast.local import confinement, peers
+from holdfast.local.listeners import mark_listener
+from holdfast.local.lobby import Lobby
 from holdfast.local.tasks import TaskSet
 from holdfast.sandbox.plan.select import ANY, Choice
 from holdfast.server.edges.address import Address, Stdio, UnixAddress, WebSocketAddress
@@ -45,6 +47,7 @@ class ServeOptions:
     metrics: bool = False
     choice: Choice = ANY
     keep_s: float | None = None  # how long sessions are kept that nobody holds; None: 30 s
+    token: Callable[[], str] | None = None  # of the home that a unix listener belongs to
 
 
 class Server:
@@ -97,14 +100,22 @@ class Server:
                 await self._made.aclose()
 
     async def _serve_websocket(self, address: WebSocketAddress, announce: Callable[[str], None]) -> None:
-        from holdfast.server.edges.websocket import WebSocketEdge
+        with _bind_tcp(address) as sock:
+            await self._serve_bound(sock, address, announce)
 
-        sock = _bind_tcp(address)
+    async def _serve_bound(
+        self, sock: socket.socket, address: WebSocketAddress, announce: Callable[[str], None]
+    ) -> None:
+        from holdfast.server.edges.websocket import HANDSHAKE_S, MAX_WAITING, WebSocketEdge
+
+        lobby = Lobby(MAX_WAITING, HANDSHAKE_S)
         server = await asyncio.get_running_loop().create_server(
             lambda: WebSocketEdge(
                 connect=lambda edge, peer: self._connect(
                     edge, f"failed to parse websocket JSON-RPC message from exec-server websocket {peer}"
                 ),
+                admit=self._admit,
+                lobby=lobby,
                 authenticate=self._authenticate,
                 metrics=self._metrics.render,
                 adopt=self._tasks.keep,
@@ -131,6 +142,7 @@ class Server:
                     adopt=self._tasks.keep,
                     linger=self._linger.touch,
                     finish_at_eof=False,
+                    token=self._options.token,
                 ),
                 sock=sock,
                 backlog=BACKLOG,
@@ -168,7 +180,7 @@ class Server:
             connect=lambda edge: self._connect(
                 edge, "failed to parse JSON-RPC message from exec-server stdio", resumable=False
             ),
-            admit=lambda _: True,
+            admit=lambda _: None,
             adopt=self._tasks.keep,
             linger=self._linger.touch,
             finish_at_eof=True,
@@ -199,16 +211,22 @@ class Server:
             metrics=self._metrics,
         )
 
+    def _admit(self, transport: asyncio.BaseTransport) -> None:
+        """Raises PeerRefused for another user where there is no token to show."""
+        if self._options.authenticator is None:
+            _find_own_peer(transport)
+
     def _authenticate(self, authorization: str | None, transport: asyncio.BaseTransport) -> None:
         if self._options.authenticator is not None:
             self._options.authenticator.check(authorization, time.time())
             return
         # Without a token the kernel's word on who is calling is the only proof there is.
-        peer = transport.get_extra_info("peername")  # None if the connection was reset meanwhile
-        uid = None if peer is None else peers.uid_of_peer(transport.get_extra_info("sockname"), peer)
-        if uid is None or not peers.is_allowed(uid, own=os.getuid()):
-            log.warning("connection refused: another user", extra={"reason": _ONLY_OWNER})
-            raise PeerRefused(_ONLY_OWNER)
+        found = _find_own_peer(transport)
+        try:
+            confinement.refuse_confined(confinement.find_excess_of_holders(found.inode, found.uid))
+        except PeerRefused as exc:
+            log.warning("connection refused", extra={"reason": str(exc)})
+            raise
 
 
 class _Flow(asyncio.BaseProtocol):
@@ -247,15 +265,21 @@ def check_exposure(options: ServeOptions) -> None:
         )
 
 
-def _bind_tcp(address: WebSocketAddress) -> socket.socket:
+@contextlib.contextmanager
+def _bind_tcp(address: WebSocketAddress) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
+    with contextlib.closing(sock), mark_listener(sock):
+        _listen_tcp(sock, address)
+        yield sock
+
+
+def _listen_tcp(sock: socket.socket, address: WebSocketAddress) -> None:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((address.host, address.port))
         sock.listen(BACKLOG)
     except OSError as exc:
-        sock.close()
         remedy = {
             errno.EADDRINUSE: "choose another port, or port 0 for any free one",
             errno.EACCES: "choose a port above 1023",
@@ -264,7 +288,6 @@ def _bind_tcp(address: WebSocketAddress) -> socket.socket:
         raise StartupError(
             f"cannot listen on {address.url(address.port)}: {exc.strerror}", remedy=remedy
         ) from None
-    return sock
 
 
 def _bind_unix(path: str) -> socket.socket:
@@ -303,12 +326,21 @@ def _remove_stale(path: str) -> None:
             os.unlink(path)
 
 
-def _admit_unix_peer(transport: asyncio.BaseTransport) -> bool:
-    uid = peers.uid_of_unix_peer(transport.get_extra_info("socket"))
-    admitted = peers.is_allowed(uid, own=os.getuid())
-    if not admitted:
+def _find_own_peer(transport: asyncio.BaseTransport) -> peers.PeerSocket:
+    """Raises PeerRefused unless our own user is at the other end of this connection on loopback."""
+    peer = transport.get_extra_info("peername")  # None if the connection was reset meanwhile
+    found = None if peer is None else peers.socket_of_peer(transport.get_extra_info("sockname"), peer)
+    if found is None or not peers.is_allowed(found.uid, own=os.getuid()):
         log.warning("connection refused: another user", extra={"reason": _ONLY_OWNER})
-    return admitted
+        raise PeerRefused(_ONLY_OWNER)
+    return found
+
+
+def _admit_unix_peer(transport: asyncio.BaseTransport) -> None:
+    sock = transport.get_extra_info("socket")
+    if not peers.is_allowed(peers.uid_of_unix_peer(sock), own=os.getuid()):
+        raise PeerRefused(_ONLY_OWNER)
+    confinement.refuse_confined(confinement.find_excess_of_unix_peer(sock))
 
 
 async def serve(options: ServeOptions, announce: Callable[[str], None]) -> None:

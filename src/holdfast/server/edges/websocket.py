@@ -10,17 +10,16 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
-from websockets.exceptions import InvalidHandshake
-from websockets.frames import Frame, Opcode
-from websockets.http11 import Request
-from websockets.server import ServerProtocol
-
-from holdfast.errors import RemoteProtocolError
+from holdfast.errors import PeerRefused, RemoteProtocolError
+from holdfast.local.lobby import Lobby
 from holdfast.server.edges.edge import WRITE_HIGH_BYTES, Edge, Keepalive
-from holdfast.server.edges.httphead import MAX_HEAD_BYTES, HeadAnswer, answer, parse_head
+from holdfast.server.edges.httphead import MAX_HEAD_BYTES, HeadAnswer, accept, answer, parse_head
 from holdfast.wire.sizes import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
+    from websockets.frames import Frame
+    from websockets.server import ServerProtocol
+
     from holdfast.server.connection import ExecConnection
 
 log = logging.getLogger(__name__)
@@ -28,6 +27,10 @@ log = logging.getLogger(__name__)
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024  # what the reference accepts and sends in one frame
 FRAGMENT_BYTES: Final = 8 * 1024 * 1024  # half of the reference client's frame limit
 HANDSHAKE_S: Final = 10.0  # for the request head, so that silent peers do not pile up
+MAX_WAITING: Final = 64  # connections without a complete request head; a client of ours sends it at once
+
+_PONG: Final = 10  # opcodes of frames
+_DATA: Final = (0, 1, 2)
 
 Authenticate = Callable[[str | None, asyncio.BaseTransport], None]
 
@@ -39,13 +42,18 @@ class WebSocketEdge(Edge):
         self,
         *,
         connect: "Callable[[WebSocketEdge, str], ExecConnection]",
+        admit: Callable[[asyncio.BaseTransport], None],
+        lobby: Lobby,
         authenticate: Authenticate,
         metrics: Callable[[], bytes | None],
         adopt: Callable[["asyncio.Task[None]"], None],
         linger: Callable[[], None],
     ) -> None:
+        """`admit` raises PeerRefused for whoever may not even ask; others wait in the lobby."""
         super().__init__()
         self._connect = connect
+        self._admit = admit
+        self._lobby = lobby
         self._linger = linger
         self._authenticate = authenticate
         self._metrics = metrics
@@ -70,9 +78,16 @@ class WebSocketEdge(Edge):
             transport.abort()  # it was reset before it was accepted; what it sent may still be readable
             return
         self._peername = peername
-        self._timer = asyncio.get_running_loop().call_later(HANDSHAKE_S, transport.abort)
+        try:
+            self._admit(transport)
+        except PeerRefused as exc:
+            self._finish(HeadAnswer(401, str(exc).encode()))
+            return
+        self._lobby.enter(transport)
 
     def data_received(self, data: bytes) -> None:
+        if self._transport.is_closing():
+            return
         if self._frames is None:
             self._handshake(data)
         else:
@@ -83,6 +98,7 @@ class WebSocketEdge(Edge):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._lobby.leave(self._transport)
         if self._timer is not None:
             self._timer.cancel()
         if self._task is not None:
@@ -97,12 +113,14 @@ class WebSocketEdge(Edge):
             if len(self._head) > MAX_HEAD_BYTES:
                 self._finish(HeadAnswer(400))
             return
+        self._lobby.leave(self._transport)
         raw = bytes(self._head[: end + 4])
         rest = bytes(self._head[end + 4 :])
         self._head.clear()
         try:
+            head = parse_head(raw)
             reply = answer(
-                parse_head(raw),
+                head,
                 authenticate=lambda header: self._authenticate(header, self._transport),
                 metrics=self._metrics,
             )
@@ -111,7 +129,26 @@ class WebSocketEdge(Edge):
         if reply is not None:
             self._finish(reply)
             return
-        frames = ServerProtocol(max_size=(MAX_MESSAGE_BYTES, MAX_FRAME_BYTES))
+        opening = accept(head)
+        if opening is not None:
+            self._transport.write(opening)
+        from websockets.protocol import CONNECTING, OPEN
+        from websockets.server import ServerProtocol
+
+        frames = ServerProtocol(
+            state=CONNECTING if opening is None else OPEN, max_size=(MAX_MESSAGE_BYTES, MAX_FRAME_BYTES)
+        )
+        if opening is None and not self._refuse(frames, raw):
+            return
+        self._open(frames)
+        if rest:
+            self._feed(rest)
+
+    def _refuse(self, frames: "ServerProtocol", raw: bytes) -> bool:
+        """Let the library say what is wrong with the request; whether it found nothing."""
+        from websockets.exceptions import InvalidHandshake
+        from websockets.http11 import Request
+
         frames.receive_data(raw)
         requests = frames.events_received()
         try:
@@ -120,20 +157,15 @@ class WebSocketEdge(Edge):
             frames.send_response(frames.accept(requests[0]))
         except InvalidHandshake:
             self._finish(HeadAnswer(400))
-            return
+            return False
         self._flush(frames)
         if frames.state is not frames.state.OPEN:
             self._transport.close()
-            return
-        self._open(frames)
-        if rest:
-            self._feed(rest)
+        return frames.state is frames.state.OPEN
 
-    def _open(self, frames: ServerProtocol) -> None:
+    def _open(self, frames: "ServerProtocol") -> None:
         self._frames = frames
         loop = asyncio.get_running_loop()
-        if self._timer is not None:
-            self._timer.cancel()
         self._keepalive = Keepalive(loop.time())
         self._timer = loop.call_at(self._keepalive.next_tick, self._tick)
         host, port, *_ = self._peername
@@ -154,17 +186,16 @@ class WebSocketEdge(Edge):
         if frames is None or self._connection is None:
             raise AssertionError("frames come after the handshake")
         frames.receive_data(data)
-        for event in frames.events_received():
-            if isinstance(event, Frame):
-                self._take(event)
+        for frame in cast("list[Frame]", frames.events_received()):  # the request was before
+            self._take(frame)
         self._flush(frames)
         if frames.close_expected():
             self._transport.close()
 
-    def _take(self, frame: Frame) -> None:
-        if frame.opcode is Opcode.PONG and self._keepalive is not None:
+    def _take(self, frame: "Frame") -> None:
+        if frame.opcode == _PONG and self._keepalive is not None:
             self._keepalive.pong()
-        if frame.opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
+        if frame.opcode not in _DATA:
             return
         if frame.fin and not self._parts:
             message = bytes(frame.data)
@@ -177,7 +208,7 @@ class WebSocketEdge(Edge):
         if self._connection is not None:
             self._connection.receive(message)
 
-    def _flush(self, frames: ServerProtocol) -> None:
+    def _flush(self, frames: "ServerProtocol") -> None:
         for data in frames.data_to_send():
             if data:
                 self._transport.write(data)

@@ -12,20 +12,20 @@ import socket
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
+from holdfast.confine.absence import HeldNames
 from holdfast.confine.launch import LauncherClient
 from holdfast.confine.permissions import check_cwd
 from holdfast.confine.sandboxes import Sandboxes, bound_of
 from holdfast.confine.starts import Command, Exit
-from holdfast.confine.verdict import set_aside
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError, from_kind
+from holdfast.local.homes import find_homes
 from holdfast.sandbox.plan import prerequisites
-from holdfast.sandbox.plan.plan import Plan
 from holdfast.sandbox.plan.planner import DiskSnapshot, plan_for
 from holdfast.sandbox.plan.resolve import DiskEntry, glance, is_unchanged
 from holdfast.sandbox.plan.select import needs_of
@@ -41,6 +41,7 @@ from holdfast.wire.permissions import SandboxContext
 from holdfast.wire.rpc import MAX_MESSAGE_BYTES
 
 MAX_WORKERS: Final = 8  # policies in use at once; the least recently used one's worker ends
+HOMES_S: Final = 1.0  # how long it is taken for granted which homes there are: a file call is quicker
 MAX_BOUNDS: Final = 64  # policies whose meaning is remembered
 MAX_REPLANS: Final = 8  # tries to catch the file system standing still
 _AT_ONCE_S: Final = 0.0002  # how long an answer is looked for without a pause
@@ -68,7 +69,7 @@ _encode = msgspec.json.Encoder(enc_hook=_to_wire).encode
 class _Worker:
     seen: DiskSnapshot
     names: Mapping[str, DiskEntry] | None  # all that was looked at, if it was only names
-    plan: Plan
+    held: HeldNames
     launch_id: int
     sock: socket.socket
     turn: asyncio.Lock
@@ -86,28 +87,38 @@ class ConfinedFiles:
         self._env = {name: environ[name] for name in _PASSED if name in environ}
         self._workers: OrderedDict[BoundPolicy, _Worker] = OrderedDict()
         self._starting = asyncio.Lock()
+        self._homes: tuple[float, tuple[str, ...]] = -HOMES_S, ()
         self._environ = environ
-        self._bounds: dict[bytes, BoundPolicy] = {}
+        self._bounds: dict[tuple[bytes, tuple[str, ...]], BoundPolicy] = {}
 
-    def bound(self, context: SandboxContext) -> BoundPolicy:
+    def bound(self, context: SandboxContext, homes: Sequence[str] | None = None) -> BoundPolicy:
         """The policy of a context with concrete paths; remembered, because clients send the same one again.
+
+        Holdfast's `homes` are hidden: those that there are, unless told which.
 
         Raises:
             UsageError: it depends on a working directory and names none.
             InvalidRequest: it makes no sense on this host.
         """
-        key = _encode(context)
+        homes = self._find_homes() if homes is None else tuple(homes)
+        key = (_encode(context), homes)
         bound = self._bounds.get(key)
         if bound is None:
             check_cwd(context)
             try:
-                bound = bound_of(context, cwd="/", environ=self._environ)
+                bound = bound_of(context, cwd="/", environ=self._environ, homes=homes)
             except UsageError as exc:
                 raise InvalidRequest(str(exc)) from None
             if len(self._bounds) >= MAX_BOUNDS:
                 self._bounds.clear()
             self._bounds[key] = bound
         return bound
+
+    def _find_homes(self) -> tuple[str, ...]:
+        now = time.monotonic()
+        if now > self._homes[0] + HOMES_S:
+            self._homes = now, find_homes()
+        return self._homes[1]
 
     async def call(self, bound: BoundPolicy, method: str, params: Any) -> msgspec.Raw:
         """Carry out a file method inside the policy's view.
@@ -148,7 +159,8 @@ class ConfinedFiles:
                         if isinstance(exc, OSError | EOFError):
                             raise OperationFailed("the confined file worker ended unexpectedly") from None
                         raise
-                    if set_aside(worker.plan.absent):
+                    if worker.held.have_appeared():
+                        worker.held.set_aside()
                         if done[1] is not None:
                             os.close(done[1])
                         raise OperationFailed(_READ_ONLY)  # a protected name was created through another one
@@ -182,6 +194,7 @@ class ConfinedFiles:
         self, bound: BoundPolicy, seen: DiskSnapshot, names: Mapping[str, DiskEntry] | None
     ) -> _Worker:
         plan = plan_for(with_worker_readable(bound), seen)
+        held = HeldNames(plan.absent)
         _, confinement = await self._sandboxes.carried_out(needs_of(bound), plan)
         ours, theirs = socket.socketpair()
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
@@ -199,7 +212,7 @@ class ConfinedFiles:
             theirs.close()
             os.close(null)
         ours.setblocking(False)
-        return _Worker(seen, names, plan, started.id, ours, asyncio.Lock())
+        return _Worker(seen, names, held, started.id, ours, asyncio.Lock())
 
     def _forget(self, worker: _Worker) -> None:
         for bound, known in list(self._workers.items()):
@@ -210,6 +223,7 @@ class ConfinedFiles:
     def _end(self, worker: _Worker) -> None:
         self._launcher.signal(worker.launch_id, signal.SIGKILL)
         worker.sock.close()
+        worker.held.close()
 
 
 def _ignore_exit(_exit: Exit) -> None:

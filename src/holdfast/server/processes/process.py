@@ -20,7 +20,7 @@ import pybase64
 from msgspec import structs
 
 from holdfast.confine.starts import Exit
-from holdfast.confine.verdict import DenialVerdict, Judge, denial_report
+from holdfast.confine.verdict import DenialVerdict, Judge, denial_report, limit_report
 from holdfast.confine.watching import CommandWatch
 from holdfast.errors import OperationFailed
 from holdfast.server.processes.eventlog import EventLog
@@ -319,7 +319,8 @@ class SessionProcess:
         params = ProcessExited(self.process_id, seq, end.code, self.verdict.denied)
         if self._extended:
             usage = ProcessUsage(end.user_ms, end.system_ms, end.peak_rss_bytes)
-            params = structs.replace(params, usage=usage, denial=denial_report(self.verdict.denial))
+            denial, limit = denial_report(self.verdict.denial), limit_report(end.reached)
+            params = structs.replace(params, usage=usage, denial=denial, limit=limit)
         self._push(notification("process/exited", params))
         self._wake()
         if self.terminated:

@@ -17,10 +17,10 @@ from msgspec import UNSET
 
 from holdfast.confine.childenv import final_env
 from holdfast.confine.launch import LauncherClient
-from holdfast.confine.permissions import managed_ports
+from holdfast.confine.permissions import limits_of, managed_ports, managed_sockets
 from holdfast.confine.sandboxes import Sandboxes
-from holdfast.confine.starts import Command, Sandbox, SetupFailed
-from holdfast.confine.verdict import enforcement_report, judge_of
+from holdfast.confine.starts import Command, Sandbox, SetupFailed, with_limits
+from holdfast.confine.verdict import enforcement_report, judge_of, limit_report
 from holdfast.confine.watching import begin
 from holdfast.errors import InvalidRequest, OperationFailed, UsageError
 from holdfast.sandbox.plan.select import Backend, Enforcement
@@ -41,6 +41,7 @@ class _Started:
 
     ours: list[int]
     watch: wire.WatchReport | None
+    enforcement: Enforcement
 
 
 @dataclass(slots=True)
@@ -101,7 +102,11 @@ class Processes:
             raise UsageError(f"cwd URI `{params.cwd}` is not valid on this exec-server host: {exc}") from None
         env = final_env(params.env, params.env_policy, self._server_env)
         sandbox = await self._sandboxes.prepare(
-            params.sandbox, cwd=cwd, environ=env, managed_ports=managed_ports(params)
+            params.sandbox,
+            cwd=cwd,
+            environ=env,
+            managed_ports=managed_ports(params),
+            managed_sockets=managed_sockets(params),
         )
         capture = functools.partial(read_output, self._launcher, self._owner, sandbox.confinement)
         prepared = await self._snapshots.apply(params, cwd, env, capture)
@@ -141,7 +146,7 @@ class Processes:
             process.attach_pipes(ours[0], ours[1], ours[2] if params.pipe_stdin else None)
         if self._paused:
             process.pause()
-        return self._build_result(process, sandbox.enforcement, started.watch)
+        return self._build_result(process, started.enforcement, started.watch)
 
     def _take_back(self, process: SessionProcess, task: "asyncio.Task[_Started]") -> None:
         """Undo a start, also one that has succeeded before its cancellation could reach it."""
@@ -194,6 +199,7 @@ class Processes:
                     on_exit=process.on_ended,
                     confinement=sandbox.confinement,
                     watch=channel,
+                    limits=limits_of(params),
                 )
             process.launch_id, process.pid = started.id, started.pid
             if process.watch is not None:
@@ -206,7 +212,7 @@ class Processes:
             raise
         finally:
             _close(theirs)
-        return _Started(ours, report)
+        return _Started(ours, report, with_limits(sandbox.enforcement, started, sandbox.bound))
 
     # --- the other methods
 
@@ -226,6 +232,7 @@ class Processes:
             failure=None,
             sandbox_denied=page.denied,
             usage=UNSET if end is None else wire.ProcessUsage(end.user_ms, end.system_ms, end.peak_rss_bytes),
+            limit=limit_report(None if end is None else end.reached),
         )
 
     def denials(self, params: wire.DenialsParams) -> wire.DenialsResult:

@@ -10,7 +10,6 @@ from holdfast.dispatch.rules.profiles import (
     AgentSession,
     WorkerProfile,
     combine,
-    credentials,
     decode,
     session_before,
 )
@@ -99,14 +98,6 @@ def test_sessions_of_a_known_agent_are_found_whatever_its_launcher_is_called() -
 def test_what_cannot_be_meant_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         decode(text)
-
-
-def test_credentials_are_denied_unless_the_launcher_grants_them() -> None:
-    denied = credentials("/home/me/", granted=["/home/me/.codex/", "/home/me/.config"])
-    assert "/home/me/.ssh" in denied
-    assert "/home/me/.codex/auth.json" not in denied
-    assert "/home/me/.config/gh" not in denied
-    assert "/home/me/.ssh" in credentials("/home/me", granted=["/home/me/.s"])
 
 
 def test_a_launcher_needs_an_agent_or_a_command() -> None:

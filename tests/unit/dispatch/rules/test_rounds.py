@@ -3,7 +3,18 @@ import pytest
 
 from holdfast.board.rules.rows import Run
 from holdfast.dispatch.rules.pressure import YOUNG_S
-from holdfast.dispatch.rules.rounds import BEATS, TICK_S, Round, Rounds, Starts, hold_up
+from holdfast.dispatch.rules.rounds import (
+    BEATS,
+    OVER_TRIES,
+    TICK_S,
+    TRIES,
+    Round,
+    Rounds,
+    Starts,
+    hold_up,
+    max_tries,
+)
+from holdfast.errors import OperationFailed, Unreachable, UsageError
 from tests.support.dispatch import a_run
 
 LEASE_S = 40.0
@@ -103,3 +114,20 @@ def test_a_full_host_says_so_and_is_not_asked_what_else_holds_it_up() -> None:
     assert hold_up(2, 1, most=2, held=held) == ("2 runs at once are the most", True)
     assert hold_up(1, 1, most=2, held=held) == ("1 run, 1 of them young", False)
     assert hold_up(1, 1, most=2, held=lambda _running, _young: None) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("exc", "over", "tries"),
+    [
+        (Unreachable("the store"), False, None),
+        (Unreachable("the store"), True, None),
+        (TimeoutError(), True, None),
+        (OperationFailed("the exec server does not start"), False, None),
+        (OperationFailed("nobody saw its end"), True, OVER_TRIES),
+        (UnicodeEncodeError("utf-8", "x", 0, 1, "surrogates"), False, TRIES),
+        (RecursionError(), True, TRIES),
+        (UsageError("wrong"), False, TRIES),
+    ],
+)
+def test_only_what_may_come_back_is_waited_for(exc: Exception, over: bool, tries: int | None) -> None:
+    assert max_tries(exc, over=over) == tries

@@ -25,7 +25,7 @@ from holdfast.sandbox.plan import rights
 from holdfast.sandbox.plan.select import Way
 from tests.support.rows import every_row
 
-EVERY_WORD = ("landlock", "proc", "loopback")
+EVERY_WORD = ("landlock", "proc", "loopback", "sockets")
 LINE = next(line for line in LINES if line.id == "write-outside")
 UNSHOWN = next(line for line in LINES if line.id == "resources")
 ONE, OTHER = sorted(LINE.attempts)[:2]
@@ -68,8 +68,10 @@ def test_namespaces_on_the_newest_kernel_have_no_excuse(way: Way) -> None:
         ("pipe-of-host", Way.USER_NAMESPACE, 0, (), True),
         ("pipe-of-host", Way.USER_NAMESPACE, 7, ("landlock",), True),
         ("pipe-of-host", Way.USER_NAMESPACE, 7, (), False),
-        ("use-multiprocessing-forkserver", Way.USER_NAMESPACE, rights.UNIX_ABI - 1, (), True),
-        ("use-multiprocessing-forkserver", Way.USER_NAMESPACE, rights.UNIX_ABI, (), False),
+        ("use-multiprocessing-forkserver", Way.USER_NAMESPACE, 7, (), False),
+        ("use-multiprocessing-forkserver", Way.BWRAP, 7, ("sockets",), True),
+        ("use-unix-server", Way.USER_NAMESPACE, 7, (), False),
+        ("use-unix-server", Way.BWRAP, 7, ("sockets",), True),
         ("environ-of-first", Way.BWRAP, 7, ("landlock",), True),
         ("environ-of-first", Way.USER_NAMESPACE, 7, (), False),
         ("process-list", Way.USER_NAMESPACE, 7, ("proc",), True),

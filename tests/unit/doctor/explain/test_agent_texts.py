@@ -557,6 +557,7 @@ FINER = {
     "fs.erofs": {"git.protected", "cache.readonly"},
     "fs.eperm": {"git.protected"},
     "bwrap.exec": {"codex.helper"},
+    "net.unix": {"unix-socket", "docker.socket"},
 }
 
 

@@ -8,8 +8,13 @@ from holdfast.sandbox.kernel.seccomp import (
     ALWAYS_REFUSED,
     ARCHITECTURES,
     KILL,
+    NOTIFY,
     REFUSE,
+    TAKEN,
     Sockets,
+    broker_program,
+    no_programs,
+    no_unix_program,
     program,
 )
 from tests.support.bpf import verdict
@@ -115,9 +120,8 @@ def test_typing_into_a_terminal_is_refused(
 
 
 ALLOWED_FAMILIES = {
-    Sockets.ALL: {UNIX, INET, INET6, NETLINK, PACKET, ALG, VSOCK},
-    Sockets.LOOPBACK: {INET, INET6, NETLINK},
-    Sockets.LOOPBACK_AND_UNIX: {INET, INET6, NETLINK, UNIX},
+    Sockets.BROKERED: {INET, INET6, NETLINK, UNIX},
+    Sockets.NO_UNIX: {INET, INET6, NETLINK},
     Sockets.NONE: set(),
 }
 
@@ -132,8 +136,8 @@ def test_sockets_by_family(machine: str, sockets: Sockets, family: int, upper: i
 
 
 @every_machine
-@every_row("sockets", [Sockets.LOOPBACK, Sockets.LOOPBACK_AND_UNIX])
-def test_of_netlink_only_routing_is_allowed_without_a_network(machine: str, sockets: Sockets) -> None:
+@every_row("sockets", [Sockets.BROKERED, Sockets.NO_UNIX])
+def test_of_netlink_only_routing_is_allowed(machine: str, sockets: Sockets) -> None:
     assert ask(machine, sockets, "socket", NETLINK, 3, ROUTE) == ALLOW
     assert ask(machine, sockets, "socket", NETLINK, 3, UEVENT) == REFUSE
 
@@ -142,28 +146,89 @@ def test_of_netlink_only_routing_is_allowed_without_a_network(machine: str, sock
 @every_socket_rule
 @every_row("family", [UNIX, INET])
 def test_a_unix_socket_pair_is_always_allowed(machine: str, sockets: Sockets, family: int) -> None:
-    expected = ALLOW if family == UNIX or sockets is Sockets.ALL else REFUSE
+    expected = ALLOW if family == UNIX else REFUSE
     assert ask(machine, sockets, "socketpair", family, 1, 0) == expected
 
 
 @every_machine
 @every_socket_rule
 @every_row("kind", [2, 3, 2 | 0o2000000], ids=["datagram", "raw", "with-a-flag"])
-def test_a_pair_that_can_send_elsewhere_is_a_unix_socket_like_any_other(
-    machine: str, sockets: Sockets, kind: int
+@every_row("name", ["socket", "socketpair"])
+def test_a_unix_socket_that_sends_without_a_connection_is_refused(
+    machine: str, sockets: Sockets, kind: int, name: str
 ) -> None:
-    unconfined = sockets in (Sockets.ALL, Sockets.LOOPBACK_AND_UNIX)
-    assert ask(machine, sockets, "socketpair", UNIX, kind, 0) == (ALLOW if unconfined else REFUSE)
+    assert ask(machine, sockets, name, UNIX, kind, 0) == REFUSE
+    assert ask(machine, sockets, name, UNIX, JUNK | kind, 0) == REFUSE
+
+
+@every_machine
+@every_row("kind", [1, 5, 1 | 0o2000000 | 0o4000], ids=["stream", "seqpacket", "with-flags"])
+def test_a_broker_is_needed_for_unix_sockets_with_connections(machine: str, kind: int) -> None:
+    assert ask(machine, Sockets.BROKERED, "socket", UNIX, kind, 0) == ALLOW
+    assert ask(machine, Sockets.NO_UNIX, "socket", UNIX, kind, 0) == REFUSE
+
+
+@every_machine
+@every_socket_rule
+@every_row(
+    ("command", "expected"),
+    [(1024, REFUSE), (1026, REFUSE), (1040, REFUSE), (JUNK | 1024, REFUSE), (1025, ALLOW), (1030, ALLOW)],
+    ids=["lease", "notify", "delegation", "junk", "get-lease", "dup-cloexec"],
+)
+def test_nobody_outside_waits_for_a_lease(
+    machine: str, sockets: Sockets, command: int, expected: int
+) -> None:
+    assert ask(machine, sockets, "fcntl", 3, command, 0) == expected
+
+
+@every_machine
+def test_a_broker_hears_of_what_it_carries_out_and_of_nothing_else(machine: str) -> None:
+    architecture = ARCHITECTURES[machine]
+    code = broker_program(machine)
+    told = {number for number in range(480) if verdict(code, number, arch=architecture.audit) == NOTIFY}
+    assert told == {architecture.numbers["connect"], architecture.numbers["bind"]}
+
+
+@every_machine
+@every_row(
+    ("operation", "flags", "expected"),
+    [(1, 8, TAKEN), (1, 8 | 32, TAKEN), (JUNK | 1, JUNK | 8, TAKEN), (1, 0, ALLOW), (0, 8, ALLOW)],
+)
+def test_a_command_with_a_broker_gets_no_listener_of_its_own(
+    machine: str, operation: int, flags: int, expected: int
+) -> None:
+    architecture = ARCHITECTURES[machine]
+    number = architecture.numbers["seccomp"]
+    assert verdict(broker_program(machine), number, (operation, flags), arch=architecture.audit) == expected
+
+
+@every_machine
+def test_where_no_broker_came_about_unix_sockets_are_taken_away(machine: str) -> None:
+    architecture = ARCHITECTURES[machine]
+    number = architecture.numbers["socket"]
+    code = no_unix_program(machine)
+    verdicts = {
+        family: verdict(code, number, (family, 1, 0), arch=architecture.audit)
+        for family in (UNIX, JUNK | UNIX, INET)
+    }
+    assert verdicts == {UNIX: REFUSE, JUNK | UNIX: REFUSE, INET: ALLOW}
+
+
+@every_machine
+def test_a_broker_itself_never_becomes_another_program(machine: str) -> None:
+    architecture = ARCHITECTURES[machine]
+    code = no_programs(machine)
+    refused = {number for number in range(480) if verdict(code, number, arch=architecture.audit) == REFUSE}
+    assert refused == {architecture.numbers["execve"], architecture.numbers["execveat"]}
 
 
 @every_row(
     ("machine", "sockets", "length"),
     [
-        ("x86_64", Sockets.ALL, 61),
-        ("x86_64", Sockets.NONE, 71),
-        ("x86_64", Sockets.LOOPBACK, 80),
-        ("x86_64", Sockets.LOOPBACK_AND_UNIX, 78),
-        ("aarch64", Sockets.LOOPBACK, 78),
+        ("x86_64", Sockets.BROKERED, 92),
+        ("x86_64", Sockets.NONE, 78),
+        ("x86_64", Sockets.NO_UNIX, 87),
+        ("aarch64", Sockets.BROKERED, 90),
     ],
 )
 def test_the_program_has_its_known_length(machine: str, sockets: Sockets, length: int) -> None:
@@ -172,4 +237,4 @@ def test_the_program_has_its_known_length(machine: str, sockets: Sockets, length
 
 def test_an_unknown_architecture_has_no_filter() -> None:
     with pytest.raises(KeyError):
-        program("riscv64", Sockets.ALL)
+        program("riscv64", Sockets.BROKERED)

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.sandbox.plan import grants as module
-from holdfast.sandbox.plan.grants import TooManyGrants, find_closed, find_unlisted, grants
+from holdfast.sandbox.plan.grants import TooManyGrants, find_closed, find_unlisted, grants, read_around
 from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
 from holdfast.sandbox.plan.rights import EVERYTHING, LIST, MAKE_REG, READ, READ_FILE, WRITE, WRITE_FILE
 
@@ -129,3 +129,31 @@ def test_what_is_closed_or_dark_is_known_without_looking() -> None:
     assert find_unlisted(made(WS, KEY), degraded=False) == ()
     assert find_unlisted(made(WS, CONF), degraded=False) == ("/", "/home", "/home/ws")
     assert find_unlisted(made(WS, CONF), degraded=True) == ()
+
+
+OTHER = (StepKind.MASK_FILE, "/home/other")
+
+
+def around(*steps: tuple[StepKind, str]) -> dict[str, int]:
+    return dict(read_around(made(*steps), lambda path: TREE.get(path, [])))
+
+
+def test_a_second_layer_reads_everything_where_nothing_outside_the_roots_is_hidden() -> None:
+    assert around(WS, CONF) == {"/": READ}
+
+
+def test_a_second_layer_goes_around_what_is_hidden_outside_the_roots() -> None:
+    assert around(WS, OTHER) == {"/": LIST, "/etc": READ, "/home/ws": READ}
+
+
+def test_what_lies_in_something_hidden_is_no_way_around() -> None:
+    assert around((StepKind.MASK_DIRECTORY, "/home"), (StepKind.MASK_FILE, "/home/ws/file")) == {
+        "/": LIST,
+        "/etc": READ,
+    }
+
+
+def test_a_second_layer_that_would_take_too_long_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_GRANTS", 2)
+    with pytest.raises(TooManyGrants):
+        around(OTHER)

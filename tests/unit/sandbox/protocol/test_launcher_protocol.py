@@ -100,7 +100,7 @@ def test_descriptors_arrive_in_order_and_are_not_inherited(pair: Pair) -> None:
 
 def sized(length: int) -> Order:
     """A start whose payload has exactly this length."""
-    fixed = len(b"\0".join((b"/srv", b"ls", b"", b"")))
+    fixed = len(b"\0".join((b"/srv", b"ls", b"", b"", b"")))
     return start(argv=(b"x" * (length - fixed),))
 
 

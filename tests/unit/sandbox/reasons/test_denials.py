@@ -165,10 +165,27 @@ def test_a_host_out_of_reach_is_a_denial_only_if_the_network_is_off(output: str,
     assert seen(output, network_off=False) is None
 
 
-def test_a_unix_socket_is_denied_by_its_path() -> None:
-    denial = seen("dial unix /var/run/docker.sock: socket: operation not permitted")
+@every_row("network_off", [False, True])
+@every_row(
+    ("output", "path", "grant"),
+    [
+        ("dial unix /run/db.sock: connect: permission denied", "/run/db.sock", "--allow-socket /run/db.sock"),
+        ("dial unix /var/run/docker.sock: connect: permission denied", "/var/run/docker.sock", None),
+        ("error connecting to /tmp/tmux-0/default (Permission denied)", "/tmp/tmux-0/default", None),
+        ("Error connecting to agent: Permission denied", None, '--allow-socket "$SSH_AUTH_SOCK"'),
+        (
+            "Error: connect EACCES /tmp/ssh-XX/agent.12",
+            "/tmp/ssh-XX/agent.12",
+            '--allow-socket "$SSH_AUTH_SOCK"',
+        ),
+    ],
+)
+def test_a_unix_socket_is_denied_by_its_path_and_never_cured_by_the_network(
+    network_off: bool, output: str, path: str | None, grant: str | None
+) -> None:
+    denial = seen(output, network_off=network_off)
     assert denial is not None
-    assert (denial.kind, denial.path, denial.host) == ("network", "/var/run/docker.sock", None)
+    assert (denial.kind, denial.path, denial.host, denial.grant) == ("network", path, None, grant)
 
 
 def test_a_service_missing_on_loopback_is_believed_only_a_little() -> None:
@@ -331,14 +348,14 @@ def test_a_directory_that_cannot_be_listed_is_told() -> None:
 
 def test_what_the_policy_hides_is_missing_from_inside() -> None:
     evidence = DenialEvidence(
-        1, "cat: /home/u/.netrc: No such file or directory", HIDING.explain, True, "/ws"
+        1, "cat: /home/u/.vimrc: No such file or directory", HIDING.explain, True, "/ws"
     )
     denial = classify(evidence)
     assert denial is not None
     assert (denial.path, denial.access, denial.grant) == (
-        "/home/u/.netrc",
+        "/home/u/.vimrc",
         "read",
-        "--allow-read /home/u/.netrc",
+        "--allow-read /home/u/.vimrc",
     )
 
 
@@ -388,7 +405,9 @@ def test_a_setup_failure_is_never_taken_for_the_commands_own() -> None:
 
 def test_an_unknown_stage_is_still_a_setup_failure() -> None:
     denial = classify(DenialEvidence(125, "", None, False, "/ws", ("warp", 5)))
-    assert denial == Denial("setup", None, None, None, None, None, 1.0, "warp failed with errno 5")
+    assert denial == Denial(
+        "setup", None, None, None, None, None, 1.0, "warp failed with errno 5", witnessed=True
+    )
 
 
 @every_row(

@@ -483,8 +483,19 @@ OTHERS = [
         "    _socket.socket.__init__(self, family, type, proto, fileno)\n"
         "PermissionError: [Errno 1] Operation not permitted",
     ),
-    ("net.socket", "dial unix /var/run/docker.sock: socket: operation not permitted"),
-    ("net.socket", "error connecting to /ws/s2 (Operation not permitted)"),
+    ("net.unix", "dial unix /var/run/docker.sock: socket: operation not permitted"),
+    ("net.unix", "error connecting to /tmp/tmux-0/default (Permission denied)"),
+    ("net.unix", "Error: connect EACCES /run/x/s.sock"),
+    (
+        "net.unix",
+        'connection to server on socket "/run/postgresql/.s.PGSQL.5432" failed: Permission denied',
+    ),
+    (
+        "net.unix",
+        "permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock",
+    ),
+    ("net.agent", "Error connecting to agent: Permission denied"),
+    ("net.agent", "Could not open a connection to your authentication agent."),
 ]
 
 ALL = [*SETUP, *OTHERS, *((i, t) for i, t, _ in FILES), *((i, t) for i, t, _ in HOSTS)]

@@ -75,6 +75,25 @@ def test_what_is_hidden_cannot_even_be_entered(at: Terrain) -> None:
     assert predict(OPEN, O_CREAT, at, VIEW) == "EACCES"
 
 
+PATHS_BELOW = ("/h/x", "/h/w/x", "/h/w/state/d/x", "/h/w/state/key")
+
+
+def test_what_is_granted_below_something_hidden_is_not_hidden() -> None:
+    """A worker's state lies in a home that is hidden, and something of it may be hidden once more."""
+    home, state = (StepKind.MASK_DIRECTORY, "/h"), (StepKind.WRITABLE, "/h/w/state")
+    steps = tuple(Step(kind, path) for kind, path in (home, state, (StepKind.MASK_FILE, "/h/w/state/key")))
+    for alone in (False, True):
+        plan = Plan(Base.HOST, steps, network_off=False, cwd="/")
+        scene = decode(encode(scene_of(plan, alone=alone, degraded=False)))
+        found = {path: predict(Aim.CREATE, 0, Terrain(path, exists=False), scene) for path in PATHS_BELOW}
+        assert found == {
+            "/h/x": "EACCES",
+            "/h/w/x": "EACCES",
+            "/h/w/state/d/x": None,
+            "/h/w/state/key": "EACCES",
+        }
+
+
 def test_a_name_that_only_begins_like_a_hidden_one_is_not_hidden() -> None:
     assert predict(OPEN, O_CREAT, Terrain("/ws/secrets"), VIEW) is None
 

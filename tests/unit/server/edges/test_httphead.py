@@ -4,9 +4,11 @@ import itertools
 from collections.abc import Mapping
 
 import pytest
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
 
 from holdfast.errors import PeerRefused, RemoteProtocolError
-from holdfast.server.edges.httphead import HeadAnswer, RequestHead, answer, parse_head
+from holdfast.server.edges.httphead import HeadAnswer, RequestHead, accept, answer, parse_head
 from tests.support.rows import every_row
 
 NO_HEADERS: dict[str, str] = {}
@@ -36,7 +38,7 @@ def ask(
     ("data", "head"),
     [
         (b"GET / HTTP/1.1\r\n\r\n", RequestHead("GET", "/", ())),
-        (b"HEAD /readyz?x=1&y HTTP/1.0\r\n\r\n", RequestHead("HEAD", "/readyz", ())),
+        (b"HEAD /readyz?x=1&y HTTP/1.0\r\n\r\n", RequestHead("HEAD", "/readyz", (), "HTTP/1.0")),
         (
             b"GET / HTTP/1.1\r\nHost: a:1\r\nX-A:\r\nX-B:  b: \t\r\nx-b: c\r\n\r\n",
             RequestHead("GET", "/", (("host", "a:1"), ("x-a", ""), ("x-b", "b:"), ("x-b", "c"))),
@@ -192,3 +194,51 @@ def test_an_answer_is_written_whole(reply: HeadAnswer, data: bytes) -> None:
 @every_row("status", [200, 400, 401, 403, 404, 405, 500])
 def test_every_status_has_its_reason(status: int) -> None:
     assert HeadAnswer(status).encode().startswith(b"HTTP/1.1 %d " % status)
+
+
+KEY = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="  # with its proof: RFC 6455, 1.3
+PROOF = b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+OPENING = ["Host: x", "Connection: Upgrade", "Upgrade: websocket", KEY, "Sec-WebSocket-Version: 13"]
+
+
+def head_of(lines: list[str], version: str = "HTTP/1.1") -> bytes:
+    return "\r\n".join([f"GET / {version}", *lines, "", ""]).encode()
+
+
+def test_a_plain_handshake_is_answered_with_the_proof() -> None:
+    said = accept(parse_head(head_of(OPENING)))
+    assert said is not None
+    assert said.startswith(b"HTTP/1.1 101 ")
+    assert b"\r\nSec-WebSocket-Accept: " + PROOF + b"\r\n" in said
+
+
+@every_row(
+    "lines",
+    [
+        OPENING,
+        [*OPENING, "Sec-WebSocket-Extensions: permessage-deflate", "Sec-WebSocket-Protocol: a, b"],
+        *([line for line in OPENING if line != left_out] for left_out in OPENING[2:]),
+        [*OPENING, KEY],
+        [*OPENING, "Sec-WebSocket-Version: 13"],
+        [*OPENING, "Upgrade: h2c"],
+        [*OPENING[:2], "Upgrade: WebSocket", *OPENING[3:]],
+        [*OPENING[:2], "Upgrade: websocket, h2c", *OPENING[3:]],
+        [*OPENING[:3], "Sec-WebSocket-Key: dGhlIHNhbXBsZQ==", OPENING[4]],
+        [*OPENING[:3], "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ", OPENING[4]],
+        [*OPENING[:3], "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==!", OPENING[4]],
+        [*OPENING[:3], "Sec-WebSocket-Key: \u00e9", OPENING[4]],
+        [*OPENING[:4], "Sec-WebSocket-Version: 8"],
+    ],
+)
+def test_what_is_answered_without_the_library_is_what_the_library_accepts(lines: list[str]) -> None:
+    frames = ServerProtocol()
+    frames.receive_data(head_of(lines))
+    requests = frames.events_received()
+    accepted = (
+        bool(requests) and isinstance(requests[0], Request) and frames.accept(requests[0]).status_code == 101
+    )
+    assert (accept(parse_head(head_of(lines))) is not None) == accepted
+
+
+def test_another_version_of_http_is_left_to_the_library() -> None:
+    assert accept(parse_head(head_of(OPENING, "HTTP/1.0"))) is None

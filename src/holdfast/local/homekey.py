@@ -1,4 +1,8 @@
-"""A key of a home, made once, for its owner alone: HOME/handoff.key, under which tokens are minted."""
+"""Keys of a home, for its owner alone. No policy of ours ever shows a home, so no confined command has them.
+
+HOME/handoff.key    under which tokens of runs are minted; made once
+HOME/access.key     the token that clients show to the daemons of the home; new with each supervisor
+"""
 
 import contextlib
 import os
@@ -8,13 +12,14 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import StartupError
-from holdfast.local.atomicfile import write_new
+from holdfast.local.atomicfile import replace_file, write_new
 
-NAME: Final = "handoff.key"
+HANDOFF: Final = "handoff.key"
+ACCESS: Final = "access.key"
 SIZE: Final = 32  # bytes, as the hash it is used with
 
 
-def load(home: Path, name: str = NAME) -> bytes:
+def load(home: Path, name: str = HANDOFF) -> bytes:
     """The key of this name in this home; the first who asks makes it.
 
     Raises:
@@ -28,6 +33,24 @@ def load(home: Path, name: str = NAME) -> bytes:
         return _read(home / name)
     except OSError as exc:
         raise StartupError(f"cannot use {home / name}: {exc.strerror}") from None
+
+
+def access_token(home: Path) -> str:
+    """What the daemons of this home want to be shown now.
+
+    Raises:
+        StartupError: as `load` does.
+    """
+    return load(home, ACCESS).hex()
+
+
+def rotate_access(home: Path) -> None:
+    """A new token from now on. Daemons read it for each client anew, so nobody who is connected is cut off.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    replace_file(home / ACCESS, secrets.token_bytes(SIZE))
 
 
 def _make(home: Path, name: str) -> None:

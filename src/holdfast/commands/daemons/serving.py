@@ -1,0 +1,145 @@
+"""The options of `holdfast serve` that most starts give, as a table that needs no library, and what it does.
+
+`serve.py` makes click's options of the table, and adds those that take more than a word. A command line that
+the table's parser understands does not load click: whoever started us waits for the address.
+"""
+
+import functools
+import gc
+import sys
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+
+from holdfast.commands.options import BACKEND, DEGRADED, ExecOption, choice_of
+from holdfast.errors import StartupError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from holdfast.server.edges.auth import Authenticator
+
+T = TypeVar("T")
+SKEW_S: Final = 30  # as `auth.DEFAULT_SKEW_S`
+
+SERVE: Final = (
+    ExecOption(
+        "--listen",
+        "ws://IP:PORT (port 0 picks a free one), unix:///path, or stdio.",
+        metavar="URL",
+        default="ws://127.0.0.1:0",
+        variable="HOLDFAST_LISTEN",
+    ),
+    ExecOption(
+        "--ws-auth",
+        "Require a bearer token on ws:// connections.",
+        choices=("capability-token", "signed-bearer-token"),
+    ),
+    ExecOption("--ws-token-file", "File that holds the capability token.", metavar="PATH"),
+    ExecOption("--ws-token-sha256", "SHA-256 of the capability token, instead of the file.", metavar="HEX"),
+    ExecOption("--ws-shared-secret-file", "File with the key of signed tokens (HS256).", metavar="PATH"),
+    ExecOption("--ws-issuer", "Issuer that signed tokens must name."),
+    ExecOption("--ws-audience", "Audience that signed tokens must name."),
+    BACKEND,
+    DEGRADED,
+    ExecOption("--metrics", "Serve Prometheus metrics on /metrics of a ws:// listener.", "flag"),
+    ExecOption("--log-format", "", choices=("text", "json"), default="text"),
+    ExecOption(
+        "--log-level",
+        "",
+        choices=("debug", "info", "warning", "error"),
+        default="warning",
+        variable="HOLDFAST_LOG_LEVEL",
+    ),
+)
+
+
+def run(
+    *,
+    listen: str,
+    ws_auth: str | None,
+    ws_token_file: str | None,
+    ws_token_sha256: str | None,
+    ws_shared_secret_file: str | None,
+    ws_issuer: str | None,
+    ws_audience: str | None,
+    backend: str,
+    degraded: bool,
+    metrics: bool,
+    log_format: Literal["text", "json"],
+    log_level: str,
+    slots: int = 1,
+    skew_s: int = SKEW_S,
+    hint: bool | None = None,
+    keep_s: float | None = None,
+    home: "Path | None" = None,
+) -> None:
+    """Serve until a signal ends it.
+
+    Raises:
+        StartupError: it never began to serve.
+    """
+    from holdfast import log, tracing
+    from holdfast.server.edges.address import parse
+    from holdfast.server.edges.listen import ServeOptions, serve
+
+    log.set_up(style=log_format, level=log_level)
+    tracing.set_up()
+    asked = (ws_auth, ws_token_file, ws_token_sha256, ws_shared_secret_file, ws_issuer, ws_audience)
+    authenticator: Authenticator | None = None
+    if any(one is not None for one in asked) or skew_s != SKEW_S:
+        from holdfast.server.edges import auth
+
+        authenticator = auth.load(
+            ws_auth,
+            token_file_text=_read("--ws-token-file", ws_token_file, bytes.decode),
+            token_sha256=ws_token_sha256,
+            secret_bytes=_read("--ws-shared-secret-file", ws_shared_secret_file, bytes),
+            issuer=ws_issuer,
+            audience=ws_audience,
+            skew_s=skew_s,
+        )
+    choice = choice_of(backend, degraded=degraded)
+    token = None
+    if home is not None:
+        from holdfast.local.homekey import access_token
+
+        token = functools.partial(access_token, home)
+    options = ServeOptions(parse(listen), slots, authenticator, metrics, choice, keep_s, token)
+    _run(serve(options, announce=lambda address: _announce(address, hint=hint)))
+
+
+def _announce(address: str, *, hint: bool | None) -> None:
+    gc.enable()
+    sys.stdout.write(f"{address}\n")
+    sys.stdout.flush()
+    if sys.stderr.isatty() if hint is None else hint:
+        sys.stderr.write(f"try: CODEX_EXEC_SERVER_URL={address} codex\n")
+        sys.stderr.flush()
+
+
+def _read(flag: str, path: str | None, convert: Callable[[bytes], T]) -> T | None:
+    """The content of a file named by a flag; an error names the flag and the file, never the content."""
+    if path is None:
+        return None
+    try:
+        with open(path, "rb") as file:
+            return convert(file.read())
+    except OSError as exc:
+        raise StartupError(
+            f"cannot read {path}: {exc.strerror}", remedy=f"give {flag} a file you may read"
+        ) from None
+    except UnicodeDecodeError:
+        raise StartupError(f"{path} is not text", remedy=f"give {flag} a text file") from None
+
+
+def _run(main: Coroutine[Any, Any, None]) -> None:
+    """On uvloop when it is installed, otherwise on asyncio's own loop."""
+    import asyncio
+
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main)
+    else:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(main)

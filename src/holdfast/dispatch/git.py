@@ -1,0 +1,345 @@
+"""Git, on what a worker could have written: confined, by a program of the system, and without any setting of
+the repository's own.
+
+A repository names programs: hooks, filters, monitors, transports. Where it is only read, or checked out, git
+gets a directory of our making for its GIT_DIR, and of the repository nothing but its objects; so no setting,
+attribute, exclusion, replacement or index of anybody else counts. Where a worktree or a branch is made, git
+works on the real directory, which it is told by path: nothing is discovered, so a bare repository that
+somebody planted is none. It may write there, and nowhere else.
+"""
+
+import asyncio
+import contextlib
+import functools
+import hashlib
+import os
+import stat
+import tempfile
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from holdfast.agents.supervisor import background
+from holdfast.client.environment import Environment
+from holdfast.client.policy import Policy
+from holdfast.errors import NotFound, OperationFailed, UsageError
+from holdfast.local.lock import AGAIN_S, take_lock
+from holdfast.local.programs import find_program
+from holdfast.local.shown import show_bytes
+from holdfast.local.trees import read_below, remove_tree
+from holdfast.sandbox.policy.credentials import credentials
+from holdfast.sandbox.policy.policy import PROTECTED_NAMES
+
+LOCK_S: Final = 120.0  # for others to make their worktrees of the same repository, one after the other
+GIT_S: Final = 120.0  # a checkout of a large repository on a busy disk
+MAX_SAID: Final = 300  # characters of git's own words in an error
+MAX_OUTPUT: Final = 64 << 20  # bytes; the list of a repository with half a million files
+MAX_POINTER: Final = 8192  # bytes of a file that names a git directory
+_OID: Final = {40: "", 64: "[extensions]\n\tobjectFormat = sha256\n"}
+
+_SETTINGS: Final = {
+    "core.hooksPath": "/dev/null",
+    "core.fsmonitor": "false",
+    "core.untrackedCache": "false",
+    "core.pager": "cat",
+    "core.editor": "false",
+    "core.sshCommand": "false",
+    "core.askPass": "false",
+    "core.gitProxy": "false",
+    "core.alternateRefsCommand": "false",
+    "credential.helper": "",
+    "diff.external": "",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "protocol.allow": "never",
+    "safe.bareRepository": "explicit",
+    "submodule.recurse": "false",
+}
+_FIXED: Final = {
+    "HOME": "/nonexistent",
+    "LC_ALL": "C",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_ALLOW_PROTOCOL": "none",  # unlike the setting, no setting of one protocol overrules it
+    "GIT_GRAFT_FILE": "/dev/null",
+    "GIT_CONFIG_COUNT": str(len(_SETTINGS)),
+    **{f"GIT_CONFIG_KEY_{number}": name for number, name in enumerate(_SETTINGS)},
+    **{f"GIT_CONFIG_VALUE_{number}": value for number, value in enumerate(_SETTINGS.values())},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """`top` is its work tree, `folder` what git keeps of that, `shared` what all its work trees share."""
+
+    top: Path
+    folder: Path
+    shared: Path
+
+
+def find_repository(path: str) -> Repository:
+    """The repository of a directory, by looking: git itself would believe what is written in there.
+
+    Raises:
+        UsageError: it is no work tree of ours: a bare repository, or somebody else's.
+        NotFound: there is none.
+    """
+    if not os.path.isabs(path):
+        raise UsageError(f"the repository `{path}` is not an absolute path")
+    try:
+        return _find_repository(path, Path(os.path.realpath(path)))
+    except (OSError, ValueError) as exc:  # a name too long, or with a zero byte
+        raise UsageError(f"{path} is no git repository: {exc}") from None
+
+
+def _find_repository(path: str, here: Path) -> Repository:
+    if not here.is_dir():
+        raise NotFound(f"the repository {path} is not a directory")
+    for top in (here, *here.parents):
+        if os.path.lexists(top / ".git"):
+            folder = _follow(top / ".git", "gitdir: ", top)
+            shared = _follow(folder / "commondir", "", folder) if (folder / "commondir").is_file() else folder
+            _check_ours(path, folder, shared)
+            return Repository(top, folder, shared)
+        if _looks_bare(top):
+            raise UsageError(
+                f"{top} is a bare repository, or looks like one: whoever wrote it is not known",
+                remedy="give the directory of a clone",
+            )
+    raise NotFound(f"{path} is in no git repository", remedy=f"git init {path}")
+
+
+def _follow(place: Path, prefix: str, top: Path) -> Path:
+    """A git directory, or the one that a file of git's names."""
+    if place.is_dir():
+        return Path(os.path.realpath(place))
+    try:
+        text = os.fsdecode(read_below(place.parent, place.name, MAX_POINTER) or b"")
+    except OSError as exc:
+        raise UsageError(f"cannot read {place}: {exc.strerror}") from None
+    if not text.startswith(prefix) or "\0" in text:
+        raise UsageError(f"{place} does not name a git directory")
+    return Path(os.path.realpath(top / text.removeprefix(prefix).rstrip("\n")))
+
+
+def _looks_bare(place: Path) -> bool:
+    return (place / "HEAD").is_file() and (place / "objects").is_dir() and (place / "refs").is_dir()
+
+
+def _check_ours(path: str, *folders: Path) -> None:
+    for folder in folders:
+        if not (folder / "HEAD").is_file():
+            raise UsageError(f"{path} is no git repository: {folder} is no git directory")
+        if os.stat(folder).st_uid != os.geteuid():
+            raise UsageError(
+                f"{folder} belongs to somebody else (uid {os.stat(folder).st_uid})",
+                remedy="run the dispatcher as the owner of the repository",
+            )
+
+
+@functools.cache
+def find_git(home: str, user: str) -> str:
+    """The program, found once: at the start of a dispatcher.
+
+    Raises:
+        OperationFailed: there is none that workers cannot replace.
+    """
+    outside = (user, home, "/tmp", "/var/tmp")  # noqa: S108 - where nothing is looked for
+    found = find_program("git", os.environ.get("PATH", os.defpath), [at for at in outside if at != "/"])
+    if found is None:
+        raise OperationFailed(
+            "git is missing, or lies where workers could replace it", remedy="install git in /usr/bin"
+        )
+    return found
+
+
+def lock_folder(user: str) -> Path:
+    """Below the default home, which no worker sees, whatever the home is that is used."""
+    return Path(user) / ".local" / "state" / "holdfast" / "locks"
+
+
+@dataclass(frozen=True, slots=True)
+class Git:
+    """Of one home, whose exec server confines it; `user` is the home of the person."""
+
+    home: Path
+    user: str
+
+    @contextlib.asynccontextmanager
+    async def alone(self, repository: Repository) -> AsyncIterator[None]:
+        """Of all dispatchers of this user: one git fails over the worktree that another is just making.
+
+        The lock lies where no worker can open it; on the repository itself any reader could hold it for ever.
+
+        Raises:
+            OperationFailed: others are at it for too long.
+            OSError: there is no place for the lock.
+        """
+        name = hashlib.sha256(os.fsencode(repository.shared)).hexdigest()[:32]
+        place = self._make_lock_folder() / f"{name}.lock"
+        fd = os.open(place, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            for _ in range(round(LOCK_S / AGAIN_S)):
+                if take_lock(fd):
+                    break
+                await asyncio.sleep(AGAIN_S)
+            else:
+                raise OperationFailed(
+                    f"others make worktrees of {repository.top} for more than {LOCK_S:g} s",
+                    remedy=f"fuser {place} names them",
+                )
+            yield
+        finally:
+            os.close(fd)
+
+    def _make_lock_folder(self) -> Path:
+        """Of all homes of one user; of this home where that user has none to write in."""
+        place = lock_folder(self.user)
+        try:
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError:
+            place = self.home / "locks"
+            place.mkdir(mode=0o700, exist_ok=True)
+        return place
+
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator["GitSession"]:
+        """For some commands, with a directory of their own that is removed afterwards.
+
+        Raises:
+            OperationFailed: there is no git to run.
+            HoldfastError: the exec server does not answer.
+        """
+        program = find_git(str(self.home), self.user)
+        own = Path(tempfile.mkdtemp(prefix=".git-", dir=self.home))
+        try:
+            environment = await background.reach_exec_server(self.home)
+            try:
+                yield GitSession(self, program, environment, own)
+            finally:
+                await environment.aclose()
+        finally:
+            with contextlib.suppress(OSError):
+                remove_tree(own)
+
+
+@dataclass(frozen=True, slots=True)
+class GitSession:
+    git: Git
+    program: str
+    environment: Environment
+    own: Path
+
+    def make_folder(self, oid: str) -> Path:
+        """A GIT_DIR of our making, for objects that are named as `oid` is."""
+        place = self.own / "git"
+        if not place.is_dir():
+            for below in ("objects", "refs", "info"):
+                (place / below).mkdir(parents=True)
+            (place / "HEAD").write_text("ref: refs/heads/none\n", "ascii")
+            version = 1 if _OID[len(oid)] else 0
+            (place / "config").write_text(
+                f"[core]\n\trepositoryformatversion = {version}\n\tbare = false\n{_OID[len(oid)]}", "ascii"
+            )
+        return place
+
+    async def on_objects(
+        self,
+        repository: Repository,
+        oid: str,
+        *words: str,
+        tree: Path | None = None,
+        index: Path | None = None,
+        writes: Iterable[Path] = (),
+        input: bytes | None = None,
+    ) -> bytes:
+        """Git on the objects of a repository and on a work tree, by default an empty one of our own.
+
+        Raises:
+            OperationFailed: git fails or takes too long.
+        """
+        empty = self.own / "tree"
+        empty.mkdir(exist_ok=True)
+        variables = {
+            "GIT_DIR": str(self.make_folder(oid)),
+            "GIT_WORK_TREE": str(tree or empty),
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": _quote(repository.shared / "objects"),
+            "GIT_INDEX_FILE": str(index or self.own / "index"),
+        }
+        return await self._run(
+            words, tree or empty, variables, [repository.shared], [self.own, *writes], input
+        )
+
+    async def on_repository(self, repository: Repository, *words: str, writes: Iterable[Path] = ()) -> str:
+        """Git on the repository itself, which it may change.
+
+        Raises:
+            OperationFailed: git fails or takes too long.
+        """
+        variables = {"GIT_DIR": str(repository.folder), "GIT_WORK_TREE": str(repository.top)}
+        seen = {repository.shared, repository.folder}
+        said = await self._run(words, Path("/"), variables, seen, [*seen, self.own, *writes], None)
+        return said.decode("utf-8", "replace")
+
+    async def _run(
+        self,
+        words: Sequence[str],
+        cwd: Path,
+        variables: Mapping[str, str],
+        reads: Iterable[Path],
+        writes: Iterable[Path],
+        input: bytes | None,
+    ) -> bytes:
+        policy = _deny_secrets(str(self.git.home), self.git.user)
+        for place in reads:
+            policy = policy.allow_read(place)
+        for place in writes:
+            policy = policy.allow_write(place)
+            for name in PROTECTED_NAMES:  # a commit may hold any of them, and a work tree has a .git
+                policy = policy.allow_write(place / name)
+        try:
+            done = await self.environment.run(
+                [self.program, *words],
+                cwd=str(cwd),
+                env={**_FIXED, **variables, "PATH": os.path.dirname(self.program)},
+                policy=policy,
+                input=input,
+                timeout_s=GIT_S,
+                max_output_bytes=MAX_OUTPUT,
+            )
+        except TimeoutError:
+            raise OperationFailed(f"git {words[0]} takes more than {GIT_S:.0f} s") from None
+        if done.code:
+            raise OperationFailed(f"git {words[0]}: {show_bytes(done.stderr).strip()[-MAX_SAID:]}")
+        if done.dropped_bytes:
+            raise OperationFailed(f"git {words[0]} says more than {MAX_OUTPUT >> 20} MiB")
+        return done.stdout
+
+
+@functools.cache
+def _deny_secrets(home: str, user: str) -> Policy:
+    policy = Policy.read_only().deny(home)
+    for secret in credentials(user, granted=()):
+        policy = policy.deny(secret)
+    return policy
+
+
+def _quote(place: Path) -> str:
+    """In a list that is separated by colons."""
+    text = str(place)
+    if ":" not in text and not text.startswith('"'):
+        return text
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def mode_of(status: os.stat_result) -> str:
+    """As git writes it."""
+    if stat.S_ISLNK(status.st_mode):
+        return "120000"
+    return "100755" if status.st_mode & stat.S_IXUSR else "100644"

@@ -1,0 +1,102 @@
+"""Ports of this machine's loopback on which a daemon of Holdfast listens.
+
+A confined command may be given ports of services, and is joined to them by a process of ours that is not
+confined. A daemon would take that for its user, so such a port is never joined. A socket of a daemon is known
+by a descriptor with its number that the daemon holds besides (`mark_listener`): a name or a command line
+could be anybody's.
+
+A service of another user needs no look: a daemon of theirs refuses us.
+"""
+
+import contextlib
+import os
+import socket
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from holdfast.errors import UsageError
+from holdfast.local.confinement import find_holders, read_link
+
+MARK: Final = "holdfast-listener-"  # and the inode of the socket
+TCP_LISTEN: Final = "0A"  # net/tcp_states.h, as the tables print it
+MAX_KNOWN: Final = 1024  # listening sockets that are remembered
+_TABLES: Final = ("/proc/net/tcp", "/proc/net/tcp6")
+_KNOWN: Final[
+    dict[int, bool]
+] = {}  # by inode, which no two sockets of a boot share; whose it is never changes
+
+
+class Listener(NamedTuple):
+    uid: int
+    inode: int
+
+
+@contextlib.contextmanager
+def mark_listener(sock: socket.socket) -> Iterator[None]:
+    """Let every process of this user know inside the block that this socket, which listens later, is ours."""
+    if sys.platform != "linux":
+        yield
+        return
+    fd = os.memfd_create(f"{MARK}{os.fstat(sock.fileno()).st_ino}", os.MFD_CLOEXEC)
+    try:
+        yield
+    finally:
+        os.close(fd)
+
+
+def refuse_own_ports(ports: Iterable[int]) -> None:
+    """Raises UsageError when a daemon of ours listens on one of them."""
+    for port in ports:
+        if is_ours(port):
+            raise UsageError(
+                f"port {port} is a daemon of Holdfast, which no confined command may reach",
+                remedy="leave it out; a worker reports with `holdfast handoff`",
+            )
+
+
+def is_ours(port: int) -> bool:
+    """Whether a daemon of Holdfast listens on this port of any address here."""
+    return any(_is_ours(found) for found in _find_listeners(port))
+
+
+def parse_listeners(lines: Iterable[str], port: int) -> list[Listener]:
+    """Those on this port, from /proc/net/tcp or tcp6."""
+    ending = f":{port:04X}"
+    found = []
+    for line in lines:
+        fields = line.split()
+        if len(fields) >= 10 and fields[1].endswith(ending) and fields[3] == TCP_LISTEN:
+            found.append(Listener(int(fields[7]), int(fields[9])))
+    return found
+
+
+def _find_listeners(port: int) -> list[Listener]:
+    found = []
+    for table in _TABLES:
+        try:
+            with open(table, encoding="ascii") as lines:
+                found += parse_listeners(lines, port)
+        except OSError:
+            continue  # no IPv6 here
+    return found
+
+
+def _is_ours(listener: Listener) -> bool:
+    known = _KNOWN.get(listener.inode)
+    if known is None:
+        if len(_KNOWN) >= MAX_KNOWN:
+            _KNOWN.clear()
+        marked = any(_has_mark(pid, listener.inode) for pid, _ in find_holders(listener.inode, listener.uid))
+        known = _KNOWN[listener.inode] = marked
+    return known
+
+
+def _has_mark(pid: int, inode: int) -> bool:
+    folder = f"/proc/{pid}/fd"
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return True  # nobody knows
+    wanted = f"/memfd:{MARK}{inode} (deleted)"
+    return any(read_link(f"{folder}/{name}") == wanted for name in names)

@@ -1,0 +1,218 @@
+"""A command with limits, for the process that owns it: who holds each of them, and when it must end.
+
+The command enters its control groups before anything of it runs, and the groups go with it. What no group
+holds here is held by rlimits, or by looking: `look` is called again and again while the command runs.
+
+Standard library only, and loaded only for a command that has limits.
+"""
+
+import os
+import resource
+import signal
+from collections.abc import Callable
+from typing import Final
+
+from holdfast.sandbox import limits as rules
+from holdfast.sandbox.kernel import cgroup, usage
+from holdfast.sandbox.kernel.kernel import Stage
+from holdfast.sandbox.limits import Limits, LimitUsage, Means, Reached
+
+_CONTROLLERS: Final = {"memory": cgroup.MEMORY, "pids": cgroup.PIDS, "cpus": cgroup.CPU}
+# What the user's other programs may start meanwhile without a command being refused a process for it.
+_OTHERS: Final = 1000
+_VERSIONS: Final = {"1": Means.V1, "2": Means.V2}
+
+
+class LimitedCommand:
+    """The limits of one command, from before its start until its groups are gone.
+
+    `around` processes of ours count as its own in a group. With `together` it gets a group even if no limit
+    needs one, to be ended in. With `own_userns` it is alone in a user namespace of its own; if that is made
+    `later`, whoever makes it calls `enter_inside`.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        name: str,
+        *,
+        around: int,
+        own_userns: bool = False,
+        later: bool = False,
+        together: bool = False,
+        where: cgroup.Hierarchies | None = None,
+    ) -> None:
+        self.limits = limits
+        self.means: dict[str, Means] = {}
+        self.reached: Reached | None = None
+        self._around = around
+        self._later = later
+        self._inside = 0  # RLIMIT_NPROC of a user namespace that is made later
+        self._began: float | None = None  # when the command itself did
+        self._kill_at: float | None = None
+        self._leader = 0
+        self._used = LimitUsage()
+        self._rlimits: dict[int, int] = {}
+        wanted = {control for limit, control in _CONTROLLERS.items() if getattr(limits, limit) is not None}
+        self._groups: cgroup.Groups | None = None
+        if wanted or together:
+            self._groups = cgroup.make(name, wanted, cgroup.find() if where is None else where)
+        self._divide(own_userns=own_userns)
+
+    def _divide(self, *, own_userns: bool) -> None:
+        """Who holds what."""
+        limits, groups = self.limits, self._groups
+        memory, pids, cpus = limits.memory, limits.pids, limits.cpus
+        if memory is not None and not (groups and self._held("memory", lambda: groups.set_memory(memory))):
+            self.means["memory"] = Means.SAMPLED
+        if pids is not None and not (
+            groups and self._held("pids", lambda: groups.set_pids(pids + self._around))
+        ):
+            self._bound_pids(pids, own_userns=own_userns)
+        if cpus is not None and not (groups and self._held("cpus", lambda: groups.set_cpus(cpus))):
+            self.means["cpus"] = Means.AFFINITY
+        if limits.disk is not None:
+            self.means["disk"] = Means.SAMPLED
+            self._rlimits[resource.RLIMIT_FSIZE] = limits.disk
+        if limits.open_files is not None:
+            self.means["open_files"] = Means.RLIMIT
+            self._rlimits[resource.RLIMIT_NOFILE] = limits.open_files
+        if limits.timeout_s is not None:
+            self.means["timeout"] = Means.CLOCK
+
+    def _held(self, limit: str, put: Callable[[], None]) -> bool:
+        """Does a group hold it?"""
+        version = self._groups.held.get(_CONTROLLERS[limit]) if self._groups else None
+        if version is None:
+            return False
+        try:
+            put()
+        except OSError:
+            return False
+        self.means[limit] = _VERSIONS[version]
+        return True
+
+    def _bound_pids(self, most: int, *, own_userns: bool) -> None:
+        """What the kernel can do about processes without a group: it counts those of a user.
+
+        In a user namespace of its own that is the command alone. Root is never held.
+        """
+        if os.getuid() == 0:
+            self.means["pids"] = Means.SAMPLED
+        elif own_userns:
+            self.means["pids"] = Means.OWN_USERNS
+            if self._later:
+                self._inside = most + 1
+            else:
+                self._rlimits[resource.RLIMIT_NPROC] = most + self._around
+        else:
+            self.means["pids"] = Means.PER_USER
+            others = usage.threads_of_user(os.getuid())
+            self._rlimits[resource.RLIMIT_NPROC] = others + most + _OTHERS
+
+    @property
+    def word(self) -> str:
+        """Who holds what, for an event."""
+        return rules.encode_means(self.means)
+
+    # --- in the process that becomes the command
+
+    def enter(self) -> None:
+        """Be limited from here on.
+
+        Raises:
+            StageFailed: we cannot; nothing may be run.
+        """
+        with Stage("limits"):
+            if self._groups is not None:
+                self._groups.enter()
+            for kind, most in self._rlimits.items():
+                hard = resource.getrlimit(kind)[1]
+                most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+                resource.setrlimit(kind, (most, most))
+            if self.means.get("cpus") is Means.AFFINITY:
+                allowed = sorted(os.sched_getaffinity(0))
+                os.sched_setaffinity(0, allowed[: max(1, -int(-(self.limits.cpus or 1) // 1))])
+
+    def enter_inside(self, first: int) -> None:
+        """The same for what holds only in the user namespace whose first process this is."""
+        if self._inside:
+            with Stage("limits"):
+                resource.prlimit(first, resource.RLIMIT_NPROC, (self._inside, self._inside))
+
+    # --- in its owner
+
+    def begin(self, leader: int) -> None:
+        """It was forked; this process is around it."""
+        self._leader = leader
+        if self._groups is not None:
+            self._groups.close()
+
+    def run(self, now: float) -> None:
+        """The command runs: its time begins."""
+        self._began = now
+
+    def _elapsed_s(self, now: float) -> float:
+        return 0.0 if self._began is None else now - self._began
+
+    def look(self, now: float) -> int:
+        """The signal that it is to get now; 0 for none."""
+        if self.reached is not None:
+            if self._kill_at is None or now < self._kill_at:
+                return 0
+            self._kill_at = None
+            return signal.SIGKILL
+        self._measure()
+        self.reached = rules.find_breach(self.limits, self._used, elapsed_s=self._elapsed_s(now))
+        if self.reached is None:
+            return 0
+        if self.reached.what == "timeout":
+            self._kill_at = now + rules.GRACE_S
+            return signal.SIGTERM
+        return signal.SIGKILL
+
+    def look_again_s(self, now: float) -> float:
+        if self.reached is not None:
+            return max(0.0, (self._kill_at or now + rules.LATEST_S) - now)
+        seen = frozenset(limit for limit, held in self.means.items() if held in rules.SEEN_BY_LOOKING)
+        return rules.look_again_s(self.limits, self._used, seen, elapsed_s=self._elapsed_s(now))
+
+    def finish(self, code: int) -> Reached | None:
+        """It ended with this exit code: what it had reached."""
+        self._measure(ended=True)
+        return self.reached or rules.judge_end(self.limits, self._used, code=code)
+
+    def kill(self) -> None:
+        """End whatever is in its groups."""
+        if self._groups is not None:
+            self._groups.kill()
+
+    def remove(self) -> bool:
+        """Take its groups away; False while somebody is in them."""
+        return self._groups is None or self._groups.remove()
+
+    def _measure(self, *, ended: bool = False) -> None:
+        used, means, groups = self._used, self.means, self._groups
+        memory, memory_peak, oom_kills = used.memory, used.memory_peak, used.oom_kills
+        pids, pids_peak, refused = used.pids, used.pids_peak, used.forks_refused
+        disk = used.disk
+        if groups is not None and means.get("memory") in _VERSIONS.values():
+            _, memory_peak, oom_kills = groups.memory()
+        if groups is not None and means.get("pids") in _VERSIONS.values():
+            pids_peak, refused = groups.pids()
+            pids_peak = max(0, pids_peak - self._around)
+        looked = {limit for limit, held in means.items() if held in rules.SEEN_BY_LOOKING}
+        if looked and not ended:
+            inside = usage.tree(self._leader)
+            own = inside[self._around :]
+            if "memory" in looked:
+                memory = usage.resident(own)
+                if memory > (self.limits.memory or 0):
+                    memory = usage.proportional(own)
+                memory_peak = max(memory_peak, memory)
+            if "pids" in looked:
+                pids = usage.threads(own)
+                pids_peak = max(pids_peak, pids)
+            if "disk" in looked:
+                disk = max(disk, usage.written(inside))
+        self._used = LimitUsage(memory, memory_peak, oom_kills, pids, pids_peak, refused, disk)

@@ -1,0 +1,287 @@
+"""What a command may use, what it used, and what of that was too much. Pure module.
+
+Standard library only: the launcher imports this.
+"""
+
+import enum
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from holdfast.sandbox.values import value
+
+UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+KILLED: Final = 137  # what `exec` exits with after a limit, as after SIGKILL in shells and containers
+TIMED_OUT: Final = 124  # and after the time limit, as timeout(1) does
+_FILE_TOO_LARGE: Final = 128 + 25  # SIGXFSZ
+
+# Less than this and not even what surrounds a command could be set up.
+_LEAST: Final = {
+    "memory": 16 << 20,  # an interpreter that waits as PID 1, and a shell
+    "pids": 1,
+    "cpus": 0.01,  # the smallest share that the kernel takes
+    "disk": 1 << 20,  # files in memory that the set-up writes count as well
+    "open_files": 128,  # the set-up keeps descriptors above the command's own
+    "timeout": 0.001,
+}
+_MOST: Final = 1 << 60  # what every interface of the kernel still takes
+
+# How often a command is looked at where the kernel does not hold the limit: as soon as the fastest program
+# could have used up what is left, within bounds that cost little and that notice a breach soon.
+_FILLS_PER_S: Final = 4 << 30  # bytes that a process can touch
+_FORKS_PER_S: Final = 10_000
+SOONEST_S, LATEST_S = 0.02, 0.2
+GRACE_S: Final = 5.0  # from SIGTERM to SIGKILL at the time limit, as `local/relay.py` has it
+
+
+class Means(enum.Enum):
+    """Who holds a limit. The value is what an event carries."""
+
+    V2 = "2"
+    V1 = "1"
+    RLIMIT = "r"
+    OWN_USERNS = "n"  # RLIMIT_NPROC, which counts each user namespace for itself
+    PER_USER = "u"  # RLIMIT_NPROC, which counts everything of the user, and we who look
+    SAMPLED = "s"
+    AFFINITY = "a"
+    CLOCK = "k"
+
+
+SEEN_BY_LOOKING: Final = (Means.SAMPLED, Means.OWN_USERNS, Means.PER_USER)
+_LETTERS: Final = {"memory": "m", "pids": "p", "cpus": "c", "disk": "d", "open_files": "f", "timeout": "t"}
+_WORD: Final = "lim."  # as `orders.LIMITS`
+_MEANS: Final = {
+    Means.V2: "cgroup v2",
+    Means.V1: "cgroup v1",
+    Means.RLIMIT: "rlimit",
+    Means.OWN_USERNS: "rlimit of its own user namespace",
+    Means.PER_USER: "rlimit per user, and sampled",
+    Means.SAMPLED: "sampled",
+    Means.AFFINITY: "processor affinity",
+    Means.CLOCK: "clock",
+}
+_EVERY: Final = f"looked at every {SOONEST_S * 1000:.0f} to {LATEST_S * 1000:.0f} ms"
+_WEAKER: Final = {
+    ("memory", Means.SAMPLED): f"memory: {_EVERY}, not held by the kernel; files in memory are not counted",
+    ("pids", Means.SAMPLED): f"processes: {_EVERY}, not held by the kernel",
+    (
+        "pids",
+        Means.PER_USER,
+    ): f"processes: {_EVERY}; the kernel counts all of this user's, and holds only what is far more",
+    ("cpus", Means.AFFINITY): "processors: held to whole ones by affinity, which a program can change",
+    ("disk", Means.SAMPLED): f"disk: one file by rlimit, the sum {_EVERY}; what an ended process wrote "
+    "counts only if its parent waited for it",
+}
+
+
+@value
+class Limits:
+    """What a command and all that it starts may use together; None: as much as there is.
+
+    `memory` and `disk` are bytes, `pids` counts processes and threads, `cpus` is processors' worth of time.
+    """
+
+    memory: int | None = None
+    pids: int | None = None
+    cpus: float | None = None
+    disk: int | None = None
+    open_files: int | None = None
+    timeout_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError when one cannot be meant."""
+        for name, least in _LEAST.items():
+            content = self.timeout_s if name == "timeout" else getattr(self, name)
+            if content is not None and not least <= content <= _MOST:
+                raise ValueError(
+                    f"{name.replace('_', '-')}: {describe_amount(name, content)} cannot be kept, "
+                    f"it is at least {describe_amount(name, least)}"
+                )
+
+    @property
+    def any(self) -> bool:
+        return self != NO_LIMITS
+
+    def over(self, other: "Limits") -> "Limits":
+        """These, and the other's where these say nothing."""
+        return Limits(
+            *(
+                getattr(other, name) if getattr(self, name) is None else getattr(self, name)
+                for name in _FIELDS
+            )
+        )
+
+
+_FIELDS: Final = ("memory", "pids", "cpus", "disk", "open_files", "timeout_s")
+NO_LIMITS: Final = Limits()
+NAMES: Final = tuple(_LEAST)  # as a person writes them; the time has a unit there
+
+
+# --- between a caller and whoever owns the command
+
+
+def encode(limits: Limits) -> bytes:
+    """For an order; nothing if there are none."""
+    if not limits.any:
+        return b""
+    return " ".join("-" if (one := getattr(limits, name)) is None else repr(one) for name in _FIELDS).encode()
+
+
+def decode(data: bytes) -> Limits:
+    """Raises ValueError when these bytes are no limits."""
+    if not data:
+        return NO_LIMITS
+    words = data.decode("ascii").split(" ")
+    kinds = (int, int, float, int, int, float)
+    return Limits(*(None if word == "-" else kind(word) for kind, word in zip(kinds, words, strict=True)))
+
+
+def encode_means(means: Mapping[str, Means]) -> str:
+    """The word of an event that says who holds which limit."""
+    return _WORD + "".join(_LETTERS[name] + held.value for name, held in means.items()) if means else ""
+
+
+def decode_means(word: str) -> dict[str, Means]:
+    names = {letter: name for name, letter in _LETTERS.items()}
+    pairs = word.removeprefix(_WORD)
+    return {names[letter]: Means(held) for letter, held in zip(pairs[::2], pairs[1::2], strict=True)}
+
+
+def tell_means(
+    means: Mapping[str, Means], *, writable: bool = False
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Who holds which limit, and what is weaker by that, in words; `writable` are the kernel's own files."""
+    held = tuple(f"{name.replace('_', '-')}: {_MEANS[how]}" for name, how in means.items())
+    weaker = [_WEAKER[pair] for pair in means.items() if pair in _WEAKER]
+    if writable and {Means.V1, Means.V2} & set(means.values()):
+        weaker.append("limits: a command that may write everywhere may lift its own")
+    return held, tuple(weaker)
+
+
+# --- what was used, and what was too much
+
+
+@value
+class LimitUsage:
+    """What a command uses; peaks are of its whole life. None: nobody counts it."""
+
+    memory: int = 0
+    memory_peak: int = 0
+    oom_kills: int = 0  # processes that the kernel ended for want of memory in here
+    pids: int = 0
+    pids_peak: int = 0
+    forks_refused: int | None = None
+    disk: int = 0
+
+
+@value
+class Reached:
+    """A limit that was reached. `killed`: the command was ended for it."""
+
+    what: str
+    limit: float
+    peak: float
+    killed: bool
+    count: int = 0
+
+    @property
+    def message(self) -> str:
+        """For a person."""
+        limit, peak = (
+            describe_amount(self.what, self.limit),
+            describe_amount(self.what, self.peak, exact=True),
+        )
+        begin = "killed: " if self.killed else ""
+        match self.what:
+            case "memory":
+                more = "" if self.killed else f": the kernel ended {self.count} of its processes"
+                return f"{begin}memory limit {limit} reached{more} (peak {peak})"
+            case "pids":
+                refused = {0: "", 1: " once"}.get(self.count, f" {self.count} times")
+                more = f" ({peak} seen)" if self.killed else f": further ones were refused{refused}"
+                return f"{begin}process limit of {limit} reached{more}"
+            case "disk":
+                return f"{begin}disk limit {limit} reached ({peak} written)"
+        return f"{begin}time limit of {limit} reached"
+
+
+def encode_reached(reached: Reached) -> str:
+    """For an event: short, and of plain characters."""
+    return f"{reached.what} {reached.limit:.16g} {reached.peak:.16g} {int(reached.killed)} {reached.count}"
+
+
+def decode_reached(text: str) -> Reached | None:
+    if not text:
+        return None
+    what, limit, peak, killed, count = text.split(" ")
+    return Reached(what, float(limit), float(peak), killed == "1", int(count))
+
+
+def find_breach(limits: Limits, used: LimitUsage, *, elapsed_s: float) -> Reached | None:
+    """Why a command that runs must be ended now."""
+    if limits.timeout_s is not None and elapsed_s >= limits.timeout_s:
+        return Reached("timeout", limits.timeout_s, elapsed_s, killed=True)
+    if limits.memory is not None and (used.oom_kills or used.memory > limits.memory):
+        peak = max(used.memory_peak, used.memory)
+        return Reached("memory", limits.memory, peak, killed=True, count=used.oom_kills)
+    if limits.pids is not None and used.pids > limits.pids:
+        return Reached("pids", limits.pids, used.pids, killed=True)
+    if limits.disk is not None and used.disk > limits.disk:
+        return Reached("disk", limits.disk, used.disk, killed=True)
+    return None
+
+
+def judge_end(limits: Limits, used: LimitUsage, *, code: int) -> Reached | None:
+    """What a command that ended by itself had reached."""
+    if limits.memory is not None and used.oom_kills:
+        return Reached("memory", limits.memory, used.memory_peak, code == KILLED, used.oom_kills)
+    if limits.disk is not None and code == _FILE_TOO_LARGE:
+        return Reached("disk", limits.disk, max(used.disk, limits.disk), killed=True)
+    if limits.pids is None:
+        return None
+    full = used.pids_peak >= limits.pids if used.forks_refused is None else used.forks_refused > 0
+    return Reached("pids", limits.pids, used.pids_peak, False, used.forks_refused or 0) if full else None
+
+
+class ReachedLimit(Protocol):
+    """A limit that was reached, here or as another machine tells it."""
+
+    @property
+    def what(self) -> str: ...
+    @property
+    def killed(self) -> bool: ...
+
+
+def exit_code(reached: ReachedLimit | None, code: int) -> int:
+    """What `exec` exits with."""
+    if reached is None or not reached.killed:
+        return code
+    return TIMED_OUT if reached.what == "timeout" else KILLED
+
+
+def look_again_s(limits: Limits, used: LimitUsage, sampled: frozenset[str], *, elapsed_s: float) -> float:
+    """How long until the next look; `sampled` are the limits that nobody else holds."""
+    waits = [LATEST_S]
+    if "memory" in sampled and limits.memory is not None:
+        waits.append((limits.memory - used.memory) / _FILLS_PER_S)
+    if "disk" in sampled and limits.disk is not None:
+        waits.append((limits.disk - used.disk) / _FILLS_PER_S)
+    if "pids" in sampled and limits.pids is not None:
+        waits.append((limits.pids - used.pids) / _FORKS_PER_S)
+    soon = max(SOONEST_S, min(waits))
+    if limits.timeout_s is not None:
+        soon = min(soon, max(0.0, limits.timeout_s - elapsed_s)) if elapsed_s < limits.timeout_s else soon
+    return soon
+
+
+def describe_amount(name: str, content: float, *, exact: bool = False) -> str:
+    if name in ("memory", "disk"):
+        for unit in ("T", "G", "M", "K"):
+            if content >= UNITS[unit]:
+                number = content / UNITS[unit]
+                return f"{number:.1f} {unit}iB" if exact else f"{number:.3g} {unit}iB"
+        return f"{content:.0f} bytes"
+    if name == "timeout":
+        if content >= 60 and content % 60 == 0:
+            return f"{content / 60:g} min"
+        return f"{content:.3g} s"
+    return f"{content:g}"

@@ -1,0 +1,64 @@
+"""What lets somebody in: places where people and their tools keep credentials, and variables that hold one.
+Pure module.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+# Below a home. A worker reads none of it, and neither does a command of `exec` unless it is allowed.
+CREDENTIALS: Final = (
+    *(".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".password-store", ".netrc", ".npmrc"),
+    *(".pypirc", ".git-credentials", ".pgpass", ".my.cnf", ".vault-token", ".terraform.d", ".boto", ".s3cfg"),
+    *(".oci", ".config/gcloud", ".config/gh", ".config/hub", ".config/git/credentials", ".config/op"),
+    *(".config/rclone", ".config/doctl", ".config/sops", ".config/google-chrome", ".config/chromium"),
+    *(".mozilla", ".thunderbird", ".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials"),
+    *(".m2/settings.xml", ".gradle", ".codex/auth.json", ".claude/.credentials.json", ".claude.json"),
+    *(".gemini/oauth_creds.json", ".qwen", ".local/share/opencode/auth.json", ".local/share/keyrings"),
+    *(".hermes", ".bash_history", ".zsh_history"),
+)
+# One of these words in a name, or at its end: OPENAI_API_KEY, GITHUB_TOKEN, PGPASSWORD.
+_WORDS: Final = frozenset(
+    {
+        "KEY",
+        "SECRET",
+        "SECRETS",
+        "TOKEN",
+        "PAT",
+        "PASSWORD",
+        "PASSWD",
+        "PASSPHRASE",
+        "CREDENTIAL",
+        "CREDENTIALS",
+    }
+)
+_ENDINGS: Final = ("APIKEY", "SECRET", "TOKEN", "PASSWORD", "PASSWD")
+
+
+def credentials(home: str, *, granted: Iterable[str]) -> list[str]:
+    """Paths below a home that are denied, except what lies in something granted."""
+    places = [place.rstrip("/") for place in granted]
+    found = [f"{home.rstrip('/')}/{name}" for name in CREDENTIALS]
+    return [path for path in found if not any(f"{path}/".startswith(f"{place}/") for place in places)]
+
+
+def is_credential(path: str) -> bool:
+    """Is it one of these places, in whosever home? Nobody is ever advised to grant one."""
+    return any(f"/{name}/" in f"{path}/" for name in CREDENTIALS)
+
+
+def find_secrets(environ: Mapping[str, str]) -> list[str]:
+    """The names of variables that hold a secret, by their words, or by a password in a URL."""
+    return sorted(
+        name for name, value in environ.items() if _names_secret(name.upper()) or _has_password(value)
+    )
+
+
+def _names_secret(name: str) -> bool:
+    return name.endswith(_ENDINGS) or not _WORDS.isdisjoint(name.split("_"))
+
+
+def _has_password(value: str) -> bool:
+    """As in postgres://user:password@host."""
+    _, scheme, rest = value.partition("://")
+    user, at, _ = rest.partition("/")[0].rpartition("@")
+    return bool(scheme and at) and bool(user.partition(":")[2])

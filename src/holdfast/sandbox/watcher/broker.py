@@ -1,0 +1,546 @@
+"""The broker: carries out `connect` and `bind` for a command, so that it reaches no unix socket of the host.
+
+The command waits in its call. We take its socket (`pidfd_getfd`), copy the address once, decide about what we
+hold, do it ourselves with what we hold, and answer with the outcome. The call itself never goes on: whatever
+another thread puts at the descriptor or into the memory meanwhile changes nothing of what was decided.
+
+Which unix sockets may be reached: those that the command bound, and those that its plan grants. The first are
+known by their inode, which a descriptor of ours pins, so that no other can get its number. An address of
+another family is none of our business: the network namespace decides, and a socket stays in the one that it
+was made in.
+
+We lend no right. Paths are looked up below the caller's root, through its mounts; a name is created there
+with its umask; and we have its user, and privileges no more than it has. Of our own we keep three, to look at
+the caller and at its socket and to take its root, where the kernel asks for them.
+
+A broker that dies is not replaced: the kernel answers its callers, and later ones, with ENOSYS.
+
+Standard library only, and little of it: it is forked from whoever owns the command, at its first such call.
+"""
+
+import _thread
+import contextlib
+import ctypes
+import errno
+import gc
+import os
+import resource
+import select
+import signal
+import stat
+import struct
+from ctypes import c_int, c_uint, c_ulong, c_void_p
+from typing import Final, NamedTuple, NoReturn
+
+from holdfast.sandbox.kernel import kernel, seccomp
+from holdfast.sandbox.kernel.kernel import OpenHow, named, numbered, openat2
+from holdfast.sandbox.watcher.memory import Memory
+from holdfast.sandbox.watcher.sockaddr import Abstract, Autobind, InPath, parse_unix
+
+NAME: Final = b"holdfast-broker"  # how ps calls it
+MAX_BOUND: Final = 1024  # sockets of one command that are known; each costs us a descriptor
+MAX_WAITING: Final = 128  # connections that wait at a time; each costs us a thread
+LOOK_S: Final = 0.25  # how long the connection of a killed caller may still come about
+BREAK_OFF: Final = signal.SIGUSR1
+STACK_BYTES: Final = 256 * 1024  # of such a thread
+SPARE_FDS: Final = 2 * MAX_WAITING + 64  # a waiting connection holds its socket and where it leads
+
+# linux/seccomp.h
+RECEIVE, SEND, ID_VALID, SET_FLAGS = 0xC0502100, 0xC0182101, 0x40082102, 0x40082104
+SYNC_WAKE_UP: Final = 1
+NOTICE: Final = struct.Struct("=QIIiIQ6Q")  # struct seccomp_notif: id, pid, flags, struct seccomp_data
+RESPONSE: Final = struct.Struct("=QqiI")
+_ID: Final = struct.Struct("=Q")
+# linux/socket.h, asm-generic/socket.h, linux/un.h, linux/pidfd.h
+_AF_UNIX, _SOCK_DGRAM = 1, 2
+_SOL_SOCKET, _SO_TYPE, _SO_DOMAIN = 1, 3, 39
+_MAX_ADDRESS: Final = 128  # struct sockaddr_storage
+_SIOCUNIXFILE: Final = 0x89E0
+_PIDFD_THREAD: Final = os.O_EXCL  # Linux 6.9
+_IN_ROOT: Final = 0x10  # RESOLVE_IN_ROOT
+_O_PATH: Final = os.O_PATH | os.O_CLOEXEC
+# linux/capability.h
+_CAP_NET_ADMIN, _CAP_SYS_CHROOT, _CAP_SYS_PTRACE = 12, 18, 19
+# linux/sock_diag.h, linux/unix_diag.h
+_NETLINK, _SOCK_DIAG, _BY_FAMILY, _SHOW_VFS, _VFS = 16, 4, 20, 2, 1
+_DIAG_REQUEST: Final = struct.Struct("=IHHIIBBHIIIII")
+_DIAG_ANSWER: Final = 16 + 16  # struct nlmsghdr, struct unix_diag_msg
+_ATTRIBUTE: Final = struct.Struct("=HHII")  # the one that we ask for
+
+ioctl = ctypes.CFUNCTYPE(c_int, c_int, c_ulong, c_void_p, use_errno=True)(
+    ("ioctl", ctypes.CDLL(None, use_errno=True))
+)
+_connect = named("connect", c_int, c_void_p, c_uint)
+_bind = named("bind", c_int, c_void_p, c_uint)
+_getsockopt = named("getsockopt", c_int, c_int, c_int, c_void_p, c_void_p)
+_setns = named("setns", c_int, c_int)
+_pidfd_open = numbered(434, c_int, c_uint)
+_pidfd_getfd = numbered(438, c_int, c_int, c_uint)
+
+
+class SocketRules(NamedTuple):
+    """What a plan says of sockets."""
+
+    own_network: bool  # the command has a network namespace, and with it abstract names, of its own
+    granted: tuple["GrantedSocket", ...] = ()
+
+
+class GrantedSocket(NamedTuple):
+    """A unix socket of the host that may be reached.
+
+    Where the command could put another socket in its place, only the one that was there before it began.
+    """
+
+    path: bytes
+    pinned: int | None = None  # a descriptor of that one
+
+
+class Refusal(NamedTuple):
+    """What was refused, for a report."""
+
+    path: bytes
+    errno: int
+
+
+class Broker:
+    """Serves one listener. Everything is decided on one thread; others only wait for connections."""
+
+    def __init__(self, listener: int, rules: SocketRules) -> None:
+        self._listener, self._rules = listener, rules
+        machine = seccomp.ARCHITECTURES[os.uname().machine].numbers
+        self._calls = {machine["connect"]: self._connect_for, machine["bind"]: self._bind_for}
+        self._memory = Memory()
+        self._bound: dict[tuple[int, int], int] = {}  # device and inode -> what pins them
+        self._waiting: dict[int, int] = {}  # call -> the thread that waits for it
+        self._lock = _thread.allocate_lock()
+        self._answer = ctypes.create_string_buffer(RESPONSE.size)
+
+    def serves(self, number: int) -> bool:
+        return number in self._calls
+
+    def serve(self, id_: int, pid: int, number: int, args: list[int]) -> Refusal | None:
+        """Carry out the call, now or while somebody waits; or refuse it."""
+        fds: list[int] = []
+        try:
+            self._calls[number](id_, pid, args, fds)
+        except _Refused as exc:
+            self._send(id_, exc.errno)
+            return Refusal(exc.path, exc.errno)
+        except OSError as exc:
+            self._send(id_, exc.errno or errno.EIO)
+        finally:
+            for fd in fds:
+                os.close(fd)
+        return None
+
+    def _send(self, id_: int, code: int) -> None:
+        """Answer with this errno, or with 0. Who was killed meanwhile is not there to be answered."""
+        with self._lock:
+            RESPONSE.pack_into(self._answer, 0, id_, 0, -code, 0)
+            ioctl(self._listener, SEND, ctypes.addressof(self._answer))
+
+    # --- what is asked for
+
+    def _take(self, id_: int, pid: int, args: list[int], fds: list[int]) -> tuple[int, bytes]:
+        """The socket of a call and its address; `fds` are to be closed.
+
+        What is opened by a number belongs to the caller if the caller still waits afterwards.
+        """
+        try:
+            process = _pidfd_open(pid, _PIDFD_THREAD)
+        except OSError as exc:
+            if exc.errno != errno.EINVAL:
+                raise
+            process = _pidfd_open(_leader_of(pid), 0)
+        fds.append(process)
+        sock = _pidfd_getfd(process, args[0] & 0xFFFFFFFF, 0)
+        fds.append(sock)
+        length = args[2] & 0xFFFFFFFF
+        if length > _MAX_ADDRESS:
+            raise OSError(errno.EINVAL, "too long")
+        address = self._memory.read(pid, args[1], length) if length else b""
+        if len(address) != length:
+            raise OSError(errno.EFAULT, "not readable")
+        return sock, address
+
+    def _still_waits(self, id_: int) -> None:
+        """Raises OSError when the caller is gone, and its number perhaps another's."""
+        if not self._is_valid(id_):
+            raise OSError(errno.ESRCH, "it is gone")
+
+    def _is_valid(self, id_: int) -> bool:
+        known = ctypes.create_string_buffer(_ID.pack(id_), _ID.size)
+        return bool(ioctl(self._listener, ID_VALID, ctypes.addressof(known)) == 0)
+
+    # --- connect
+
+    def _connect_for(self, id_: int, pid: int, args: list[int], fds: list[int]) -> None:
+        sock, address = self._take(id_, pid, args, fds)
+        if _option(sock, _SO_DOMAIN) == _AF_UNIX:
+            address = self._find_unix(id_, pid, address, fds)
+        else:
+            self._still_waits(id_)
+        if _option(sock, _SO_TYPE) == _SOCK_DGRAM or not os.get_blocking(sock):
+            _connect(sock, address, len(address))
+            self._send(id_, 0)
+            return
+        if len(self._waiting) >= MAX_WAITING:
+            raise OSError(errno.EAGAIN, "too many wait")
+        held = fds[:]
+        try:
+            with self._lock:
+                self._waiting[id_] = _thread.start_new_thread(self._wait, (id_, sock, address, held))
+        except RuntimeError:
+            raise OSError(errno.EAGAIN, "no thread") from None
+        fds.clear()
+
+    @property
+    def waits(self) -> bool:
+        """Does somebody wait for a connection?"""
+        return bool(self._waiting)
+
+    def let_go(self) -> None:
+        """Break off what nobody waits for any more: a caller was killed. To be called every `LOOK_S`."""
+        with self._lock:
+            for id_, thread in self._waiting.items():
+                if not self._is_valid(id_):
+                    signal.pthread_kill(thread, BREAK_OFF)
+
+    def _wait(self, id_: int, sock: int, address: bytes, held: list[int]) -> None:
+        code = 0
+        try:
+            _connect(sock, address, len(address))
+        except OSError as exc:
+            code = exc.errno or errno.EIO
+        for fd in held:
+            os.close(fd)
+        with self._lock:
+            del self._waiting[id_]
+        self._send(id_, code)
+
+    def _find_unix(self, id_: int, pid: int, data: bytes, fds: list[int]) -> bytes:
+        """The address to connect to instead of this one."""
+        asked = parse_unix(data)
+        if isinstance(asked, Abstract):
+            self._still_waits(id_)
+            if not self._rules.own_network:
+                raise _Refused(errno.ECONNREFUSED, b"@" + asked.name)
+            return data
+        if not isinstance(asked, InPath):
+            raise OSError(errno.EINVAL, "no address")
+        path, root = _from_root(pid, asked.path, fds)
+        target = self._granted_by_name(path)
+        if target is None:
+            target = _open_in(root, path, 0)
+        fds.append(target)
+        self._still_waits(id_)
+        found = os.fstat(target)
+        if not stat.S_ISSOCK(found.st_mode):
+            raise OSError(errno.ECONNREFUSED, "no socket")
+        identity = found.st_dev, found.st_ino
+        if identity not in self._bound and not self._is_granted(identity):
+            raise _Refused(errno.EACCES, path)
+        return _address(b"/proc/self/fd/%d" % target)
+
+    def _granted_by_name(self, path: bytes) -> int | None:
+        """A granted socket is reached by its name also where the command does not see it."""
+        for granted in self._rules.granted:
+            if granted.path == os.path.normpath(path):
+                return _open_granted(granted)
+        return None
+
+    def _is_granted(self, identity: tuple[int, int]) -> bool:
+        for granted in self._rules.granted:
+            with contextlib.suppress(OSError):
+                fd = _open_granted(granted)
+                found = os.fstat(fd)
+                os.close(fd)
+                if (found.st_dev, found.st_ino) == identity:
+                    return True
+        return False
+
+    # --- bind
+
+    def _bind_for(self, id_: int, pid: int, args: list[int], fds: list[int]) -> None:
+        sock, address = self._take(id_, pid, args, fds)
+        if _option(sock, _SO_DOMAIN) == _AF_UNIX:
+            self._bind_unix(id_, pid, sock, address, fds)
+        else:
+            self._still_waits(id_)
+            _bind(sock, address, len(address))
+        self._send(id_, 0)
+
+    def _bind_unix(self, id_: int, pid: int, sock: int, data: bytes, fds: list[int]) -> None:
+        asked = parse_unix(data)
+        if isinstance(asked, Abstract | Autobind):
+            self._still_waits(id_)
+            if isinstance(asked, Abstract) and not self._rules.own_network:
+                # A name of the host's: others would take who answers there for a service of the host.
+                raise _Refused(errno.EPERM, b"@" + asked.name)
+            _bind(sock, data, len(data))
+            return
+        if asked is None:
+            raise OSError(errno.EINVAL, "no address")
+        path, root = _from_root(pid, asked.path, fds)
+        place = os.open(b"/proc/%d/cwd" % pid, _O_PATH | os.O_DIRECTORY)
+        fds.append(place)
+        users = os.open(b"/proc/%d/ns/user" % pid, os.O_RDONLY | os.O_CLOEXEC)
+        fds.append(users)
+        umask = _umask_of(pid)
+        self._still_waits(id_)
+        self._make_room()
+        _bind_as(_Surroundings(users, root, place, umask), sock, data)
+        made = _file_of(sock, root, path, own_network=self._rules.own_network)
+        if made is not None:
+            found = os.fstat(made)
+            self._bound[found.st_dev, found.st_ino] = made
+
+    def _make_room(self) -> None:
+        if len(self._bound) < MAX_BOUND:
+            return
+        for identity, fd in list(self._bound.items()):
+            if os.fstat(fd).st_nlink == 0:  # nobody can name it any more
+                os.close(self._bound.pop(identity))
+        if len(self._bound) >= MAX_BOUND:
+            raise OSError(errno.ENOBUFS, "too many sockets")
+
+    # --- the loop
+
+    def run(self) -> None:
+        """Until every process that could call has ended."""
+        notice = ctypes.create_string_buffer(NOTICE.size)
+        zero, at = bytes(NOTICE.size), ctypes.addressof(notice)
+        poll = select.poll()
+        poll.register(self._listener, select.POLLIN)
+        ioctl(self._listener, SET_FLAGS, SYNC_WAKE_UP)  # a hint: the caller sleeps until we have answered
+        while True:
+            ready = poll.poll(LOOK_S * 1000 if self.waits else None)
+            if not ready:
+                self.let_go()
+                continue
+            if not ready[0][1] & select.POLLIN:
+                return
+            ctypes.memmove(at, zero, len(zero))
+            if ioctl(self._listener, RECEIVE, at) != 0:
+                continue  # the caller was killed meanwhile
+            id_, pid, _, number, _, _, *args = NOTICE.unpack_from(notice)
+            if number in self._calls:
+                self.serve(id_, pid, number, args)
+            else:
+                self._send(id_, errno.ENOSYS)
+
+
+class _Refused(Exception):
+    """By a rule of ours."""
+
+    def __init__(self, code: int, path: bytes) -> None:
+        super().__init__(code, path)
+        self.errno, self.path = code, path
+
+
+def _option(sock: int, option: int) -> int:
+    value, size = c_int(), c_uint(4)
+    _getsockopt(sock, _SOL_SOCKET, option, ctypes.byref(value), ctypes.byref(size))
+    return value.value
+
+
+def _address(path: bytes) -> bytes:
+    return struct.pack("=H", _AF_UNIX) + path + (b"\0" if len(path) < 108 else b"")
+
+
+def _leader_of(pid: int) -> int:
+    """The process that a thread belongs to, before Linux 6.9 the only one that can be opened."""
+    return int(_status(pid, b"Tgid:"))
+
+
+def _umask_of(pid: int) -> int:
+    return int(_status(pid, b"Umask:"), 8)
+
+
+def _status(pid: int, field: bytes) -> bytes:
+    with open(b"/proc/%d/status" % pid, "rb") as file:
+        for line in file:
+            if line.startswith(field):
+                return line.split()[1]
+    raise OSError(errno.ESRCH, "it is gone")
+
+
+def _from_root(pid: int, path: bytes, fds: list[int]) -> tuple[bytes, int]:
+    """The path from the caller's root on, and that root."""
+    root = os.open(b"/proc/%d/root" % pid, _O_PATH | os.O_DIRECTORY)
+    fds.append(root)
+    if not path.startswith(b"/"):
+        path = os.path.join(os.readlink(b"/proc/%d/cwd" % pid), path)
+    return path, root
+
+
+def _open_in(root: int, path: bytes, flags: int) -> int:
+    how = OpenHow(_O_PATH | flags, 0, _IN_ROOT)
+    return openat2(root, path.lstrip(b"/") or b".", ctypes.byref(how), ctypes.sizeof(how))
+
+
+def _open_granted(granted: GrantedSocket) -> int:
+    return kernel.open_path(os.fsdecode(granted.path)) if granted.pinned is None else os.dup(granted.pinned)
+
+
+class _Surroundings(NamedTuple):
+    """Of a caller: user namespace, root and directory as descriptors, and its umask."""
+
+    users: int
+    root: int
+    place: int
+    umask: int
+
+
+def _bind_as(caller: _Surroundings, sock: int, address: bytes) -> None:
+    """Bind to exactly this address, which the socket will tell as its own, as the caller would.
+
+    By a child of ours with the caller's root, so that the kernel goes its way through its mounts: for that
+    the child enters the caller's user namespace. It has no privileges any more when it binds.
+
+    Raises:
+        OSError: as the kernel refused it.
+    """
+
+    def act() -> None:
+        if not os.path.samestat(os.fstat(caller.users), os.stat("/proc/self/ns/user")):
+            _setns(caller.users, kernel.CLONE_NEWUSER)
+        else:
+            kernel.keep_capabilities((_CAP_SYS_CHROOT,), use=(_CAP_SYS_CHROOT,))
+        os.fchdir(caller.root)
+        os.chroot(".")
+        os.fchdir(caller.place)
+        kernel.keep_capabilities((), use=())
+        os.umask(caller.umask)
+        _bind(sock, address, len(address))
+
+    kernel.in_child(act)
+
+
+def _file_of(sock: int, root: int, path: bytes, *, own_network: bool) -> int | None:
+    """The file that this socket has just been bound to; None if nobody can tell.
+
+    By its name alone another may be found: the command can have put one there meanwhile.
+    """
+    with contextlib.suppress(OSError):
+        return _ask_for_file(sock)
+    with contextlib.suppress(OSError), _Privilege(_CAP_NET_ADMIN):
+        return _ask_for_file(sock)
+    if own_network:
+        return None
+    try:
+        fd = _open_in(root, path, os.O_NOFOLLOW)
+    except OSError:
+        return None
+    with contextlib.suppress(OSError):
+        found = os.fstat(fd)
+        device = os.major(found.st_dev) << 20 | os.minor(found.st_dev)
+        if _inode_of(os.fstat(sock).st_ino) == (found.st_ino & 0xFFFFFFFF, device):
+            return fd
+    os.close(fd)
+    return None
+
+
+def _ask_for_file(sock: int) -> int:
+    fd = ioctl(sock, _SIOCUNIXFILE, None)
+    if fd < 0:
+        raise OSError(ctypes.get_errno(), "the kernel does not tell")
+    return int(fd)
+
+
+def _inode_of(sock: int) -> tuple[int, int] | None:
+    """The file that the unix socket of this number, in our network namespace, is bound to.
+
+    The kernel tells the lower half of its inode, and its device.
+    """
+    import _socket
+
+    request = _DIAG_REQUEST.pack(
+        *(_DIAG_REQUEST.size, _BY_FAMILY, 1, 1, 0),
+        *(_AF_UNIX, 0, 0, 0xFFFFFFFF, sock, _SHOW_VFS, 0xFFFFFFFF, 0xFFFFFFFF),
+    )
+    asked = _socket.socket(_NETLINK, _socket.SOCK_RAW, _SOCK_DIAG)
+    try:
+        asked.sendto(request, (0, 0))
+        answer = asked.recv(4096)
+    finally:
+        asked.close()
+    at = _DIAG_ANSWER
+    if struct.unpack_from("=IH", answer)[1] != _BY_FAMILY:
+        return None
+    while at + _ATTRIBUTE.size <= len(answer):
+        length, kind, inode, device = _ATTRIBUTE.unpack_from(answer, at)
+        if kind == _VFS:
+            return inode, device
+        at += max(4, length + 3 & ~3)
+    return None
+
+
+class _Privilege:
+    """`with _Privilege(number):` one that we may have and otherwise do not use."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __enter__(self) -> None:
+        kernel.keep_capabilities(_KEPT, use=(*_USED, self._number))
+
+    def __exit__(self, *_: object) -> None:
+        kernel.keep_capabilities(_KEPT, use=_USED)
+
+
+_USED: Final = (_CAP_SYS_PTRACE,)
+_KEPT: Final = (*_USED, _CAP_NET_ADMIN, _CAP_SYS_CHROOT)
+
+
+def become(listener: int, rules: SocketRules) -> NoReturn:
+    """Be the broker on this listener, in a fork of whoever owns the command."""
+    code = 1
+    try:
+        os.setsid()
+        kernel.die_with_parent(signal.SIGKILL)
+        kept = {listener, *(one.pinned for one in rules.granted if one.pinned is not None)}
+        _close_others(kept)
+        os.chdir("/")
+        with open("/proc/self/comm", "wb") as name:
+            name.write(NAME)
+        gc.enable()
+        hold_back()
+        Broker(listener, rules).run()
+        code = 0
+    finally:
+        os._exit(code)  # whatever it was, it must not return into the owner's loop
+
+
+def hold_back() -> None:
+    """Give up what the command does not have, and what we do not need. Raises OSError."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_BOUND + SPARE_FDS
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
+    _thread.stack_size(STACK_BYTES)
+    signal.signal(BREAK_OFF, _do_nothing)
+    signal.siginterrupt(BREAK_OFF, True)
+    kernel.keep_capabilities(_KEPT, use=_USED)
+    # Who asks about us, for it is we who connect, learns that we are confined.
+    kernel.refuse_new_privileges()
+    kernel.install_filter(seccomp.no_programs(os.uname().machine))
+
+
+def _do_nothing(signum: int, frame: object) -> None:
+    """A system call of the thread that got the signal is broken off, which is all that is wanted."""
+
+
+def _close_others(kept: set[int]) -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in sorted(kept):
+        if fd < 3:
+            raise AssertionError("the owner's standard descriptors are taken")
+    for target in range(3):
+        os.dup2(null, target)
+    first = 3
+    for fd in sorted(kept):
+        if fd > first:
+            kernel.close_range(first, fd - 1)
+        first = fd + 1
+    kernel.close_from(first)

@@ -1,0 +1,87 @@
+"""No text that a worker can write takes long to compare."""
+
+import difflib
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import pytest
+
+from holdfast.dispatch.rules import manifest
+from holdfast.dispatch.rules.manifest import Manifest, ManifestEntry
+from holdfast.dispatch.run.changes import MAX_TEXT
+from tests.support.patience import patient
+
+MOST_S: Final = 2.0
+
+
+def _every_second(side: int) -> str:
+    return "".join("same\n" if n % 2 else f"{side}{n}\n" for n in range(MAX_TEXT // 10))
+
+
+def _numbered(side: int) -> str:
+    return "".join(f"{n}\n" if n % 2 else f"{side}{n}\n" for n in range(MAX_TEXT // 10))
+
+
+def _two_letters(side: int) -> str:
+    chosen = random.Random(side)  # noqa: S311 - the same each time
+    return "".join(chosen.choice("ab") + "\n" for _ in range(MAX_TEXT // 2))
+
+
+def _shuffled(side: int) -> str:
+    lines = [f"{n}\n" for n in range(MAX_TEXT // 8)]
+    random.Random(side).shuffle(lines)  # noqa: S311 - likewise
+    return "".join(lines)
+
+
+def _blocks(side: int) -> str:
+    """Many places between anchors, each as large as is compared line by line."""
+    chosen = random.Random(side)  # noqa: S311 - the same each time
+    return "".join(
+        f"anchor {block}\n" + "".join(chosen.choice("abc") + "\n" for _ in range(95)) for block in range(600)
+    )
+
+
+TEXTS: Final[Mapping[str, Callable[[int], str]]] = {
+    "every second line": _every_second,
+    "numbered": _numbered,
+    "two letters": _two_letters,
+    "shuffled": _shuffled,
+    "blocks": _blocks,
+    "one line": lambda side: str(side) * MAX_TEXT,
+}
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_a_text_is_compared_at_once(kind: str) -> None:
+    old, new = (TEXTS[kind](side)[:MAX_TEXT] for side in (1, 2))
+    sides = [Manifest({"a": ManifestEntry("file", len(text), 0, 0o644, text)}) for text in (old, new)]
+    begun = time.monotonic()
+    seen = manifest.compare(sides[0], sides[1])
+    assert time.monotonic() - begun < patient(MOST_S)
+    assert seen.count == 1
+    assert seen.diff.startswith("diff --git a/a b/a\n")
+
+
+def test_the_control_takes_its_time() -> None:
+    """A sixteenth of such a text: what `difflib` needs grows with the square of its lines."""
+    took = []
+    for part in (32, 16):
+        old, new = (_numbered(side)[: MAX_TEXT // part].splitlines(keepends=True) for side in (1, 2))
+        begun = time.process_time()
+        list(difflib.unified_diff(old, new))
+        took.append(time.process_time() - begun)
+    assert took[1] > 2.5 * took[0]
+
+
+def test_all_texts_of_a_run_together_are_bounded_too() -> None:
+    """Another door: not one long text but many."""
+    old, new = (_blocks(side)[:MAX_TEXT] for side in (1, 2))
+    before, after = (
+        Manifest({f"f{n}": ManifestEntry("file", len(text), 0, 0o644, f"{n}\n{text}") for n in range(32)})
+        for text in (old, new)
+    )
+    begun = time.monotonic()
+    assert manifest.compare(before, after).count == 32
+    assert time.monotonic() - begun < patient(4 * MOST_S)

@@ -1,0 +1,217 @@
+"""Whatever lies in a workspace, no reader of ours raises, waits, follows it out, or keeps a slot for it."""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from holdfast.board.rules.transitions import TaskStatus
+from holdfast.dispatch.git import Git, GitSession, Repository, find_git, find_repository
+from holdfast.dispatch.rules import manifest
+from holdfast.dispatch.rules.manifest import Changes, Manifest
+from holdfast.dispatch.run import changes, workspace
+from holdfast.dispatch.run.run import RunMark
+from holdfast.errors import HoldfastError, OperationFailed, UsageError
+from holdfast.handoff import envelope, outbox
+from holdfast.handoff.envelope import Envelope, Grant, HandoffAnswer
+from holdfast.local.trees import remove_tree
+from tests.support.fakes import Act, Scene
+from tests.support.git_traps import git
+from tests.support.jumping import JumpingLoop
+from tests.support.patience import patient
+from tests.support.tiers import DEEP, sizes
+from tests.support.workspace_trees import SECRET, Victim, grow
+
+MOST_S: Final = 5.0  # for all that is done with one tree
+GRANT: Final = Grant(board="b", task="t", run="r", generation=1, token="x", socket="", outbox="", command=[])
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    return "asyncio", {"loop_factory": JumpingLoop}
+
+
+class PlainGit(Git):
+    """Without a sandbox: what git would run shows here, and ten thousand trees do not take hours."""
+
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator[GitSession]:
+        own = self.home / "own"
+        own.mkdir()
+        try:
+            program = find_git(str(self.home), self.user)
+            environment: Any = SimpleNamespace(run=self._run)
+            yield GitSession(self, program, environment, own)
+        finally:
+            remove_tree(own)
+
+    async def _run(
+        self, argv: list[str], *, cwd: str, env: dict[str, str], input: bytes | None, **_: object
+    ) -> Any:
+        done = subprocess.run(  # noqa: ASYNC221 - nobody else is on this loop
+            argv, cwd=cwd, env=env, input=input, capture_output=True, timeout=patient(MOST_S), check=False
+        )
+        return SimpleNamespace(code=done.returncode, stdout=done.stdout, stderr=done.stderr, dropped_bytes=0)
+
+
+@dataclass
+class Ground:
+    """A place to grow trees on, beside what must not be touched."""
+
+    place: Path
+    victim: Victim
+    git: Git
+    repository: Repository
+    base: str
+
+
+@pytest.fixture
+def ground(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
+    """In memory where that can be: thousands of trees are made and removed."""
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="trees-", dir=memory) as folder:
+        yield from _lay_ground(Path(folder), monkeypatch)
+
+
+def _lay_ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
+    monkeypatch.setattr(changes, "MAX_ENTRIES", 300)
+    monkeypatch.setattr(changes, "MAX_IN_TREE", 300)
+    monkeypatch.setattr(changes, "MAX_GLANCED", 300)
+    source, home, place = tmp_path / "source", tmp_path / "home", tmp_path / "w"
+    for made in (source, home, place):
+        made.mkdir()
+    for name in ("f1", "f2", "a.txt", ".gitattributes"):
+        (source / name).write_text("*.txt text eol=crlf\n", "utf-8")
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
+        git(source, *words)
+    base = git(source, "rev-parse", "HEAD").strip()
+    made_git = PlainGit(home, str(tmp_path / "nobody"))
+    yield Ground(place, Victim(tmp_path), made_git, find_repository(str(source)), base)
+    subprocess.run(["rm", "-rf", str(place)], check=True)
+
+
+async def read_all(ground: Ground, *, diff: bool) -> list[bytes]:
+    """Everything that a dispatcher and a page make of a workspace; what they would store or show of it."""
+    place = ground.place
+    shown: list[bytes] = []
+    with contextlib.suppress(OperationFailed):
+        outbox.lay_out(place, GRANT)
+    outbox.ingest(place, refuse)
+    before = changes.look(place)
+    mark = msgspec.json.encode(RunMark("r", before, before))
+    assert msgspec.json.decode(mark, type=RunMark).before == before
+    changes.glance(place)
+    seen = [manifest.compare(Manifest(), before), manifest.compare(before, changes.look(place))]
+    if diff:
+        seen.append(await changes.since_commit(ground.git, ground.repository, place, ground.base, ("f3",)))
+    shown += map(as_stored, seen)
+    with contextlib.suppress(HoldfastError):
+        find_repository(str(place))
+    names = [os.fsdecode(name) for name in os.listdir(os.fsencode(place))]
+    workspace.find_absent(place, [*names, "f1/x", "loop/../x"])
+    fresh = ground.git.home / "fresh"
+    fresh.mkdir()
+    with contextlib.suppress(OperationFailed):
+        found = workspace.find_missing(place, fresh, (".env*", "f*", "*/f*"))
+        msgspec.json.encode(found)
+        workspace.copy_files(place, fresh, found)
+    with contextlib.suppress(OperationFailed):
+        workspace.put(place, b"task", "TASK.md")
+    shown += [path.read_bytes() for path in fresh.rglob("*") if path.is_file() and not path.is_symlink()]
+    remove_tree(fresh)
+    return shown
+
+
+def as_stored(seen: Changes) -> bytes:
+    for path in seen.paths:
+        assert path.isprintable(), path
+    return msgspec.json.encode({"paths": seen.paths, "count": seen.count}) + seen.diff.encode()
+
+
+def refuse(letter: Envelope) -> HandoffAnswer:
+    return envelope.refusal(letter.id, UsageError("no"))
+
+
+PARTS: Final = [
+    pytest.param(range(200), id="quick"),
+    *(pytest.param(range(at, at + 1_000), id=f"from {at}", marks=DEEP) for at in range(0, 10_000, 1_000)),
+]
+
+
+@pytest.mark.parametrize("seeds", PARTS)
+async def test_no_tree_harms_its_readers(ground: Ground, seeds: range) -> None:
+    slowest = (0.0, -1)
+    every = 1 if len(seeds) > 200 else 4  # git is started for so many of them: that takes longest
+    for seed in seeds:
+        ground.place.mkdir(exist_ok=True)
+        grow(seed, ground.place, ground.victim)
+        ground.victim.check()
+        begun = time.monotonic()
+        try:
+            shown = await read_all(ground, diff=seed % every == 0)
+            took = time.monotonic() - begun
+            slowest = max(slowest, (took, seed))
+            assert took < patient(MOST_S), f"it takes {took:.1f} s"
+            assert not any(SECRET.encode() in text for text in shown), "a link was followed"
+            ground.victim.check()
+            remove_tree(ground.place)
+            ground.victim.check()
+        except Exception as exc:
+            raise AssertionError(f"seed {seed}: {type(exc).__name__}: {exc}") from exc
+    print(f"the slowest of {len(seeds)}: {slowest[0]:.3f} s, seed {slowest[1]}")  # noqa: T201 - for the record
+
+
+@sizes("count", quick=6, deep=200)
+async def test_no_tree_keeps_a_slot(ground: Ground, tmp_path: Path, count: int) -> None:
+    home = tmp_path / "board"
+    home.mkdir()
+    seeds = itertools.count()
+    project = ground.place
+    scene = Scene(home, lambda _wish: Act(does=lambda _: grow(next(seeds), project, ground.victim)))
+    for _ in range(count):
+        project.mkdir(exist_ok=True)
+        task = scene.create(workspace_kind="dir", workspace=str(project), max_attempts=1)
+        async with asyncio.timeout(3600.0):
+            await scene.dispatch(once=True, most=1)
+        assert scene.task(task).status in (TaskStatus.DONE, TaskStatus.FAILED)
+        assert scene.told[-1] == ("ended", task.id)
+        ground.victim.check()
+        remove_tree(project)
+
+
+def test_the_control_gets_out(tmp_path: Path) -> None:
+    """Whoever follows what lies there reads what is not in there, and waits for ever, and raises."""
+    victim, place = Victim(tmp_path), tmp_path / "w"
+    place.mkdir()
+    found: set[str] = set()
+    for seed in range(15):
+        grow(seed, place, victim)
+        for path in place.glob("*"):
+            with contextlib.suppress(OSError):
+                if (
+                    path.is_file()
+                    and path.stat().st_size < 1000
+                    and SECRET in path.read_text("utf-8", "replace")
+                ):
+                    found.add("secret")
+            with contextlib.suppress(OSError):
+                if path.is_fifo():
+                    found.add("pipe")
+            try:
+                str(path).encode()
+            except UnicodeEncodeError:
+                found.add("name")
+        remove_tree(place)
+        place.mkdir()
+    assert found == {"secret", "pipe", "name"}

@@ -1,0 +1,31 @@
+import struct
+
+import pytest
+
+from holdfast.sandbox.watcher.sockaddr import Abstract, Autobind, InPath, parse_unix
+
+
+def address(rest: bytes, family: int = 1) -> bytes:
+    return struct.pack("=H", family) + rest
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (address(b"/run/s\0"), InPath(b"/run/s")),
+        (address(b"/run/s"), InPath(b"/run/s")),  # the kernel ends it itself
+        (address(b"s\0junk"), InPath(b"s")),
+        (address(b"n" * 108), InPath(b"n" * 108)),
+        (address(b"\0name"), Abstract(b"name")),
+        (address(b"\0a\0b"), Abstract(b"a\0b")),  # a zero is a byte like any other there
+        (address(b"\0"), Abstract(b"")),
+        (address(b""), Autobind()),
+        (address(b"n" * 109), None),
+        (address(b"/run/s", family=2), None),
+        (address(b"/run/s", family=0), None),
+        (b"\1", None),
+        (b"", None),
+    ],
+)
+def test_an_address_is_read_as_the_kernel_reads_it(data: bytes, expected: object) -> None:
+    assert parse_unix(data) == expected
