@@ -156,13 +156,14 @@ async def test_a_client_that_never_reads_answers_is_not_read_from(tmp_path: Path
 
 
 async def test_a_paused_child_goes_on_when_its_slow_client_is_gone(tmp_path: Path) -> None:
-    done, count = tmp_path / "done", f"3{_mark()[1:]}"
+    done, gate, count = tmp_path / "done", tmp_path / "gate", f"3{_mark()[1:]}"
+    os.mkfifo(gate)
     async with holdfast_server(tmp_path / "home") as server:
         async with ready(server.url) as peer:
+            # Started and answered before anything is left unread: a start that nobody waits for is undone.
+            await peer.start("p", f"read go < {gate}; head -c {count} /dev/zero; echo > {done}")
             peer.link.transport.pause_reading()
-            command = ["/bin/sh", "-c", f"head -c {count} /dev/zero; echo > {done}"]
-            more = {"cwd": "file:///tmp", "env": {"PATH": "/usr/bin:/bin"}, "tty": False}
-            await peer.ask("process/start", {"processId": "p", "argv": command, **more})
+            await asyncio.to_thread(gate.write_text, "go\n")
             async with asyncio.timeout(GONE_S):
                 while not done.exists() and not (_is_asleep(server.pid) and _stuck_writing(count)):
                     await asyncio.sleep(0.01)
