@@ -264,6 +264,16 @@ def ready(contest: Contest) -> list[float]:
     return samples
 
 
+def first_answer(contest: Contest) -> list[float]:
+    """From starting the program to its answer to `initialize`: what a client waits for that started it."""
+    samples = []
+    for _ in range(contest.plan.launches):
+        began = time.perf_counter()
+        with running(contest.server.spec, contest.home) as server, Connection(server.url).initialize():
+            samples.append((time.perf_counter() - began) * MS)
+    return samples
+
+
 def spawn_floor(plan: Plan) -> list[float]:
     """What the kernel alone needs to start /bin/true and to report its end, in ms."""
     samples = []

@@ -9,6 +9,7 @@ from bench.measures import (
     Contest,
     burst,
     echo,
+    first_answer,
     memory,
     metadata,
     read_large,
@@ -76,6 +77,7 @@ def own(name: str, title: str, run: Callable[[Contest], list[float]], limit: flo
 
 MEASURES: Final = (
     Measure("ready", "ready to accept", "ms", ready, (lower(5),)),
+    Measure("answer", "first answer", "ms", first_answer, (lower(12),)),
     Measure(
         "exec",
         "exec -- true",

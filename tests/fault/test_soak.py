@@ -60,7 +60,8 @@ import uvloop
 from holdfast import log
 from holdfast.server.edges.address import parse
 from holdfast.server.executor import Clocks, Executor
-from holdfast.server.edges.listen import ServeOptions, Server
+from holdfast.server.edges.binding import ServeOptions
+from holdfast.server.edges.listen import Server
 
 async def main():
     log.set_up(style="text", level="warning")

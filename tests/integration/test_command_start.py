@@ -39,7 +39,7 @@ def test_a_command_of_the_board_loads_neither_a_loop_nor_a_network(tmp_path: Pat
     assert loaded & SLOW == set()
 
 
-def test_serve_has_its_address_before_it_loads_what_only_frames_and_odd_options_need() -> None:
+def test_serve_has_its_address_before_it_loads_an_event_loop() -> None:
     code = (
         "import sys; from holdfast.commands.daemons import serving; from holdfast.entry import main; "
         "serving._announce = lambda address, hint: print(*sys.modules, 'all', sep='\\n', flush=True); "
@@ -52,5 +52,7 @@ def test_serve_has_its_address_before_it_loads_what_only_frames_and_odd_options_
             loaded = set(iter(lambda: said.readline().strip(), "all"))
         finally:
             served.terminate()
-    assert "holdfast.server.edges.listen" in loaded
-    assert loaded & {"click", "websockets", "msgspec", "httpx2", "holdfast.server.connection"} == set()
+    assert "holdfast.server.edges.binding" in loaded
+    assert (
+        loaded & {"click", "asyncio", "logging", "websockets", "msgspec", "holdfast.server.listen"} == set()
+    )

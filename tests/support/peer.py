@@ -15,7 +15,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from holdfast.sandbox.plan.select import ANY, Choice
 from holdfast.server.edges.address import parse
 from holdfast.server.edges.auth import Authenticator
-from holdfast.server.edges.listen import ServeOptions, Server
+from holdfast.server.edges.binding import ServeOptions
+from holdfast.server.edges.listen import Server
 from holdfast.server.executor import Clocks, Executor
 from tests.support.patience import patient
 

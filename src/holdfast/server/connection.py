@@ -8,21 +8,24 @@ that control requests pass while every ordinary slot is taken.
 import asyncio
 import contextlib
 import enum
+import functools
 import inspect
 import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Coroutine
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from holdfast import tracing
 from holdfast.errors import HoldfastError, InvalidRequest, MethodNotFound, RemoteProtocolError, face, kind
 from holdfast.server.executor import Executor, ServerSession
 from holdfast.server.metrics import NO_METRICS, Metrics
-from holdfast.server.router import Router, Streamed
 from holdfast.wire import rpc
 from holdfast.wire.environment import InitializeParams, InitializeResult
 from holdfast.wire.methods import METHODS, MethodRow, decode_params
+
+if TYPE_CHECKING:  # loaded once the first answer is sent
+    from holdfast.server.router import Router
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +91,6 @@ class ExecConnection:
         self._slots = min(slots, MAX_SLOTS)
         self._resumable = resumable
         self._metrics = metrics
-        self._router = Router(executor, self._send_and_wait, self.push)
         self._stage = HandshakeStage.NEW
         self._session: ServerSession | None = None
         self._extended = False  # is the peer one of ours, and wants more than the reference has?
@@ -104,6 +106,14 @@ class ExecConnection:
         self._reading = True
         self._waiting = 0
         self._lanes = {True: asyncio.Semaphore(self._slots), False: asyncio.Semaphore(self._slots)}
+
+    @functools.cached_property
+    def _router(self) -> "Router":
+        from holdfast.server.router import Router
+
+        if self._session is None:
+            raise AssertionError("requests are gated until the handshake made a session")
+        return Router(self._executor, self._session, self._send_and_wait, self.push)
 
     # --- the wire's side
 
@@ -169,8 +179,9 @@ class ExecConnection:
         except* _Finished:
             pass
         finally:
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._router.aclose()
+            if "_router" in vars(self):
+                with contextlib.suppress(asyncio.CancelledError):
+                    await self._router.aclose()
             if self._session is not None:
                 if self._resumable:
                     self._executor.detach(self._session, self)
@@ -261,6 +272,8 @@ class ExecConnection:
         except Exception as exc:
             self._refuse(request, exc, started)
             return
+        from holdfast.server.router import Streamed  # loaded long since: only its handlers are awaited
+
         if isinstance(result, Streamed):
             self._reply(request, result.result, started)
             self._tasks.create_task(result.then())
@@ -303,10 +316,16 @@ class ExecConnection:
 
     def _initialize(self, params: InitializeParams) -> InitializeResult:
         session = self._executor.attach(self, params.resume_session_id, extended=params.holdfast)
-        self._session = self._router.session = session
+        self._session = session
         self._extended = params.holdfast
         self._stage = HandshakeStage.INITIALIZED
+        asyncio.get_running_loop().call_soon(self._prepare)  # the answer leaves first
         return InitializeResult(session.session_id, self._executor.info())
+
+    def _prepare(self) -> None:
+        """Load what nearly every client asks for next."""
+        self._executor.open()
+        self._router  # noqa: B018 - made and kept
 
 
 class _Finished(Exception):

@@ -1,29 +1,34 @@
 """What all connections of one server share: the launcher, the sessions, the file threads, the clock."""
 
 import asyncio
+import functools
 import logging
 import os
 import uuid
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
-from holdfast.confine.launch import LauncherClient
-from holdfast.confine.sandboxes import Sandboxes
 from holdfast.errors import InvalidRequest, SessionAttached
 from holdfast.sandbox.plan.select import ANY, Choice
 from holdfast.server.environment import environment_info
-from holdfast.server.files.confinedfiles import ConfinedFiles
-from holdfast.server.files.mounts import Mounts
-from holdfast.server.processes.processes import CLOSED_RETENTION_S, Processes
 from holdfast.wire.environment import EnvironmentInfo
+
+if TYPE_CHECKING:  # loaded when used: the first answer of a server needs none of them
+    from concurrent.futures import ThreadPoolExecutor
+
+    from holdfast.confine.launch import LauncherClient
+    from holdfast.confine.sandboxes import Sandboxes
+    from holdfast.server.files.confinedfiles import ConfinedFiles
+    from holdfast.server.files.mounts import Mounts
+    from holdfast.server.processes.processes import Processes
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 C = TypeVar("C")
 
+CLOSED_RETENTION_S: Final = 30.0  # a client that reconnects in time still finds how its process ended
 DETACHED_S: Final = 30.0  # long enough to reconnect, short enough that nothing runs unwatched for long
 MAX_KEPT: Final = 256  # detached sessions with something to come back for; beyond it the oldest idle one ends
 MAX_KEPT_BYTES: Final = 512 * 1024 * 1024  # of output that those hold
@@ -133,19 +138,25 @@ _CLOCKS: Final = Clocks()
 class ServerSession:
     """A session and its processes; events go to the attached connection, if there is one."""
 
-    def __init__(
-        self, session_id: str, launcher: LauncherClient, owner: int, *, extended: bool, executor: "Executor"
-    ):
+    def __init__(self, session_id: str, owner: int, *, extended: bool, executor: "Executor"):
         self.session_id = session_id
         self.listener: EventSink | None = None
-        self.processes = Processes(
-            launcher,
-            executor.sandboxes,
-            owner=owner,
+        self._owner = owner
+        self._extended = extended
+        self._executor = executor
+
+    @functools.cached_property
+    def processes(self) -> "Processes":
+        from holdfast.server.processes.processes import Processes
+
+        return Processes(
+            self._executor.launcher,
+            self._executor.sandboxes,
+            owner=self._owner,
             push=self._push,
-            server_env=executor.environ,
-            extended=extended,
-            closed_retention_s=executor.clocks.closed_s,
+            server_env=self._executor.environ,
+            extended=self._extended,
+            closed_retention_s=self._executor.clocks.closed_s,
         )
 
     def _push(self, message: bytes) -> None:
@@ -161,21 +172,53 @@ class Executor:
     ) -> None:
         self.environ = dict(environ)
         self.clocks = clocks
-        self.launcher = LauncherClient()
+        self._choice = choice
         self.sessions: Sessions[ServerSession, EventSink] = Sessions(detached_s=clocks.detached_s)
-        self.files = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="holdfast-files")
-        self.mounts = Mounts()
-        self.sandboxes = Sandboxes(
-            self.launcher, self.files, path=self.environ.get("PATH", os.defpath), choice=choice
-        )
-        self.confined = ConfinedFiles(self.launcher, self.sandboxes, self.mounts, self.environ)
         self._owners = 0
         self._timer: asyncio.TimerHandle | None = None
         self._info: EnvironmentInfo | None = None
+        self._opened = self._closed = False
+
+    # Made when used.
+
+    @functools.cached_property
+    def launcher(self) -> "LauncherClient":
+        from holdfast.confine.launch import LauncherClient
+
+        return LauncherClient()
+
+    @functools.cached_property
+    def files(self) -> "ThreadPoolExecutor":
+        from concurrent.futures import ThreadPoolExecutor
+
+        return ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="holdfast-files")
+
+    @functools.cached_property
+    def mounts(self) -> "Mounts":
+        from holdfast.server.files.mounts import Mounts
+
+        return Mounts()
+
+    @functools.cached_property
+    def sandboxes(self) -> "Sandboxes":
+        from holdfast.confine.sandboxes import Sandboxes
+
+        path = self.environ.get("PATH", os.defpath)
+        return Sandboxes(self.launcher, self.files, path=path, choice=self._choice)
+
+    @functools.cached_property
+    def confined(self) -> "ConfinedFiles":
+        from holdfast.server.files.confinedfiles import ConfinedFiles
+
+        return ConfinedFiles(self.launcher, self.sandboxes, self.mounts, self.environ)
 
     def open(self) -> None:
-        """Start the launcher while this process is small."""
+        """Start the launcher while this process is small, and load what a command needs; once."""
+        if self._opened or self._closed:
+            return
+        self._opened = True
         self.launcher.open()
+        import holdfast.server.processes.processes  # noqa: F401
 
     def info(self) -> EnvironmentInfo:
         """What this executor is, found out once."""
@@ -192,9 +235,7 @@ class Executor:
         """
         if resume is None:
             self._owners += 1
-            session = ServerSession(
-                str(uuid.uuid4()), self.launcher, self._owners, extended=extended, executor=self
-            )
+            session = ServerSession(str(uuid.uuid4()), self._owners, extended=extended, executor=self)
             self.sessions.add(session.session_id, session, listener)
         else:
             session = self.sessions.resume(resume, listener, self._now())
@@ -240,10 +281,16 @@ class Executor:
             self._timer.cancel()
         for session in self.sessions:
             self.end(session)
-        self.confined.close()
-        await self.launcher.aclose()
-        self.mounts.close()
-        self.files.shutdown(wait=False, cancel_futures=True)
+        self._closed = True
+        made = vars(self)
+        if "confined" in made:
+            self.confined.close()
+        if "launcher" in made:
+            await self.launcher.aclose()
+        if "mounts" in made:
+            self.mounts.close()
+        if "files" in made:
+            self.files.shutdown(wait=False, cancel_futures=True)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

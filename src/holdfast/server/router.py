@@ -58,14 +58,18 @@ Handler: TypeAlias = Callable[[Any], Any]  # the table pairs each with the struc
 
 
 class Router:
-    """The handlers of one connection; `session` is set by the handshake."""
+    """The handlers of one connection, once its handshake has made a session."""
 
     def __init__(
-        self, executor: Executor, send: Callable[[bytes], Awaitable[None]], push: Callable[[bytes], None]
+        self,
+        executor: Executor,
+        session: ServerSession,
+        send: Callable[[bytes], Awaitable[None]],
+        push: Callable[[bytes], None],
     ):
         self._executor = executor
+        self._session = session
         self._send = send
-        self.session: ServerSession | None = None
         self._push = push
         self.handlers: dict[str, Handler] = {
             "environment/info": self._info,
@@ -128,9 +132,7 @@ class Router:
 
     @property
     def _processes(self) -> Any:
-        if self.session is None:
-            raise AssertionError("the gate lets no process method through before initialize")
-        return self.session.processes
+        return self._session.processes
 
     async def _in_thread(self, call: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(

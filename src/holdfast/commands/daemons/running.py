@@ -30,7 +30,7 @@ from holdfast.dispatch.rules import pressure
 from holdfast.errors import Conflict, OperationFailed, StartupError
 from holdfast.sandbox.plan import prerequisites
 from holdfast.server.edges.address import parse
-from holdfast.server.edges.listen import ServeOptions as ServerOptions
+from holdfast.server.edges.binding import ServeOptions as ServerOptions
 from holdfast.server.edges.listen import Server
 from holdfast.server.executor import Executor
 

@@ -5,18 +5,21 @@ the table's parser understands does not load click: whoever started us waits for
 """
 
 import functools
-import gc
+import signal
 import sys
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from holdfast.commands.options import BACKEND, DEGRADED, ExecOption, choice_of
 from holdfast.errors import StartupError
 
 if TYPE_CHECKING:
+    import socket
     from pathlib import Path
 
     from holdfast.server.edges.auth import Authenticator
+    from holdfast.server.edges.binding import ServeOptions
+    from holdfast.server.edges.early import FirstConnection
 
 T = TypeVar("T")
 SKEW_S: Final = 30  # as `auth.DEFAULT_SKEW_S`
@@ -78,12 +81,10 @@ def run(
     Raises:
         StartupError: it never began to serve.
     """
-    from holdfast import log, tracing
-    from holdfast.server.edges.address import parse
-    from holdfast.server.edges.listen import ServeOptions, serve
+    from holdfast.server.edges.address import WebSocketAddress, parse
+    from holdfast.server.edges.admission import check
+    from holdfast.server.edges.binding import ENDING, ServeOptions, bind_tcp, check_exposure
 
-    log.set_up(style=log_format, level=log_level)
-    tracing.set_up()
     asked = (ws_auth, ws_token_file, ws_token_sha256, ws_shared_secret_file, ws_issuer, ws_audience)
     authenticator: Authenticator | None = None
     if any(one is not None for one in asked) or skew_s != SKEW_S:
@@ -98,18 +99,30 @@ def run(
             audience=ws_audience,
             skew_s=skew_s,
         )
-    choice = choice_of(backend, degraded=degraded)
+    choice = None if (backend, degraded) == ("auto", False) else choice_of(backend, degraded=degraded)
     token = None
     if home is not None:
         from holdfast.local.homekey import access_token
 
         token = functools.partial(access_token, home)
     options = ServeOptions(parse(listen), slots, authenticator, metrics, choice, keep_s, token)
-    _run(serve(options, announce=lambda address: _announce(address, hint=hint)))
+    announce = functools.partial(_announce, hint=hint)
+    if isinstance(options.address, WebSocketAddress) and not metrics:
+        from holdfast.server.edges.early import receive_first
+
+        check_exposure(options)
+        with bind_tcp(options.address) as sock:
+            signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # they wait until somebody heeds them
+            announce(options.address.url(sock.getsockname()[1]))
+            first = receive_first(sock, functools.partial(check, authenticator))
+            _set_up_logs(log_format, log_level)
+            _run(options, announce, (sock, first))
+    else:
+        _set_up_logs(log_format, log_level)
+        _run(options, announce)
 
 
 def _announce(address: str, *, hint: bool | None) -> None:
-    gc.enable()
     sys.stdout.write(f"{address}\n")
     sys.stdout.flush()
     if sys.stderr.isatty() if hint is None else hint:
@@ -132,14 +145,27 @@ def _read(flag: str, path: str | None, convert: Callable[[bytes], T]) -> T | Non
         raise StartupError(f"{path} is not text", remedy=f"give {flag} a text file") from None
 
 
-def _run(main: Coroutine[Any, Any, None]) -> None:
+def _set_up_logs(style: Literal["text", "json"], level: str) -> None:
+    from holdfast import log, tracing
+
+    log.set_up(style=style, level=level)
+    tracing.set_up()
+
+
+def _run(
+    options: "ServeOptions",
+    announce: Callable[[str], None],
+    bound: "tuple[socket.socket, FirstConnection | None] | None" = None,
+) -> None:
     """On uvloop when it is installed, otherwise on asyncio's own loop."""
     import asyncio
+
+    from holdfast.server.edges.listen import serve
 
     try:
         import uvloop
     except ImportError:
-        asyncio.run(main)
+        asyncio.run(serve(options, announce, bound))
     else:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(main)
+            runner.run(serve(options, announce, bound))

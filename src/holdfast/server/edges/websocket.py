@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from holdfast.errors import PeerRefused, RemoteProtocolError
 from holdfast.local.lobby import Lobby
+from holdfast.server.edges.early import FirstConnection
 from holdfast.server.edges.edge import WRITE_HIGH_BYTES, Edge, Keepalive
 from holdfast.server.edges.httphead import MAX_HEAD_BYTES, HeadAnswer, accept, answer, parse_head
 from holdfast.wire.sizes import MAX_MESSAGE_BYTES
@@ -29,6 +30,7 @@ FRAGMENT_BYTES: Final = 8 * 1024 * 1024  # half of the reference client's frame 
 HANDSHAKE_S: Final = 10.0  # for the request head, so that silent peers do not pile up
 MAX_WAITING: Final = 64  # connections without a complete request head; a client of ours sends it at once
 
+_MAX_SIZES: Final = (MAX_MESSAGE_BYTES, MAX_FRAME_BYTES)
 _PONG: Final = 10  # opcodes of frames
 _DATA: Final = (0, 1, 2)
 
@@ -48,6 +50,7 @@ class WebSocketEdge(Edge):
         metrics: Callable[[], bytes | None],
         adopt: Callable[["asyncio.Task[None]"], None],
         linger: Callable[[], None],
+        first: FirstConnection | None = None,
     ) -> None:
         """`admit` raises PeerRefused for whoever may not even ask; others wait in the lobby."""
         super().__init__()
@@ -58,6 +61,7 @@ class WebSocketEdge(Edge):
         self._authenticate = authenticate
         self._metrics = metrics
         self._adopt = adopt
+        self._first = first
         self._head = bytearray()
         self._frames: ServerProtocol | None = None
         self._parts: list[bytes] = []
@@ -78,12 +82,18 @@ class WebSocketEdge(Edge):
             transport.abort()  # it was reset before it was accepted; what it sent may still be readable
             return
         self._peername = peername
+        first, self._first = self._first, None
+        if first is not None and first.opened:
+            self._open(first.received)
+            return
         try:
             self._admit(transport)
         except PeerRefused as exc:
             self._finish(HeadAnswer(401, str(exc).encode()))
             return
         self._lobby.enter(transport)
+        if first is not None:
+            self._handshake(first.received)
 
     def data_received(self, data: bytes) -> None:
         if self._transport.is_closing():
@@ -132,17 +142,13 @@ class WebSocketEdge(Edge):
         opening = accept(head)
         if opening is not None:
             self._transport.write(opening)
-        from websockets.protocol import CONNECTING, OPEN
+            self._open(rest)
+            return
         from websockets.server import ServerProtocol
 
-        frames = ServerProtocol(
-            state=CONNECTING if opening is None else OPEN, max_size=(MAX_MESSAGE_BYTES, MAX_FRAME_BYTES)
-        )
-        if opening is None and not self._refuse(frames, raw):
-            return
-        self._open(frames)
-        if rest:
-            self._feed(rest)
+        frames = ServerProtocol(max_size=_MAX_SIZES)
+        if self._refuse(frames, raw):
+            self._begin(frames, rest)
 
     def _refuse(self, frames: "ServerProtocol", raw: bytes) -> bool:
         """Let the library say what is wrong with the request; whether it found nothing."""
@@ -163,7 +169,14 @@ class WebSocketEdge(Edge):
             self._transport.close()
         return frames.state is frames.state.OPEN
 
-    def _open(self, frames: "ServerProtocol") -> None:
+    def _open(self, rest: bytes) -> None:
+        """The handshake is answered."""
+        from websockets.protocol import OPEN
+        from websockets.server import ServerProtocol
+
+        self._begin(ServerProtocol(state=OPEN, max_size=_MAX_SIZES), rest)
+
+    def _begin(self, frames: "ServerProtocol", rest: bytes) -> None:
         self._frames = frames
         loop = asyncio.get_running_loop()
         self._keepalive = Keepalive(loop.time())
@@ -174,6 +187,8 @@ class WebSocketEdge(Edge):
         self._task = loop.create_task(self._connection.run())
         self._adopt(self._task)
         self._task.add_done_callback(lambda _: self._transport.close())
+        if rest:
+            self._feed(rest)
 
     def _finish(self, reply: HeadAnswer) -> None:
         self._transport.write(reply.encode())

@@ -29,7 +29,6 @@ from holdfast.server.processes.snapshot import ShellSnapshots, read_output
 from holdfast.wire import processes as wire
 from holdfast.wire.structs import Empty
 
-CLOSED_RETENTION_S: Final = 30.0  # a client that reconnects in time still finds how its process ended
 MAX_CLOSED: Final = 256  # closed processes kept per session, so that quick starts do not add up to gigabytes
 MAX_WAIT_S: Final = 24 * 3600.0  # a long poll beyond this is a day old; keeps the timer arithmetic finite
 ROWS, COLS = 24, 80
@@ -64,7 +63,7 @@ class Processes:
         push: Callable[[bytes], None],
         server_env: dict[str, str],
         extended: bool,
-        closed_retention_s: float = CLOSED_RETENTION_S,
+        closed_retention_s: float,
     ) -> None:
         self._launcher = launcher
         self._sandboxes = sandboxes

@@ -18,7 +18,7 @@ from holdfast.client.events.ordering import (
     last_before,
     next_look_s,
 )
-from holdfast.server.processes.processes import CLOSED_RETENTION_S
+from holdfast.server.executor import CLOSED_RETENTION_S
 from holdfast.wire.processes import DenialReport, ProcessUsage
 from tests.support.rows import every_row
 

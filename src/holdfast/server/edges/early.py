@@ -1,0 +1,74 @@
+"""The first connection, taken before the event loop is loaded: its client waits for us already.
+
+Only a handshake with nothing wrong about it is answered here. Everything else, and whoever is slow, is handed
+on with what was received, and treated there like any later connection.
+"""
+
+import select
+import socket
+import time
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from holdfast.errors import PeerRefused, RemoteProtocolError
+from holdfast.server.edges.httphead import MAX_HEAD_BYTES, accept, answer, parse_head
+
+WITHIN_S: Final = 0.02  # for a client that was started to use us; nobody else is kept waiting for longer
+
+Check = Callable[[str | None, Any, Any], None]
+
+
+class FirstConnection(NamedTuple):
+    sock: socket.socket
+    received: bytes  # and not looked at: all of it, or what came after the request head
+    opened: bool  # was the handshake answered?
+
+
+def receive_first(
+    listening: socket.socket, check: Check, *, now: Callable[[], float] = time.monotonic
+) -> FirstConnection | None:
+    """Whoever connects at once, with the handshake answered if `check` lets them in; None if nobody does.
+
+    `check` gets the header `Authorization` and both addresses, and raises PeerRefused.
+    """
+    until = now() + WITHIN_S
+    if not _wait(listening, WITHIN_S):
+        return None
+    try:
+        sock, peer = listening.accept()
+    except OSError:
+        return None  # it went again
+    received = b""
+    try:
+        sock.setblocking(False)
+        while b"\r\n\r\n" not in received and len(received) <= MAX_HEAD_BYTES:
+            if not _wait(sock, until - now()):
+                return FirstConnection(sock, received, opened=False)
+            data = sock.recv(MAX_HEAD_BYTES)
+            if not data:
+                return FirstConnection(sock, received, opened=False)
+            received += data
+        head, _, rest = received.partition(b"\r\n\r\n")
+        opening = _accept(head + b"\r\n\r\n", lambda given: check(given, sock.getsockname(), peer))
+        if opening is not None and sock.send(opening) == len(opening):
+            return FirstConnection(sock, rest, opened=True)
+    except OSError:
+        pass  # reset: the event loop finds the same and cleans up
+    return FirstConnection(sock, received, opened=False)
+
+
+def _accept(raw: bytes, check: Callable[[str | None], None]) -> bytes | None:
+    """The answer that opens the WebSocket; None for a request that gets another one."""
+    try:
+        head = parse_head(raw)
+        refusal = answer(head, authenticate=check, metrics=lambda: None)
+    except (RemoteProtocolError, PeerRefused):
+        return None
+    return accept(head) if refusal is None else None
+
+
+def _wait(sock: socket.socket, seconds: float) -> bool:
+    """Whether something can be read within that time."""
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return bool(poll.poll(max(0.0, seconds) * 1000))
