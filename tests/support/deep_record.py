@@ -24,6 +24,7 @@ class DeepRecord:
     def __init__(self, file: Path, of: str = "") -> None:
         self._file = file
         self._of = of
+        self._head = head()  # of what is tried: at the end somebody may have gone on
         self._begun = time.monotonic()
         self._outcomes: Counter[str] = Counter()
         self._did: Counter[str] = Counter()
@@ -44,7 +45,7 @@ class DeepRecord:
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         entry = {
             "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M"),
-            "head": head(),
+            "head": self._head,
             "of": self._of,
             "outcome": "green" if exitstatus == 0 else "red",
             "tests": dict(sorted(self._outcomes.items())),
