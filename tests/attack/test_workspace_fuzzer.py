@@ -6,7 +6,6 @@ import itertools
 import os
 import subprocess
 import tempfile
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -109,6 +108,14 @@ def ground(plot: Path, monkeypatch: pytest.MonkeyPatch) -> Ground:
     return Ground(place, Victim(plot), made_git, find_repository(str(source)), base)
 
 
+def spent_s() -> float:
+    """Processor time of ours and of programs that have ended: on a busy machine the clock says nothing.
+
+    Whoever waits for ever spends none of it, and is ended by pytest's bound on a test.
+    """
+    return sum(os.times()[:4])
+
+
 @dataclass
 class Stopwatch:
     """What each reader took at most, and for which seed."""
@@ -118,9 +125,9 @@ class Stopwatch:
 
     @contextlib.contextmanager
     def time(self, reader: str) -> Iterator[None]:
-        begun = time.monotonic()
+        begun = spent_s()
         yield
-        taken = (time.monotonic() - begun, self.seed)
+        taken = (spent_s() - begun, self.seed)
         self.slowest[reader] = max(taken, self.slowest.get(reader, taken))
 
 
@@ -189,11 +196,11 @@ async def test_no_tree_harms_its_readers(
         ground.place.mkdir(exist_ok=True)
         grow(seed, ground.place, ground.victim)
         ground.victim.check()
-        watch.seed, begun = seed, time.monotonic()
+        watch.seed, begun = seed, spent_s()
         try:
             shown = await read_all(ground, watch, diff=seed % every == 0)
-            took = time.monotonic() - begun
-            assert took < patient(MOST_S), f"it takes {took:.1f} s"
+            took = spent_s() - begun
+            assert took < MOST_S, f"it takes {took:.1f} s"
             assert not any(SECRET.encode() in text for text in shown), "a link was followed"
             ground.victim.check()
             with watch.time("removal"):

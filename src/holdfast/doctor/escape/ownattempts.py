@@ -20,14 +20,15 @@ _LIMITS: Final = (
     ),
     (
         "limit-memory-of-child",
-        "the same in a child that is gone before its parent",
+        "the same in a child, whose parent goes on",
         Limits(memory=64 << 20),
         "import time\n"
         "if os.fork() == 0:\n"
         "    kept = [bytearray(b'x') * (4 << 20) for _ in range(64)]\n"
         f"    time.sleep({_LOOKED_AT_S}); os._exit(0)\n"
-        "os.wait()",
-        LIMITED,
+        "_, how = os.wait()\n"
+        "contained_unless(how == 0, 'the kernel ended it')",
+        LIMITED | NOTHING,
     ),
     (
         "limit-processes",
