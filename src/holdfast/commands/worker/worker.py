@@ -160,11 +160,6 @@ async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...],
     from holdfast.agents.sdk import find_withheld, select_variables
     from holdfast.exec.outcome import Withheld
 
-    named = [*options["writable"], *options["readable"]]
-    if not (options["allow_credentials"] or options["unconfined"] or options["as_json"]):
-        withheld = Withheld(tuple(find_withheld(agent, cwd=options["cwd"], granted=named)))
-        for line in withheld.words("the worker"):
-            click.echo(line, err=True)
     as_asked = ("acp", "base", "cwd", "idle_limit_s", "model", "trace", "unconfined", "wall_limit_s")
     started = await workers.run(
         agent,
@@ -187,6 +182,11 @@ async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...],
         },
         **{name: options[name] for name in as_asked},
     )
+    if not (options["allow_credentials"] or options["unconfined"] or options["as_json"]):
+        named = [*options["writable"], *options["readable"]]
+        withheld = Withheld(tuple(find_withheld(agent, cwd=options["cwd"], granted=named)))
+        for line in withheld.words("the worker"):
+            click.echo(line, err=True)
     if options["tmux"]:
         await started.show_in_tmux()
     if options["detach"]:
