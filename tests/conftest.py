@@ -37,13 +37,18 @@ def pytest_configure(config: pytest.Config) -> None:
     if patience.VARIABLE not in os.environ:
         os.environ[patience.VARIABLE] = f"{patience.measure():.2f}"
     if (file := config.getoption("--record-deep")) is not None and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(DeepRecord(file))
+        config.pluginmanager.register(DeepRecord(file, _asked_for(config)))
     if config.option.xmlpath:
         config.pluginmanager.register(Starts())
     config.pluginmanager.register(root_only)  # who runs the tests, and what only root can try
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell has it for what runs in its background
         signal.signal(signal.SIGINT, signal.default_int_handler)  # what tests start must heed Ctrl-C
     config.option.timeout = float(config.getini("timeout")) * float(os.environ[patience.VARIABLE])
+
+
+def _asked_for(config: pytest.Config) -> str:
+    """The files and folders on the command line; nothing if the tests were not named."""
+    return "" if config.args_source is not pytest.Config.ArgsSource.ARGS else " ".join(config.args)
 
 
 @pytest.fixture(autouse=True)

@@ -167,6 +167,48 @@ MUTATIONS: Final = (
         "looks_denied(exit_code, output, sandboxed=True),",
         "False,",
     ),
+    Mutation(
+        "no-policy-shows-a-home",
+        "policies say nothing of Holdfast's own directories",
+        "src/holdfast/confine/guard.py",
+        "return deny_homes(bound, hidden, {path: os.path.realpath(path) for path in granted})",
+        "return bound",
+    ),
+    Mutation(
+        "authority-is-a-capability",
+        "a home keeps its token for ever",
+        "src/holdfast/local/homekey.py",
+        "replace_file(home / ACCESS, secrets.token_bytes(SIZE))",
+        "load(home, ACCESS)",
+    ),
+    Mutation(
+        "strangers-keep-nobody-out",
+        "nobody makes room for whoever comes later",
+        "src/holdfast/local/lobby.py",
+        "if len(self._waiting) >= self._most:",
+        "if self._most < 0:",
+    ),
+    Mutation(
+        "a-relayed-port-is-no-daemon",
+        "a daemon's port is taken for a service's",
+        "src/holdfast/local/listeners.py",
+        "return any(_is_ours(found) for found in _find_listeners(port))",
+        "return False",
+    ),
+    Mutation(
+        "limits-on-use",
+        "limits are not passed on to whoever holds them",
+        "src/holdfast/confine/starts.py",
+        'limits=b"" if limits is None else _limits().encode(limits),',
+        'limits=b"",',
+    ),
+    Mutation(
+        "config-environment",
+        "an environment of ours is added again each time",
+        "src/holdfast/agentconfig/environments.py",
+        "rest = strip(text)",
+        "rest = text",
+    ),
 )
 
 

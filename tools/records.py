@@ -25,14 +25,27 @@ def deep_page(told: dict[str, Any]) -> str:
         (
             run["date"],
             f"`{run['head']}`",
+            run.get("of") or "all",
             run["outcome"],
             _counted(run["tests"]),
             _counted(run["did"]),
+            ", ".join(
+                f"{name} {took:,} ms ({what})" for name, (took, what) in run.get("slowest", {}).items()
+            ),
             f"{run['seconds']} s",
         )
         for run in reversed(told["runs"])
     ]
-    head = ("date (UTC)", "commit", "outcome", "tests", "what they did", "took")
+    head = (
+        "date (UTC)",
+        "commit",
+        "of",
+        "outcome",
+        "tests",
+        "what they did",
+        "the slowest (its seed)",
+        "took",
+    )
     return (
         "# Runs of `make deep`\n\n"
         "Made by `make deep`, which tries again and more often what `make test` tries once.\n\n"

@@ -88,7 +88,7 @@ async def test_an_exception_that_nobody_expected_ends_its_run_and_no_other(
     await scene.dispatch(once=True)
     assert scene.task(task).status is TaskStatus.FAILED
     [run] = scene.store.runs(task.id)
-    assert (run.outcome, run.failure) == ("failed", "infra")
+    assert (run.outcome, run.failure, run.ending) == ("failed", "internal", "failed(internal)")
     assert "internal error: UnicodeEncodeError" in (run.error or "")
     assert b"Traceback" in scene.store.file(task.id, run.id, INTERNAL)
     assert scene.store.file(task.id, run.id, "output") == b"what it said"

@@ -1,9 +1,12 @@
 """19: a command reads the keys of whoever runs it."""
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from holdfast.agents.sdk import find_withheld
 from tests.support.exec_command import Place
 
 SECRETS = {"GITHUB_TOKEN": "ghp_1", "DATABASE_URL": "postgres://me:word@db/x"}
@@ -50,3 +53,59 @@ def test_secrets_of_the_environment_are_withheld_and_that_is_said(place: Place) 
     assert f"{place.top}/.ssh" in told["paths"]
     assert place.sh(shown, "--pass-env", "GITHUB_TOKEN", env=SECRETS).out == "ghp_1\n"
     assert place.sh(shown, "--full-access", env=SECRETS).out == "ghp_1 postgres://me:word@db/x\n"
+
+
+# --- a worker that a person starts
+
+
+@pytest.fixture
+def supervised(place: Place) -> Iterator[Place]:
+    yield place
+    place.call(place.as_user([place.python, "-m", "holdfast", "down", "--home", str(place.top / "home")]))
+
+
+def started(place: Place, *flags: str) -> tuple[str, str]:
+    """What a worker read of each, and what was said at its start."""
+    read = (
+        f"cat {place.top}/.ssh/id_rsa {place.top}/.config/gh/hosts.yml {place.top}/.config/other > got; true"
+    )
+    words = ["worker", "run", "shell", "--home", str(place.top / "home"), "--network", "off", *flags, read]
+    done = place.call(place.as_user([place.python, "-m", "holdfast", *words]))
+    assert done.code == 0, done.out + done.err
+    got = (place.workspace / "got").read_text("utf-8")
+    return got.replace("content of ", ""), done.err
+
+
+def test_a_worker_that_a_person_starts_reads_no_credentials_and_that_is_said_once(supervised: Place) -> None:
+    got, said = started(supervised)
+    assert got == ".config/other\n"
+    assert said.count("withheld from the worker: ") == 1
+    assert f"{supervised.top}/.ssh" in said
+    got, said = started(supervised, "--allow-read", f"{supervised.top}/.ssh")
+    assert got == ".ssh/id_rsa\n.config/other\n"
+    got, said = started(supervised, "--allow-credentials")
+    assert (got, "withheld" in said) == (".ssh/id_rsa\n.config/gh/hosts.yml\n.config/other\n", False)
+
+
+def test_a_cli_keeps_what_its_record_names_and_nothing_of_another(tmp_path: Path) -> None:
+    for name in (".ssh/id_rsa", ".codex/auth.json", ".claude.json", ".gemini/oauth_creds.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    everything = {".ssh", ".codex/auth.json", ".claude.json", ".gemini/oauth_creds.json"}
+
+    def withheld(agent: str, *granted: str) -> set[str]:
+        found = find_withheld(agent, cwd="/", granted=granted, environ={"HOME": str(tmp_path)})
+        return {path.removeprefix(f"{tmp_path}/") for path in found}
+
+    assert withheld("shell") == everything
+    assert withheld("codex") == everything - {".codex/auth.json"}
+    assert withheld("claude") == everything - {".claude.json"}
+    assert withheld("gemini") == everything - {".gemini/oauth_creds.json"}
+    opencode = {".local/share/opencode/auth.json", ".local/share/keyrings/login"}
+    for name in opencode:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert withheld("opencode") == {*everything, ".local/share/keyrings"}, "it shares ~/.local with others"
+    everything |= {".local/share/opencode/auth.json", ".local/share/keyrings"}
+    assert withheld("shell", f"{tmp_path}/.ssh/id_rsa/../") == everything - {".ssh"}
+    assert withheld("shell", str(tmp_path), "/") == everything, "whoever grants the home names none of them"

@@ -34,6 +34,8 @@ from tests.fault.test_setup_failures import (
 from tests.support import identity
 from tests.support.exec_command import WAIT_S, Place, place
 from tests.support.faults import NONE, Fault, refused
+from tests.support.root_only import root_only
+from tests.support.rooted import REASON, rooted
 from tests.support.tiers import DEEP
 
 pytestmark = [
@@ -96,12 +98,16 @@ class Said:
 @contextlib.contextmanager
 def clinic(uid: int, bwrap: str | None = None) -> Iterator[Place]:
     """A place with programs of its own in front of the others: a Codex, and a bubblewrap if one is given."""
-    with place(uid) as where:
-        programs = {"codex": "echo codex-cli 0.166.0"} | ({"bwrap": bwrap} if bwrap else {})
+    with place(uid) as where, contextlib.ExitStack() as stack:
         (where.top / "bin").mkdir()
-        for name, script in programs.items():
-            (where.top / "bin" / name).write_text(f"#!/bin/sh\n{script}\n", "utf-8")
-            (where.top / "bin" / name).chmod(0o755)
+        programs = {where.top / "bin" / "codex": "echo codex-cli 0.166.0"}
+        if bwrap:
+            tools = stack.enter_context(rooted())
+            programs[tools / "bwrap"] = bwrap
+            (where.top / "tools").symlink_to(tools)
+        for program, script in programs.items():
+            program.write_text(f"#!/bin/sh\n{script}\n", "utf-8")
+            program.chmod(0o755)
         where.own()
         yield where
 
@@ -110,7 +116,7 @@ def ask(where: Place, fault: Fault, *scripts: str, path: str = ":/usr/bin:/bin")
     """Each in the same process tree, one after the other."""
     inside = [
         "/usr/bin/env",
-        f"PATH={where.top}/bin{path}",
+        f"PATH={where.top}/bin:{where.top}/tools{path}",
         "/bin/sh",
         "-c",
         ";".join(scripts),
@@ -271,8 +277,16 @@ def test_where_no_message_can_be_sent_the_doctor_still_answers() -> None:
 
 @pytest.mark.parametrize(
     ("script", "path", "cause"),
-    [(None, "", "bwrap.missing"), (HIDES.format("--perms"), ":/usr/bin:/bin", "bwrap.option")],
-    ids=["no bwrap", "no --perms"],
+    [
+        pytest.param(None, "", "bwrap.missing", id="no bwrap"),
+        pytest.param(
+            HIDES.format("--perms"),
+            ":/usr/bin:/bin",
+            "bwrap.option",
+            id="no --perms",
+            marks=root_only(REASON),
+        ),
+    ],
 )
 def test_a_bubblewrap_that_is_missing_or_too_old_is_named_and_costs_nothing(
     script: str | None, path: str, cause: str

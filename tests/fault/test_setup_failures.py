@@ -27,6 +27,7 @@ from tests.support.exec_command import WAIT_S, Done, Place, place
 from tests.support.faults import NONE, Fault, Rule, no_new, refused, run
 from tests.support.peer import Peer, Refused, connected
 from tests.support.root_only import IDENTITIES, root_only
+from tests.support.rooted import REASON, rooted
 from tests.support.servers import ServerProcess
 
 pytestmark = [
@@ -388,13 +389,16 @@ def _tools(where: Place, script: str | None) -> Iterator[str]:
     """A PATH on which bubblewrap is this script, or nothing."""
     folder = where.top / "bin"
     folder.mkdir()
-    if script is not None:
-        (folder / "bwrap").write_text(f"#!/bin/sh\n{script}\n", "utf-8")
-        (folder / "bwrap").chmod(0o755)
     for name in ("sh", "cat", "true"):
         (folder / name).symlink_to(f"/bin/{name}")
     where.own()
-    yield str(folder)
+    if script is None:
+        yield str(folder)
+        return
+    with rooted() as tools:
+        (tools / "bwrap").write_text(f"#!/bin/sh\n{script}\n", "utf-8")
+        (tools / "bwrap").chmod(0o755)
+        yield f"{tools}:{folder}"
 
 
 HIDES: Final = (
@@ -405,11 +409,10 @@ HIDES: Final = (
 @pytest.mark.parametrize(
     ("script", "cause"),
     [
-        (None, "bwrap.missing"),
-        (HIDES.format("--perms"), "bwrap.option"),
-        ("exit 1", "bwrap.option"),
+        pytest.param(None, "bwrap.missing", id="no bwrap"),
+        pytest.param(HIDES.format("--perms"), "bwrap.option", id="no --perms", marks=root_only(REASON)),
+        pytest.param("exit 1", "bwrap.option", id="broken", marks=root_only(REASON)),
     ],
-    ids=["no bwrap", "no --perms", "broken"],
 )
 def test_a_bubblewrap_that_cannot_do_it_is_not_used(user: Place, script: str | None, cause: str) -> None:
     with _tools(user, script) as path:

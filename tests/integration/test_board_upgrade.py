@@ -12,6 +12,7 @@ import pytest
 from holdfast.board.backup import backup, restore
 from holdfast.board.database import database
 from holdfast.board.database.sqlite import statements
+from holdfast.board.rules.retry import FailureKind
 from holdfast.board.rules.rows import NewTask, WorkspaceKind
 from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.store import open_store
@@ -115,6 +116,29 @@ def test_an_export_of_the_first_schema_is_read(address: str, tmp_path: Path) -> 
         assert store.faults() == []
 
 
+def test_a_run_that_failed_by_a_fault_of_ours_is_kept_in_a_store_of_any_age(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its table may be made anew: what refers to a run still does, and what was kept as `infra` is read."""
+    steps = {dialect: database.migrations(dialect)[:3] for dialect in ("sqlite", "postgres")}
+    with monkeypatch.context() as before:
+        before.setattr(database, "migrations", steps.__getitem__)
+        with open_store(address) as store:
+            store.create_board("b")
+            old, first = claimed(store, made(store, max_attempts=1).id)
+            store.comment(old.id, "look")
+            store.fail(first.ref, FailureKind.INFRA, error="internal error: x")
+            held, running = claimed(store, made(store, max_attempts=1).id)
+            with pytest.raises((sqlite3.IntegrityError, psycopg.IntegrityError)):
+                store.fail(running.ref, FailureKind.INTERNAL, error="internal error: x")
+    with open_store(address) as store:
+        assert store.run(first.id).ending == "failed(infra)"
+        store.fail(running.ref, FailureKind.INTERNAL, error="internal error: x")
+        assert store.run(running.id).ending == "failed(internal)"
+        assert store.task(held.id).status is TaskStatus.FAILED
+        assert store.faults() == []
+
+
 def exported(tmp_path: Path) -> list[tuple[str, dict[str, Any]]]:
     """The rows of an export of today, with a file among them."""
     with open_store(str(tmp_path / "board.db")) as store:
@@ -125,18 +149,18 @@ def exported(tmp_path: Path) -> list[tuple[str, dict[str, Any]]]:
     return [(line["table"], line["row"]) for line in lines[1:-1]]
 
 
-@pytest.mark.parametrize("schema", [1, 2, 3, 4])
+@pytest.mark.parametrize("schema", [1, 2, 3, 4, 5])
 def test_an_export_says_truly_of_which_schema_it_is(tmp_path: Path, schema: int) -> None:
-    rows = ROWS if schema == 3 else exported(tmp_path)
+    rows = ROWS if schema in (3, 4) else exported(tmp_path)  # these two have the same columns
     with pytest.raises(InvalidRequest):
         restore(export(tmp_path / "other.jsonl", rows, schema), str(tmp_path / "new.db"))
 
 
 def test_a_file_that_was_changed_in_an_export_is_refused(tmp_path: Path) -> None:
     rows = exported(tmp_path)
-    restore(export(tmp_path / "same.jsonl", rows, 3), str(tmp_path / "same.db"))
+    restore(export(tmp_path / "same.jsonl", rows, 4), str(tmp_path / "same.db"))
     for table, row in rows:
         if table == "files":
             row["data"] = "aGVsbG8h"
     with pytest.raises(InvalidRequest):
-        restore(export(tmp_path / "changed.jsonl", rows, 3), str(tmp_path / "new.db"))
+        restore(export(tmp_path / "changed.jsonl", rows, 4), str(tmp_path / "new.db"))

@@ -1,6 +1,7 @@
 """Bubblewrap as the backend of the server and of `holdfast exec`: found, chosen, refused, used."""
 
 import base64
+import contextlib
 import errno
 import json
 import os
@@ -14,13 +15,15 @@ from typing import Any, Final
 
 import pytest
 
+from holdfast.local import programs
 from holdfast.sandbox.backends import bwraptool
 from holdfast.sandbox.backends.bwraptool import MAX_HELP, Unusable
 from holdfast.sandbox.plan.select import Backend, Choice
 from tests.support import identity
 from tests.support.exec_command import Place, Screen, place
 from tests.support.peer import Peer, Refused, ready, serving
-from tests.support.root_only import IDENTITIES
+from tests.support.root_only import IDENTITIES, root_only
+from tests.support.rooted import REASON, rooted
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is Linux's"),
@@ -48,6 +51,40 @@ def refusal(path: str) -> tuple[str, int]:
 # --- the search
 
 
+@pytest.fixture
+def anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take also what somebody else could replace, such as what a test can make."""
+    monkeypatch.setattr(programs, "_can_be_replaced", lambda _path: False)
+    monkeypatch.setattr(programs, "_WRITABLE", ())
+
+
+@pytest.mark.parametrize("name", ["bwrap", "git", "tmux", "strace"])
+def test_no_program_of_ours_is_taken_from_where_a_command_could_have_put_it(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever stands first on the PATH: a project's own folder, one of the user's, one of everybody's."""
+    ours = identity.folder_for(identity.SELF)
+    try:
+        for folder in (tmp_path / "venv" / "bin", ours):
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text("#!/bin/sh\ntrue\n", "utf-8")
+            (folder / name).chmod(0o755)
+            link = tmp_path / f"link-{folder.name}"
+            link.symlink_to(folder)
+            for search in (str(folder), str(link)):
+                assert programs.find_program(name, search, before=()) is None
+    finally:
+        shutil.rmtree(ours)
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    monkeypatch.setattr(programs, "_WRITABLE", ())
+    (shared / name).write_text("#!/bin/sh\ntrue\n", "utf-8")
+    (shared / name).chmod(0o755)
+    assert programs.find_program(name, str(shared), before=()) is None
+
+
+@pytest.mark.usefixtures("anywhere")
 def test_the_first_bubblewrap_of_the_path_is_used(tmp_path: Path) -> None:
     found = program(tmp_path / "a", f'exec {REAL} "$@"')
     (tmp_path / "b").mkdir()
@@ -55,6 +92,7 @@ def test_the_first_bubblewrap_of_the_path_is_used(tmp_path: Path) -> None:
     assert bwraptool.find(f"{tmp_path}/b:{tmp_path}/a:/usr/bin") == os.path.realpath(found)
 
 
+@pytest.mark.usefixtures("anywhere")
 def test_none_is_used_from_a_relative_directory_or_from_below_the_current_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,11 +107,13 @@ def test_none_is_used_from_a_relative_directory_or_from_below_the_current_one(
     assert bwraptool.find(f"{tmp_path}/bin") == f"{os.path.realpath(tmp_path)}/bin/bwrap"
 
 
+@pytest.mark.usefixtures("anywhere")
 def test_one_that_lacks_an_option_is_too_old(tmp_path: Path) -> None:
     program(tmp_path, f"{REAL} --help | grep -v -e --perms")
     assert refusal(str(tmp_path)) == ("bwrap.option", errno.ENOSYS)
 
 
+@pytest.mark.usefixtures("anywhere")
 @pytest.mark.parametrize("text", ["sleep 60", "sleep 60 & sleep 60", "yes"])
 def test_one_that_hangs_or_never_stops_talking_is_given_up(
     tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch
@@ -86,6 +126,7 @@ def test_one_that_hangs_or_never_stops_talking_is_given_up(
     assert MAX_HELP < 1 << 20
 
 
+@pytest.mark.usefixtures("anywhere")
 def test_one_that_cannot_be_started_is_missing(tmp_path: Path) -> None:
     path = tmp_path / "bwrap"
     path.write_bytes(b"\x7fELF nonsense")
@@ -93,9 +134,10 @@ def test_one_that_cannot_be_started_is_missing(tmp_path: Path) -> None:
     assert refusal(str(tmp_path)) == ("bwrap.missing", errno.ENOEXEC)
 
 
+@root_only(REASON)
 def test_a_set_user_id_one_is_refused_to_an_ordinary_user() -> None:
-    with place(identity.USER) as made:
-        tool = program(made.top / "bin", f'exec {REAL} "$@"')
+    with place(identity.USER) as made, rooted() as tools:
+        tool = program(tools, f'exec {REAL} "$@"')
         tool.chmod(0o4755)
         done = made.run("--backend", "bwrap", "--", "true", env={"PATH": f"{tool.parent}:/usr/bin:/bin"})
         assert done.code == 125
@@ -121,23 +163,41 @@ def test_a_command_runs_and_the_report_says_who_confined_it(anyone: Place) -> No
     assert not list((anyone.workspace / ".git").iterdir())
 
 
+def test_a_planted_bubblewrap_is_passed_over(anyone: Place) -> None:
+    """As an activated environment of a project has it: first on the PATH, and the worker's to write."""
+    mark = anyone.outside / "ESCAPED"
+    program(anyone.top / "bin", f'touch {mark}\nexec {REAL} "$@"')
+    anyone.own()
+    assert anyone.call(anyone.as_user([str(anyone.top / "bin" / "bwrap"), "--version"])).code == 0
+    assert mark.exists(), "whoever starts it runs what was planted"
+    mark.unlink()
+    path = {"PATH": f"{anyone.top}/bin:/usr/bin:/bin"}
+    assert anyone.run("--backend", "bwrap", "--", "true", env=path).code == 0
+    assert not mark.exists()
+
+
 @pytest.mark.parametrize(
     ("script", "words"),
     [
         ("", "not installed"),
-        (f"{REAL} --help | grep -v -e --json-status-fd", "too old"),
-        (
+        pytest.param(
+            f"{REAL} --help | grep -v -e --json-status-fd", "too old", marks=root_only(REASON), id="old"
+        ),
+        pytest.param(
             f'case "$1" in --help) exec {REAL} --help; esac\n'
             "echo 'bwrap: setting up uid map: Permission denied' >&2; exit 1",
             "AppArmor",
+            marks=root_only(REASON),
+            id="AppArmor",
         ),
     ],
 )
 def test_without_a_usable_bubblewrap_nothing_is_run_and_the_cause_is_told(script: str, words: str) -> None:
-    with place(identity.SELF) as made:
+    with place(identity.SELF) as made, contextlib.ExitStack() as stack:
         tools = made.top / "bin"
         tools.mkdir()
         if script:
+            tools = stack.enter_context(rooted())
             program(tools, script)
         done = made.run("--backend", "bwrap", "--", "touch", "ran", env={"PATH": str(tools)})
         assert done.code == 125

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -83,3 +84,49 @@ def test_a_home_below_a_directory_for_temporary_files_is_refused(tmp_path: Path)
     done = config("apply", "--home", tmp_path / "home", "--cwd", tmp_path / "work", "--writable", tmp_path)
     assert done.returncode == 125
     assert list((tmp_path / "home").iterdir()) == []
+
+
+def test_an_environment_is_a_program_of_ours_by_its_absolute_path(home: Path, tmp_path: Path) -> None:
+    where = ("--home", home, "--cwd", tmp_path)
+    done = config("apply", "--json", *where, "--environment", "holdfast")
+    assert done.returncode == 0, done.stderr
+    file = home / "environments.toml"
+    (entry,) = tomllib.loads(file.read_text())["environments"]
+    assert os.path.isabs(entry["program"])
+    asked = subprocess.run(
+        [entry["program"], *entry["args"]],
+        input=b"",
+        capture_output=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert asked.returncode == 0, asked.stderr
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert config("remove", *where).returncode == 0
+    assert not file.exists()
+
+
+def test_an_environment_that_makes_no_sense_is_told_apart_and_nothing_is_written(
+    home: Path, tmp_path: Path
+) -> None:
+    token, where = tmp_path / "token", ("--home", home, "--cwd", tmp_path)
+    token.write_text("s3cret-token")
+    url, file = "--environment-url", "--environment-token-file"
+    named = ("--environment", "there")
+    for code, options in (
+        (2, ("--environment-default",)),
+        (2, (file, token)),
+        (2, (*named, file, token)),
+        (2, ("--environment", "local")),
+        (2, (*named, url, "http://127.0.0.1:1")),
+        (2, (*named, url, "ws://192.0.2.1:1", file, token)),  # everybody on the way could read it
+        (3, (*named, url, "wss://h:1", file, tmp_path / "nowhere")),
+    ):
+        done = config("apply", *where, *options)
+        assert done.returncode == code, (options, done.stderr)
+        assert "s3cret" not in done.stdout + done.stderr
+        assert list(home.iterdir()) == []
+    (home / "environments.toml").write_text('[[environments]]\nid = "there"\nprogram = "x"\n')
+    assert config("apply", *where, *named).returncode == 1
+    assert not (home / "config.toml").exists()

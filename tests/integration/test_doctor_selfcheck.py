@@ -24,6 +24,7 @@ from tests.support import identity
 from tests.support.faults import Fault
 from tests.support.patience import patient
 from tests.support.root_only import root_only
+from tests.support.rooted import REASON, rooted
 
 
 def _name(uid: int) -> str:
@@ -132,15 +133,15 @@ def test_another_user_is_tried_as_well(home: Path) -> None:
     assert cells(tree, "privileges") == ["held", "not held"], "only root can empty its bounding set"
 
 
+@root_only(REASON)
 def test_a_sandbox_that_does_not_hold_is_found_out(home: Path) -> None:
     real = shutil.which("bwrap")
     assert real is not None
-    folder = home / "bin"
-    folder.mkdir()
-    tool = folder / "bwrap"
-    tool.write_text(LENIENT.replace("REAL", repr(real)))
-    tool.chmod(0o755)
-    done = selfcheck(home, "--backend", "bwrap", *FEW, PATH=f"{folder}:{os.environ['PATH']}")
+    with rooted() as folder:
+        tool = folder / "bwrap"
+        tool.write_text(LENIENT.replace("REAL", repr(real)))
+        tool.chmod(0o755)
+        done = selfcheck(home, "--backend", "bwrap", *FEW, PATH=f"{folder}:{os.environ['PATH']}")
     assert done.returncode == 1, done.stdout + done.stderr
     table = [line.split() for line in done.stdout.splitlines()]
     assert ["write-outside", "BROKEN"] in table

@@ -18,7 +18,8 @@ from holdfast.sandbox.kernel import kernel
 from tests.support import identity
 from tests.support.exec_command import WAIT_S, Place, gone, place
 from tests.support.faults import NONE, Fault, no_new, refused
-from tests.support.root_only import IDENTITIES
+from tests.support.root_only import IDENTITIES, root_only
+from tests.support.rooted import REASON, rooted
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's")
 
@@ -162,11 +163,20 @@ def test_a_stage_that_hangs_is_ended_with_what_it_started_and_harms_no_other() -
     assert gone(mark)
 
 
-async def test_a_bubblewrap_that_hangs_delays_nobody_and_is_ended(tmp_path: Path) -> None:
+@root_only(REASON)
+async def test_a_bubblewrap_that_hangs_delays_nobody_and_is_ended() -> None:
     mark = f"9{uuid.uuid4().int % 10**7:07}"
-    (tmp_path / "bwrap").write_text(f"#!/bin/sh\nexec sleep {mark}\n", "utf-8")
-    (tmp_path / "bwrap").chmod(0o755)
-    found = await probes.probe({"PATH": str(tmp_path)})
+    with rooted() as tools:
+        (tools / "bwrap").write_text(f"#!/bin/sh\nexec sleep {mark}\n", "utf-8")
+        (tools / "bwrap").chmod(0o755)
+        found = await probes.probe({"PATH": str(tools)})
     fact = found.fact("bwrap")
     assert fact is None or fact.works is not True
     assert gone(mark)
+
+
+async def test_a_bubblewrap_that_somebody_else_could_replace_is_not_even_started(tmp_path: Path) -> None:
+    (tmp_path / "bwrap").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n", "utf-8")
+    (tmp_path / "bwrap").chmod(0o755)
+    await probes.probe({"PATH": str(tmp_path)})
+    assert not (tmp_path / "ran").exists()

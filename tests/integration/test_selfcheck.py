@@ -77,6 +77,7 @@ SEEN: Final = (
     "a tcp connection arrived",
     "a unix connection arrived",
     "a unix (abstract) connection arrived",
+    "a unix (of ours) connection arrived",
     "a udp datagram arrived",
     "a unix datagram arrived",
     "a named pipe was written to",

@@ -13,9 +13,11 @@ from typing import Any, Final
 
 import pytest
 
+from tests.support import provider
 from tests.support.codex import CodexClient, requires_codex
 from tests.support.patience import patient
-from tests.support.servers import isolated_environment
+from tests.support.provider import scripted, turns
+from tests.support.servers import holdfast_server, isolated_environment
 from tests.support.tiers import DEEP
 
 TIMEOUT_S = patient(120)
@@ -208,3 +210,73 @@ async def test_without_our_trust_decision_it_does(bench: Bench) -> None:
     bench.file.write_text('sandbox_mode = "workspace-write"\n' + bench.file.read_text())
     assert await sandbox_of_a_thread(bench) == "dangerFullAccess"
     assert 'trust_level = "trusted"' in bench.file.read_text()
+
+
+# --- an environment of ours
+
+STARTED_BY: Final = "tr '\\0' ' ' < /proc/$PPID/cmdline; exit 3"  # our launcher is Python, Codex is not
+THEIRS: Final = '# mine\n[[environments]]\nid = "theirs"\nprogram = "/bin/true"\n'
+TOKEN: Final = "t0ken-of-this-test"
+
+
+@pytest.mark.parametrize("chosen", ["by default", "by name"])
+async def test_codex_runs_a_command_in_the_environment_that_was_written(bench: Bench, chosen: str) -> None:
+    file = bench.file.with_name("environments.toml")
+    file.write_text(THEIRS)
+    options = ["--environment", "holdfast", *(["--environment-default"] if chosen == "by default" else [])]
+    async with scripted(turns([provider.command("c1", STARTED_BY)])) as model:
+        bench.client.configure(model.url)
+        told = await asyncio.to_thread(bench.done, "apply", *options)
+        assert told["environments"]["changed"]
+        assert (await asyncio.to_thread(bench.done, "check", *options))["differences"] == []
+        if chosen == "by default":
+            await bench.client.execute()
+        else:
+            async with bench.client.app_server() as app:
+                await app.take_turn(await app.start_thread("holdfast", bench.repo))
+    assert model.exit_code("c1") == 3
+    assert "python" in model.output("c1")
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert not (await asyncio.to_thread(bench.done, "apply", *options))["environments"]["changed"]
+    assert (await asyncio.to_thread(bench.done, "remove"))["changed"]
+    assert file.read_text() == THEIRS
+
+
+async def test_without_the_entry_codex_runs_it_itself(bench: Bench) -> None:
+    async with scripted(turns([provider.command("c1", STARTED_BY)])) as model:
+        bench.client.configure(model.url)
+        await asyncio.to_thread(bench.done, "apply")
+        await bench.client.execute()
+    assert model.exit_code("c1") == 3
+    assert "python" not in model.output("c1")
+
+
+async def test_a_server_that_listens_gets_its_token_and_nobody_is_shown_it(bench: Bench) -> None:
+    token = bench.base / "token"
+    token.write_text(f"{TOKEN}\n")
+    auth = ("--ws-auth", "capability-token", "--ws-token-file", str(token))
+    async with (
+        holdfast_server(bench.base / "server", *auth) as server,
+        scripted(turns([provider.command("c1", STARTED_BY)])) as model,
+    ):
+        bench.client.configure(model.url)
+        entry = ("--environment", "there", "--environment-url", server.url, "--environment-token-file", token)
+        for verb in ("plan", "apply", "check"):
+            told = await asyncio.to_thread(bench.run, verb, *entry)
+            assert told.returncode == (0 if verb != "check" else told.returncode), told.stderr
+            assert TOKEN not in told.stdout + told.stderr
+        async with bench.client.app_server() as app:
+            await app.take_turn(await app.start_thread("there", bench.repo))
+    assert model.exit_code("c1") == 3
+    assert TOKEN in bench.file.with_name("environments.toml").read_text()
+    assert TOKEN not in bench.file.read_text()
+
+
+def test_environments_that_codex_refuses_are_not_written(bench: Bench) -> None:
+    file, before = bench.file.with_name("environments.toml"), bench.file.read_bytes()
+    file.write_text("unknown = 1\n")
+    told = bench.run("apply", "--environment", "holdfast")
+    assert told.returncode == 1, told.stdout + told.stderr
+    assert "environments.toml" in told.stderr
+    assert file.read_text() == "unknown = 1\n"
+    assert bench.file.read_bytes() == before

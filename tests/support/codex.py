@@ -70,8 +70,12 @@ class CodexClient:
         ]
         (self._home / ".codex" / "config.toml").write_text("\n".join(lines), "utf-8")
 
-    async def execute(self, exec_server_url: str, *, sandbox: str = "danger-full-access") -> None:
+    async def execute(
+        self, exec_server_url: str | None = None, *, sandbox: str = "danger-full-access"
+    ) -> None:
         """`codex exec`, with full access unless told otherwise, from the prompt to its end.
+
+        Without an address it takes the environment that its own files name.
 
         Raises:
             AssertionError: it did not end in time, or not with status 0.

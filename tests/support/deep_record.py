@@ -15,13 +15,20 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 
 
 class DeepRecord:
-    """Counts tests by their outcome, and what they say they did with `record_property`."""
+    """Counts tests by their outcome, and what they say they did with `record_property`.
 
-    def __init__(self, file: Path) -> None:
+    A number is added up; a list of milliseconds and what they were needed for is a time, of which the longest
+    is kept. `of` says which tests were asked for, if not all.
+    """
+
+    def __init__(self, file: Path, of: str = "") -> None:
         self._file = file
+        self._of = of
+        self._head = head()  # of what is tried: at the end somebody may have gone on
         self._begun = time.monotonic()
         self._outcomes: Counter[str] = Counter()
         self._did: Counter[str] = Counter()
+        self._slowest: dict[str, list[Any]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if isinstance(report, pytest.SubtestReport):
@@ -32,14 +39,18 @@ class DeepRecord:
             for name, value in report.user_properties:
                 if isinstance(value, int):
                     self._did[name] += value
+                elif isinstance(value, list):
+                    self._slowest[name] = max(value, self._slowest.get(name, value))
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         entry = {
             "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M"),
-            "head": head(),
+            "head": self._head,
+            "of": self._of,
             "outcome": "green" if exitstatus == 0 else "red",
             "tests": dict(sorted(self._outcomes.items())),
             "did": dict(sorted(self._did.items())),
+            "slowest": dict(sorted(self._slowest.items(), key=lambda named: -named[1][0])),
             "seconds": round(time.monotonic() - self._begun),
         }
         self._file.write_text(json.dumps(added(entry, self._read()), indent=1) + "\n", "utf-8")

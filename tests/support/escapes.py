@@ -91,6 +91,7 @@ _IN_WORKSPACE: Final = (
     "'alias",
     "scene.stream",
     "scene.datagram",
+    "scene.supervisor",
     "self/cwd",
 )
 

@@ -16,6 +16,7 @@ import sys
 import sysconfig
 import tempfile
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -84,7 +85,7 @@ def _build(where: Path) -> None:
     )
     shutil.copy(_CHECKOUT / "tests/__init__.py", site / "tests")
     _install_wheel(where, site)
-    _open_to_everybody(where)
+    open_to_everybody(where)
 
 
 def _run(*command: str | Path, cwd: Path) -> None:
@@ -157,7 +158,19 @@ def _environment(venv: Path, interpreter: Path) -> Path:
 
 def _copy_dependencies(site: Path) -> None:
     """Every distribution that the product needs as `make run` has it, as it is installed for us."""
-    for distribution in _needed("holdfast-agents", frozenset({"fast", "web"}), {}).values():
+    _copy_files(_needed("holdfast-agents", frozenset({"fast", "web"}), {}).values(), site)
+
+
+def copy_distributions(names: Iterable[str], site: Path) -> None:
+    """These distributions with all that they need."""
+    found = {name: importlib.metadata.distribution(name) for name in names}
+    for name in names:
+        _needed(name, frozenset(), found)
+    _copy_files(found.values(), site)
+
+
+def _copy_files(distributions: Iterable[importlib.metadata.Distribution], site: Path) -> None:
+    for distribution in distributions:
         for file in distribution.files or ():
             source, target = Path(str(file.locate())), site / file
             if ".." not in file.parts and source.is_file():
@@ -207,7 +220,7 @@ def _install_wheel(where: Path, site: Path) -> None:
     shutil.rmtree(source)
 
 
-def _open_to_everybody(where: Path) -> None:
+def open_to_everybody(where: Path) -> None:
     """Whatever our umask, and whatever the modes of what was copied."""
     for path in (where, *where.rglob("*")):
         if not path.is_symlink():

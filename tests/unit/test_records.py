@@ -12,6 +12,7 @@ RUN: dict[str, Any] = {
     "outcome": "green",
     "tests": {"passed": 12},
     "did": {"kills": 300, "messages": 100_000},
+    "slowest": {"tree to diff": [1230, 77]},
     "seconds": 61,
 }
 JUNIT = """<testsuites><testsuite>
@@ -28,7 +29,10 @@ def test_the_committed_page_shows_the_committed_record() -> None:
 
 def test_a_run_is_shown_with_what_it_did() -> None:
     [line] = [line for line in deep_page({"runs": [RUN]}).splitlines() if "abc1234" in line]
-    assert "| green | 12 passed | 300 kills, 100,000 messages | 61 s |" in line
+    assert (
+        "| all | green | 12 passed | 300 kills, 100,000 messages | tree to diff 1,230 ms (77) | 61 s |"
+        in line
+    )
 
 
 def test_the_newest_run_is_shown_first() -> None:

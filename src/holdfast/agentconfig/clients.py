@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from holdfast.agentconfig.decision import Admin, AgentName, Version, parse_version
+from holdfast.agentconfig.environments import FILE as ENVIRONMENTS
 from holdfast.agentconfig.settings import Effective, flatten
 from holdfast.errors import InvalidRequest, NotFound, OperationFailed, SandboxUnavailable
+from holdfast.local.atomicfile import replace_file
 
 ANSWER_S: Final = 60.0  # they start in two seconds; on a machine that does much else, many of those
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024  # all settings of all layers, many times over
@@ -246,6 +248,38 @@ def validate_codex(binary: Path, home: Path, text: str) -> None:
             f"codex refuses the new file, which was not written: {detail}",
             remedy="correct that line by hand, then try again",
         )
+
+
+def validate_codex_environments(binary: Path, home: Path, text: str) -> None:
+    """Have Codex begin with this as its `environments.toml`, in a home of its own as `validate_codex` does.
+
+    Raises:
+        InvalidRequest: it does not begin; its words may quote the file, so only the first line is told.
+        OperationFailed: it does not answer.
+    """
+    with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=home, ignore_cleanup_errors=True) as scratch:
+        replace_file(Path(scratch) / ENVIRONMENTS, text.encode())
+        try:
+            done = subprocess.run(  # noqa: S603 - the operator's own program
+                [str(binary), "app-server"],
+                stdin=subprocess.DEVNULL,  # so it ends as soon as it has read its files
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                timeout=CODEX_ANSWER_S,
+                check=False,
+                env={**os.environ, "CODEX_HOME": scratch},
+                cwd=scratch,
+            )
+        except (OSError, subprocess.TimeoutExpired) as exc:
+            raise OperationFailed(
+                f"{binary} does not read the new environments: {exc}", remedy="codex --version"
+            ) from None
+        if done.returncode:
+            detail = _first_line(done.stderr).replace(f"{scratch}/", "")
+            raise InvalidRequest(
+                f"codex refuses the new environments.toml, which was not written: {detail}",
+                remedy="correct the file by hand, then try again",
+            )
 
 
 def _startup(binary: Path, scratch: str) -> dict[str, Any] | None:

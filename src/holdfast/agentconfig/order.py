@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.agentconfig import block, clients, files, host, settings
+from holdfast.agentconfig import block, clients, environments, files, host, settings
 from holdfast.agentconfig.decision import (
     Admin,
     AgentName,
@@ -23,7 +23,7 @@ from holdfast.agentconfig.decision import (
 )
 from holdfast.agentconfig.removal import ConfigConflict, strip
 from holdfast.agentconfig.settings import Settings
-from holdfast.errors import InvalidRequest, NotFound, SandboxUnavailable, UsageError
+from holdfast.errors import InvalidRequest, NotFound, OperationFailed, SandboxUnavailable, UsageError
 
 UNSEEN: Final = (
     "that a command is really confined: holdfast doctor assert runs some",
@@ -52,6 +52,7 @@ class Order:
     board: Path | None = None
     boundary: Boundary = Boundary.NONE
     trusted: tuple[Path, ...] = ()
+    environment: environments.Environment | None = None  # for Codex alone: a server of ours it shall know
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +68,33 @@ class EditPlan:
     layers: tuple[str, ...]  # files of the repository that would be above this one if it were trusted
     binary: Path | None
     launch: str = ""  # the line with which all this is in force
+    environments: files.Edited | None = None  # the other file, if an environment was wished for
 
     def diff(self) -> list[str]:
         """Unified, without line ends and without secrets; empty if nothing changes."""
         return diff(str(self.path), self.before, self.after)
 
+    def environments_diff(self) -> list[str]:
+        """Likewise, of the file with the environments."""
+        other = self.environments
+        return diff(str(other.path), other.before, other.after) if other else []
+
     def report(self) -> dict[str, object]:
         """Plain values, for JSON."""
+        other = self.environments
+        return self._report() | (
+            {
+                "environments": {
+                    "file": str(other.path),
+                    "changed": other.changed,
+                    "diff": self.environments_diff(),
+                }
+            }
+            if other
+            else {}
+        )
+
+    def _report(self) -> dict[str, object]:
         return {
             "schemaVersion": 1,
             "file": str(self.path),
@@ -123,6 +144,7 @@ def plan(order: Order) -> EditPlan:
         found.layers,
         binary,
         _launch(decision),
+        _plan_environment(order),
     )
 
 
@@ -143,12 +165,27 @@ def apply(order: Order) -> EditPlan:
         if binary is not None:
             clients.validate_codex(binary, order.home, text)
 
+    def validate_environments(text: str) -> None:
+        if binary is not None:
+            clients.validate_codex_environments(binary, order.home, text)
+
+    if planned.environments and planned.environments.changed:
+        validate_environments(planned.environments.after)  # before anything is written
     edited = files.edit(
         order.home,
         lambda text: _apply_block(text, decision, order).text,
         follow=not order.task,
         validate=validate,
     )
+    wish, other = order.environment, None
+    if wish is not None:
+        other = files.edit(
+            order.home,
+            lambda text: environments.apply(text, wish),
+            follow=not order.task,
+            validate=validate_environments,
+            name=environments.FILE,
+        )
     applied = _apply_block(edited.before, decision, order)
     return EditPlan(
         planned.path,
@@ -160,6 +197,7 @@ def apply(order: Order) -> EditPlan:
         planned.layers,
         binary,
         planned.launch,
+        other,
     )
 
 
@@ -180,18 +218,42 @@ def check(
     decision = planned.decision
     ensure_allowed(decision)
     now = clients.read_codex_values(binary, order.home, order.cwd, overrides)
-    return planned, settings.differences(planned.settings, now if sandbox is None else now.typed(sandbox))
+    found = settings.differences(planned.settings, now if sandbox is None else now.typed(sandbox))
+    if order.environment is not None and planned.environments and planned.environments.changed:
+        key = (*environments.ENTRIES, order.environment.id)
+        there = "another one" if environments.has_entry(planned.environments.before) else None
+        found.append(settings.ConfigDrift(key, "as asked for", there, str(planned.environments.path)))
+    return planned, found
 
 
 def remove(order: Order) -> files.Edited:
-    """Take our blocks out and give back what they displaced.
+    """Take our blocks out and give back what they displaced; our environment goes too.
 
     Raises:
         NotFound: there is no such home.
-        UsageError: the file is not TOML.
+        UsageError: a file is not TOML.
         OperationFailed: it could not be written.
     """
-    return files.edit(order.home, lambda text: strip(text).text, follow=not order.task)
+    follow, name = not order.task, environments.FILE
+    before = files.read(order.home, follow=follow, name=name)
+    if before and not environments.strip(before):
+
+        def ensure_only_ours(text: str) -> None:
+            if environments.strip(text):
+                raise OperationFailed(f"{order.home / name} was changed meanwhile", remedy="try again")
+
+        other = files.delete(order.home, name, ensure_only_ours, follow=follow)
+    else:
+        other = files.edit(order.home, environments.strip, follow=follow, name=name)
+    edited = files.edit(order.home, lambda text: strip(text).text, follow=follow)
+    return edited if edited.changed or not other.changed else other
+
+
+def _plan_environment(order: Order) -> files.Edited | None:
+    if order.environment is None:
+        return None
+    text = files.read(order.home, follow=not order.task, name=environments.FILE)
+    return files.Edited(order.home / environments.FILE, text, environments.apply(text, order.environment))
 
 
 def ensure_allowed(decision: ConfigDecision) -> None:

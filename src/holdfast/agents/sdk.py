@@ -20,11 +20,15 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from holdfast.agents.catalog.agent import Agent, state_of
+from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.supervisor import background, messages
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.errors import ConnectionLost, NotFound, OperationFailed
 from holdfast.home import default_home
 from holdfast.local.programs import find_program
+from holdfast.sandbox.policy.credentials import credentials
+from holdfast.sandbox.policy.paths import within
 from holdfast.unixrpc.calls import RpcMethod
 from holdfast.unixrpc.client import CALL_S, RpcClient
 
@@ -47,6 +51,32 @@ def select_variables(names: Sequence[str] = (), environ: Mapping[str, str] = os.
     """The variables that a worker inherits, and those named besides."""
     wanted = {*PASSED, *names, *(name for name in environ if name.startswith("LC_"))}
     return {name: environ[name] for name in sorted(wanted) if name in environ}
+
+
+def find_withheld(
+    agent: str, *, cwd: str, granted: Sequence[str] = (), environ: Mapping[str, str] = os.environ
+) -> list[str]:
+    """Credentials of the user that a worker does not get: the list that dispatched workers have.
+
+    What the CLI keeps itself, by its record in the catalogue, stays its own, as does what was granted by name
+    (a grant of the whole home names none of it), and where it works.
+    """
+    home = environ.get("HOME") or os.path.expanduser("~")
+    named = [path for path in map(os.path.abspath, granted) if not within(home, path)]
+    known = CATALOG.get(agent)
+    return [
+        path
+        for path in credentials(home, granted=named)
+        if os.path.lexists(path)
+        and not within(cwd, path)
+        and not (known is not None and _is_its_own(known, path, home, cwd, environ))
+    ]
+
+
+def _is_its_own(agent: Agent, path: str, home: str, cwd: str, environ: Mapping[str, str]) -> bool:
+    """Does the CLI keep it? A directory that all programs share, as ~/.local, makes nothing in it its own."""
+    kept = state_of(agent, path, home=home, work=cwd, environment=environ)
+    return kept is not None and not (kept.variable.startswith("XDG_") and not kept.below)
 
 
 class Worker:
@@ -178,10 +208,19 @@ class Workers:
         cwd: str,
         prompt: str | None = None,
         env: Mapping[str, str] | None = None,
+        allow_credentials: bool = False,
         **more: Any,
     ) -> Worker:
-        """Start a worker. `more` are the other members of a wish (`agents/launching.py`)."""
-        wish = WorkerSpec(agent=agent, cwd=cwd, prompt=prompt, env=dict(env or select_variables()), **more)
+        """Start a worker. `more` are the other members of a wish (`agents/launching.py`).
+
+        A confined one reads no credentials of its user (`find_withheld`) unless they are allowed.
+        """
+        secret = list(more.pop("secret", ()))
+        if not allow_credentials:
+            named = [*more.get("writable", ()), *more.get("readable", ())]
+            secret += find_withheld(agent, cwd=cwd, granted=named)
+        inherited = dict(env or select_variables())
+        wish = WorkerSpec(agent=agent, cwd=cwd, prompt=prompt, env=inherited, secret=secret, **more)
         return Worker(self, await self.call(messages.RUN, wish, timeout_s=RUN_S))
 
     async def find(self, worker: str) -> Worker:

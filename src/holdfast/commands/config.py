@@ -12,10 +12,11 @@ import click
 
 from holdfast.commands.clickoptions import combine
 from holdfast.commands.output import pasteable
-from holdfast.errors import HoldfastError, InvalidRequest, UsageError, face
+from holdfast.errors import HoldfastError, InvalidRequest, NotFound, UsageError, face
 
 if TYPE_CHECKING:
     from holdfast.agentconfig.decision import AgentName
+    from holdfast.agentconfig.environments import Environment
     from holdfast.agentconfig.order import EditPlan, Order
 
 _DIRECTORY: Final = click.Path(path_type=Path, file_okay=False)
@@ -111,6 +112,10 @@ def _order(
     cwd: Path | None,
     writes: str,
     boundary: str,
+    environment: str | None = None,
+    environment_url: str | None = None,
+    environment_token_file: Path | None = None,
+    environment_default: bool = False,
     **wished: Any,
 ) -> "Order":
     from holdfast.agentconfig.decision import Boundary, Writes
@@ -125,8 +130,65 @@ def _order(
         cwd=Path(os.path.abspath(cwd or Path.cwd())),
         writes=Writes(writes),
         boundary=Boundary(boundary),
+        environment=_environment(
+            environment, environment_url, environment_token_file, default=environment_default
+        ),
         **wished,
     )
+
+
+def _environment(
+    name: str | None, url: str | None, token_file: Path | None, *, default: bool
+) -> "Environment | None":
+    """The server of ours that was asked for, as `environments.toml` would have it.
+
+    Raises:
+        UsageError: the options do not go together, or make an entry that Codex would refuse.
+        NotFound, InvalidRequest: the file of the token.
+    """
+    from holdfast.agentconfig.environments import FILE, Environment
+    from holdfast.client.environmentfile import from_toml
+
+    if name is None:
+        if url is not None or token_file is not None or default:
+            raise UsageError(
+                "--environment-url, --environment-token-file and --environment-default need --environment",
+                remedy="--environment holdfast",
+            )
+        return None
+    if token_file is not None and url is None:
+        raise UsageError(
+            "a token is for a server with an address", remedy="add --environment-url, or leave the token out"
+        )
+    token = None if token_file is None else _token(token_file)
+    argv = () if url is not None else (*_own_words(), "serve", "--listen", "stdio")
+    environment = Environment(name, argv, url, token, default)
+    from_toml("\n".join(environment.lines()), source=FILE, folder="/")
+    return environment
+
+
+def _own_words() -> tuple[str, ...]:
+    """This very command, by absolute path."""
+    program = os.path.abspath(sys.argv[0])
+    if os.path.basename(program) == "holdfast" and os.access(program, os.X_OK):
+        return (program,)
+    return (sys.executable, "-P", "-m", "holdfast")
+
+
+def _token(path: Path) -> str:
+    try:
+        token = path.read_text("utf-8").strip()
+    except OSError as exc:
+        raise NotFound(
+            f"cannot read {path}: {exc.strerror}", remedy="give --environment-token-file a file you may read"
+        ) from None
+    except UnicodeDecodeError:
+        raise InvalidRequest(
+            f"{path} is not text", remedy="give --environment-token-file a text file"
+        ) from None
+    if not token:
+        raise InvalidRequest(f"{path} is empty", remedy="it holds what --ws-token-file of the server holds")
+    return token
 
 
 # --- what each command does, for any agent
@@ -220,6 +282,11 @@ def _show(planned: "EditPlan", *, as_json: bool, done: str) -> None:
     click.echo(f"{planned.path}: {done if lines else 'nothing changes'}")
     for line in lines:
         click.echo(line)
+    if planned.environments is not None:
+        lines = planned.environments_diff()
+        click.echo(f"{planned.environments.path}: {done if lines else 'nothing changes'}")
+        for line in lines:
+            click.echo(line)
 
 
 def _fail(exc: HoldfastError, code: int) -> NoReturn:
@@ -242,6 +309,8 @@ def _add(group: click.Group, run: Callable[..., None], text: str, epilog: str | 
     command: Callable[..., None] = functools.partial(run, group.name)
     if group is codex and run is _check:
         command = _codex_options(command)
+    if group is codex and run is not _remove:
+        command = _environment_options(command)
     group.command(name, help=text, epilog=epilog)(_wish_options(command))
 
 
@@ -261,10 +330,28 @@ _codex_options: Final = combine(
         help="The sandbox mode for codex; overrides every file and every -c.",
     ),
 )
+# A server of ours that codex alone can be told about.
+_environment_options: Final = combine(
+    click.option(
+        "--environment",
+        metavar="NAME",
+        help="Also give Codex an environment of this name in environments.toml: a Holdfast that it starts "
+        "itself, so that nothing listens and no token is kept.",
+    ),
+    click.option("--environment-url", metavar="URL", help="A server that listens, instead."),
+    click.option(
+        "--environment-token-file",
+        metavar="FILE",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="The token of that server, written into the entry and never shown.",
+    ),
+    click.option("--environment-default", is_flag=True, help="Make it what Codex uses unless told."),
+)
 _CODEX: Final = {
     _plan: ("Print the decision, its reason and the change; write nothing.", "plan --network none"),
     _apply: (
-        "Write the configuration into config.toml.\n\nA copy of what was there is kept beside it.",
+        "Write the configuration into config.toml, and with --environment into environments.toml.\n\n"
+        "A copy of what was there is kept beside it.",
         "apply --network none",
     ),
     _check: ("Ask the real Codex which values are in force, and compare.", "check"),

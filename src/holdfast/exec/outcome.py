@@ -56,14 +56,14 @@ class Withheld:
     paths: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
 
-    def words(self) -> list[str]:
+    def words(self, whom: str = "the command") -> list[str]:
         """One line for a person."""
         told = []
         if self.paths:
             told.append(f"{_name_some(self.paths)} (--allow-credentials)")
         if self.variables:
             told.append(f"${_name_some(self.variables)} (--pass-env NAME)")
-        return _printable([f"holdfast: withheld from the command: {'; '.join(told)}"]) if told else []
+        return _printable([f"holdfast: withheld from {whom}: {'; '.join(told)}"]) if told else []
 
 
 @value

@@ -2,20 +2,28 @@
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 # Before whatever the search path says: a folder of a project on it may hold a program of the same name.
 SYSTEM: Final = ("/usr/bin", "/bin", "/usr/local/bin", "/run/current-system/sw/bin", "/opt/homebrew/bin")
+_WRITABLE: Final = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - where nothing is looked for
 
 
-def find_program(name: str, search: str, outside: Iterable[str | os.PathLike[str]]) -> str | None:
+def find_program(
+    name: str,
+    search: str,
+    outside: Iterable[str | os.PathLike[str]] = (),
+    *,
+    before: Sequence[str] = SYSTEM,
+) -> str | None:
     """The real path of a program below none of the folders `outside`, and that no other user can replace.
 
-    Where we are not root it must not be ours to replace either: workers have our uid.
+    Where we are not root it must not be ours to replace either: workers have our uid. The directories
+    `before` are looked into first; those that every default policy lets commands write never are.
     """
-    closed = [os.path.realpath(folder) for folder in outside]
-    for folder in (*SYSTEM, *search.split(os.pathsep)):
+    closed = [os.path.realpath(folder) for folder in (*_WRITABLE, *outside)]
+    for folder in (*before, *search.split(os.pathsep)):
         if os.path.isabs(folder):
             found = os.path.realpath(os.path.join(folder, name))
             if os.path.isfile(found) and os.access(found, os.X_OK) and _is_out_of_reach(found, closed):

@@ -9,7 +9,7 @@ import contextlib
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -123,12 +123,16 @@ class SqliteDatabase:
             raise OperationFailed(f"cannot make a board at {self.path}: {exc.strerror}") from None
 
     def _prepare(self) -> None:
-        self._set("foreign_keys = ON")
         self._set("synchronous = FULL")
         self._set(f"wal_autocheckpoint = {CHECKPOINT_PAGES}")
         steps = database.migrations("sqlite")
-        if _patiently(lambda: self._pragma("user_version")) == len(steps) or self.damaged:
-            return
+        if _patiently(lambda: self._pragma("user_version")) != len(steps) and not self.damaged:
+            self._migrate(steps)
+        self._set("foreign_keys = ON")
+
+    def _migrate(self, steps: Sequence[tuple[int, str]]) -> None:
+        """All missing steps or none. A table may be made anew: references are checked at the end."""
+        self._set("foreign_keys = OFF")  # whatever was compiled in; in a transaction it could not be changed
         self._set("journal_mode = WAL")
         _patiently(lambda: self._db.execute("BEGIN IMMEDIATE"))
         try:
@@ -138,6 +142,8 @@ class SqliteDatabase:
             for _, script in steps[done:]:
                 for statement in statements(script):
                     self._db.execute(statement)
+            if done and self._db.execute("PRAGMA foreign_key_check").fetchone() is not None:
+                raise Conflict(f"{self.path} refers to rows that are not there", remedy="restore a backup")
             self._db.execute(f"PRAGMA user_version = {len(steps)}")
             self._db.execute("COMMIT")
         except BaseException:

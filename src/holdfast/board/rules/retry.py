@@ -27,12 +27,14 @@ class FailureKind(StrEnum):
     INFRA = "infra"
     HANDOFF = "handoff"
     TASK = "task"
+    INTERNAL = "internal"  # a fault of our own, whatever the worker did
 
 
 _WORDS: Final = {
     FailureKind.QUOTA: "the quota of its provider is used up",
     FailureKind.INFRA: "its worker could not be run, or was lost",
     FailureKind.TASK: "its work did not succeed",
+    FailureKind.INTERNAL: "Holdfast failed on it itself, and what is known of that is kept with the run",
 }
 
 

@@ -118,6 +118,15 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     pool: str = ""
 
     @property
+    def ending(self) -> str:
+        """How it ended, in a word, with what it failed by; `running` before that."""
+        if self.outcome is None:
+            return "running"
+        return (
+            f"{self.outcome}({self.failure})" if self.outcome == "failed" and self.failure else self.outcome
+        )
+
+    @property
     def ref(self) -> "RunRef":
         return RunRef(self.id, self.generation)
 

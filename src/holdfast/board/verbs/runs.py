@@ -48,6 +48,7 @@ _OUTCOMES: Final = {
     FailureKind.AUTH: "failed",
     FailureKind.INFRA: "failed",
     FailureKind.TASK: "failed",
+    FailureKind.INTERNAL: "failed",
 }
 
 

@@ -1,6 +1,6 @@
 """A whole store as lines of JSON, out of one and into another, and what a sound store looks like.
 
-{"holdfast": "board", "schema": 3}
+{"holdfast": "board", "schema": 4}
 {"table": "boards", "row": {...}}
 ...
 {"end": true, "rows": 17, "sha256": "..."}       of all the lines before it
@@ -19,7 +19,7 @@ from holdfast.errors import Conflict, InvalidRequest
 
 S = TypeVar("S", bound=msgspec.Struct)
 
-SCHEMA: Final = 3
+SCHEMA: Final = 4
 MAX_LINE: Final = 8 << 20  # bytes: the largest row is a file, in base64
 _BATCH: Final = 500  # rows read at once
 _BATCH_OF_FILES: Final = 4  # likewise, where each can be large

@@ -52,7 +52,7 @@ def runs(store: "Store", id: str) -> Answer:
             ("run", "no", "outcome", "profile", "host", "used", "said"),
             [
                 (
-                    *(run.id, str(run.generation), run.outcome or "running", run.profile, run.host),
+                    *(run.id, str(run.generation), run.ending, run.profile, run.host),
                     used_words(run),
                     run_said(run),
                 )

@@ -116,6 +116,18 @@ def _on_worker(
     help="Let it write PATH too. Can be repeated.",
 )
 @click.option(
+    "--allow-read",
+    "readable",
+    type=click.Path(resolve_path=True),
+    multiple=True,
+    help="Let it read PATH although it is hidden, as credentials are. Can be repeated.",
+)
+@click.option(
+    "--allow-credentials",
+    is_flag=True,
+    help="Let it read credentials such as ~/.ssh and ~/.aws; those of its own CLI it has anyway.",
+)
+@click.option(
     "--pass", "names", metavar="NAME", multiple=True, help="Pass this environment variable. Can be repeated."
 )
 @click.option("--provider", "base", metavar="URL", help="Use another provider's address.")
@@ -145,7 +157,8 @@ async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...],
       holdfast worker run codex "fix the failing test"
       holdfast worker run opencode --tmux --detach
     """
-    from holdfast.agents.sdk import select_variables
+    from holdfast.agents.sdk import find_withheld, select_variables
+    from holdfast.exec.outcome import Withheld
 
     as_asked = ("acp", "base", "cwd", "idle_limit_s", "model", "trace", "unconfined", "wall_limit_s")
     started = await workers.run(
@@ -157,6 +170,8 @@ async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...],
         unattended=not options["ask"],
         network=options["network"] == "on",
         writable=list(options["writable"]),
+        readable=list(options["readable"]),
+        allow_credentials=options["allow_credentials"],
         relocate=not options["no_relocate"],
         key=os.environ.get(options["key_env"] or ""),
         watch=not options["no_watch"],
@@ -167,6 +182,11 @@ async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...],
         },
         **{name: options[name] for name in as_asked},
     )
+    if not (options["allow_credentials"] or options["unconfined"] or options["as_json"]):
+        named = [*options["writable"], *options["readable"]]
+        withheld = Withheld(tuple(find_withheld(agent, cwd=options["cwd"], granted=named)))
+        for line in withheld.words("the worker"):
+            click.echo(line, err=True)
     if options["tmux"]:
         await started.show_in_tmux()
     if options["detach"]:

@@ -129,7 +129,7 @@ class RunDriver:
         evidence = "".join(traceback.format_exception(exc))[-MAX_HEAD:].encode("utf-8", "backslashreplace")
         await context.store.ask(Store.keep, run.id, INTERNAL, evidence)
         words = show_text(f"internal error: {type(exc).__name__}: {exc}")[:MAX_SUMMARY]
-        await self._tell(Fail(FailureKind.INFRA, f"{words}; what is known of it is kept as {INTERNAL}"))
+        await self._tell(Fail(FailureKind.INTERNAL, f"{words}; what is known of it is kept as {INTERNAL}"))
         self._forget()
 
     async def _find(self) -> RunEvent:

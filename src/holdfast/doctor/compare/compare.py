@@ -45,6 +45,7 @@ from holdfast.doctor.compare.equivalence import (
 from holdfast.errors import UsageError
 from holdfast.exec.outcome import NOT_EXECUTABLE, NOT_FOUND
 from holdfast.exec.run import ResolvedWish, Wish, scene_of
+from holdfast.sandbox.limits import Limits
 from holdfast.sandbox.policy.paths import absolute
 from holdfast.server.executor import Executor
 from holdfast.wire.processes import EnforcementReport
@@ -85,6 +86,7 @@ async def capture(
     keep: int,
     tty: bool = False,
     joined: bool = False,
+    limits: Limits | None = None,
 ) -> Captured:
     """Run a command to its end or its limit; when this returns or raises, its process group is gone.
 
@@ -112,6 +114,7 @@ async def capture(
                         state=None,
                         on_exit=lambda told: None if ended.done() else ended.set_result(told),
                         confinement=confinement,
+                        limits=limits,
                     )
                     started = True
                 finally:

@@ -4,6 +4,8 @@ import enum
 from dataclasses import dataclass
 from typing import Final
 
+from holdfast.sandbox.limits import Limits
+
 
 class Guarantee(enum.StrEnum):
     """What a sandbox promises; every attempt is about one of these."""
@@ -19,6 +21,8 @@ class Guarantee(enum.StrEnum):
     SWITCHES = "no setting of the kernel changes, not even for root"
     PRIVILEGES = "no privilege is left and none can be gained"
     CALLS = "system calls that could undo all this are refused"
+    HOMES = "keys and sockets of Holdfast itself are out of reach"
+    LIMITS = "no more is used than a limit allows"
     USABLE = "ordinary work goes on as if there were no sandbox"
 
 
@@ -27,6 +31,7 @@ DONE: Final = "done"  # the script came to its end
 CONTAINED: Final = "contained"  # it ran, and found that it gained nothing by it
 UNRESOLVED: Final = "unresolved"  # a host name has no address
 SKIPPED: Final = "skipped"  # it needs something that is not here
+LIMIT: Final = "limit"  # it was ended because it reached one
 FAILED: Final = "failed"  # none of the others: the attempt itself is broken
 
 # Refusals. A backend may choose among these; anything else is not a refusal but luck.
@@ -37,6 +42,7 @@ UNSEEN: Final = frozenset({"ENOENT", "EACCES", "EPERM", "ESRCH"})
 REFUSED: Final = frozenset({"EPERM", "ENOSYS", "EACCES"})
 UNREACHED: Final = frozenset({"ENETUNREACH", "ECONNREFUSED", "EPERM", "EACCES"})
 NOTHING: Final = frozenset({CONTAINED})
+LIMITED: Final = frozenset({LIMIT})
 WORKS: Final = frozenset({DONE})
 
 
@@ -44,7 +50,8 @@ WORKS: Final = frozenset({DONE})
 class Attempt:
     """`script` is Python in the words of `inside`; `after` runs as a second command, if there is one.
 
-    The outcome is that of the last command, and must be one of `expect`.
+    The outcome is that of the last command, and must be one of `expect`. `limits` is what it may use,
+    `online` gives it the network, and `hides` has a home of Holdfast's beside its workspace.
     """
 
     id: str
@@ -54,3 +61,6 @@ class Attempt:
     expect: frozenset[str]
     after: str = ""
     tty: bool = False
+    limits: Limits | None = None
+    online: bool = False
+    hides: bool = False

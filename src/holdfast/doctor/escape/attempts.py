@@ -15,6 +15,7 @@ from holdfast.doctor.escape.attempt import (
 )
 from holdfast.doctor.escape.everyday import EVERYDAY
 from holdfast.doctor.escape.fileattempts import FILES
+from holdfast.doctor.escape.ownattempts import OWN
 
 _PROCESSES: Final = (
     ("kill-outside", "signal a process outside", "os.kill(scene.victim, 9)", UNSEEN),
@@ -327,6 +328,16 @@ _CALLS: Final = (
         "take a lease, for which whoever writes to the file waits",
         "import fcntl; fcntl.fcntl(os.open('/etc/passwd', os.O_RDONLY), 1024, 0)",
     ),
+    (
+        "lease-delegated",
+        "take a lease on a directory, by the newer call",
+        "import fcntl; fcntl.fcntl(os.open('/etc', os.O_RDONLY), 1040, b'\\0' * 8)",
+    ),
+    (
+        "lease-notice",
+        "have the kernel tell us of changes in a directory by signals",
+        "import fcntl; fcntl.fcntl(os.open('/etc', os.O_RDONLY), 1026, 1)",
+    ),
     ("mount", "mount a file system", "call('mount', b'none', b'sub', b'no-such-type', 0, 0)"),
     ("bind-mount", "show a directory at another place", "call('mount', b'/no/such', b'sub', 0, 4096, 0)"),
     ("remount", "make .git writable by mounting it again", "call('mount', 0, b'.git', 0, 4096 | 32, 0)"),
@@ -444,7 +455,7 @@ KERNEL: Final = (
         NOTHING,
     ),
 )
-ESCAPES: Final = (*FILES, *PROCESSES, *NETWORK, *KERNEL)
+ESCAPES: Final = (*FILES, *PROCESSES, *NETWORK, *KERNEL, *OWN)
 ATTEMPTS: Final[tuple[Attempt, ...]] = (*ESCAPES, *EVERYDAY)
 
 __all__ = ["ATTEMPTS", "ESCAPES", "EVERYDAY", "Attempt", "Guarantee"]

@@ -24,20 +24,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from holdfast.confine.guard import hide_homes
 from holdfast.confine.launch import LauncherClient
 from holdfast.confine.starts import Command, Confinement, plan_of
 from holdfast.doctor.compare.compare import capture
 from holdfast.doctor.escape import inside
-from holdfast.doctor.escape.attempt import CONTAINED, FAILED, SKIPPED, Attempt
+from holdfast.doctor.escape.attempt import CONTAINED, FAILED, LIMIT, SKIPPED, Attempt
 from holdfast.doctor.escape.attempts import ATTEMPTS
 from holdfast.errors import HoldfastError, SandboxUnavailable
+from holdfast.sandbox.limits import Limits
 from holdfast.sandbox.plan.plan import Plan
 from holdfast.sandbox.plan.select import Way
 from holdfast.sandbox.policy.policy import Access, At, Network, Policy, Rule, Where, bind, workspace_write
 
 _IPC_CREAT, _IPC_RMID = 0o1000, 0
 _SETTINGS: Final = ("/proc/sys/vm/swappiness", "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname")
-_SECRETS: Final = ("ws/secrets/key", "ws/secrets/vault/inner")
+_HOME: Final = "state/holdfast"
+_SECRETS: Final = ("ws/secrets/key", "ws/secrets/vault/inner", f"{_HOME}/access.key")
 _FILES: Final = {
     "ws/.git/config": "config",
     "ws/.codex/auth": "auth",
@@ -95,6 +98,11 @@ class AttemptScene:
         self._open.callback(os.close, short)
         near = f"/proc/self/fd/{short}"
         self._stream = self._listen(socket.AF_UNIX, socket.SOCK_STREAM, f"{near}/stream")
+        hidden = os.open(self.top / _HOME, os.O_PATH | os.O_CLOEXEC)
+        self._open.callback(os.close, hidden)
+        self._supervisor = self._listen(
+            socket.AF_UNIX, socket.SOCK_STREAM, f"/proc/self/fd/{hidden}/supervisor.sock"
+        )
         self._datagram = self._listen(socket.AF_UNIX, socket.SOCK_DGRAM, f"{near}/datagram")
         self._abstract = self._listen(socket.AF_UNIX, socket.SOCK_STREAM, f"\0{self._mark}")
         master, slave = os.openpty()
@@ -151,10 +159,14 @@ class AttemptScene:
             "terminal": self._terminal,
             "shared": self._shared.name,
             "shm_key": self._shm_key,
+            "holdfast": str(self.top / _HOME),
+            "supervisor": f"../{_HOME}/supervisor.sock",
         }
 
-    def plan(self) -> Plan:
+    def plan(self, *, online: bool = False, hides: bool = False) -> Plan:
         """The plan for a command here. To be made anew for each, as for every command.
+
+        With `online` it has the network. With `hides` the directory of ours is one that every policy hides.
 
         Raises:
             SandboxUnavailable: the last command left something that no plan can protect.
@@ -164,9 +176,10 @@ class AttemptScene:
             *(Rule(At(str(self.top / name)), Access.DENY) for name in ("ws/secrets/key", "ws/secrets/vault")),
         )
         base = workspace_write(slash_tmp=False)
-        policy = Policy((*(base.rules or ()), *named), Network.OFF)
+        policy = Policy((*(base.rules or ()), *named), Network.ON if online else Network.OFF)
         where = Where(str(self.workspace), (str(self.workspace),), tmpdir=str(self.tmp))
-        return plan_of(bind(policy, where), str(self.workspace))[0]
+        homes = (str(self.top / _HOME),) if hides else ()
+        return plan_of(hide_homes(bind(policy, where), found=homes), str(self.workspace))[0]
 
     def disturbances(self, output: str) -> list[str]:
         """What happened outside that a sandbox must prevent."""
@@ -177,6 +190,7 @@ class AttemptScene:
         if self._secret in output:
             found.append("a secret was read")
         heard = {"tcp": self._tcp, "unix": self._stream, "unix (abstract)": self._abstract}
+        heard["unix (of ours)"] = self._supervisor
         found += [f"a {name} connection arrived" for name, sock in heard.items() if _accept(sock)]
         heard = {"udp": self._udp, "unix": self._datagram}
         found += [f"a {name} datagram arrived" for name, sock in heard.items() if _receive(sock)]
@@ -189,7 +203,8 @@ class AttemptScene:
         """Everything that must stay as it is, with what tells that it has not."""
         state: dict[str, object] = {name: Path(name).read_text("utf-8") for name in _SETTINGS}
         roots = [
-            self.top / name for name in ("outside", "ws/.git", "ws/.codex", "ws/.agents", "ws/conf/locked")
+            self.top / name
+            for name in ("outside", "ws/.git", "ws/.codex", "ws/.agents", "ws/conf/locked", _HOME)
         ]
         roots += [self.top / name for name in ("ws/secrets/key", "ws/secrets/vault")]
         for root in roots:
@@ -227,14 +242,16 @@ class AttemptJob:
     argv: tuple[str, ...]
     env: dict[str, str]
     tty: bool
+    limits: Limits | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptOutcome:
-    """How it ended: exit code, or 128 + n after signal n; and all that it printed."""
+    """How it ended: exit code, or 128 + n after signal n; all that it printed; the limit that ended it."""
 
     code: int
     output: str
+    limit: str = ""
 
 
 RunConfined: TypeAlias = Callable[[AttemptJob], Awaitable[AttemptOutcome]]
@@ -319,13 +336,15 @@ async def _try(
     outcome, detail, printed = FAILED, "", ""
     for script in filter(None, (attempt.script, attempt.after)):
         try:
-            plan = await asyncio.to_thread(scene.plan)
+            plan = await asyncio.to_thread(scene.plan, online=attempt.online, hides=attempt.hides)
         except SandboxUnavailable as exc:
             outcome, detail = CONTAINED, str(exc)  # rather nothing than something unprotected
             break
         try:
             ended = await run_confined(
-                AttemptJob(plan, _argv(python, script, scene), _environment(scene), attempt.tty)
+                AttemptJob(
+                    plan, _argv(python, script, scene), _environment(scene), attempt.tty, attempt.limits
+                )
             )
         except HoldfastError as exc:
             outcome, detail = FAILED, str(exc)
@@ -339,6 +358,8 @@ async def _try(
 
 def parse_outcome(ended: AttemptOutcome) -> tuple[str, str]:
     """The outcome that a command printed, or how it ended without a word; and a detail for people."""
+    if ended.limit:
+        return LIMIT, ended.limit
     _, mark, rest = ended.output.rpartition(inside.MARK)
     if mark:
         outcome, detail = json.loads(rest.partition("\n")[0])
@@ -382,6 +403,9 @@ class Native:
             keep=MAX_OUTPUT,
             tty=job.tty,
             joined=True,
+            limits=job.limits,
         )
         code = 128 + signal.SIGKILL if done.end is None else done.end.code
-        return AttemptOutcome(code, done.stdout.kept.decode("utf-8", "replace"))
+        reached = done.end.reached if done.end is not None else None
+        ended_by = reached.message if reached is not None and reached.killed else ""
+        return AttemptOutcome(code, done.stdout.kept.decode("utf-8", "replace"), ended_by)

@@ -18,6 +18,7 @@ from typing import Final
 import holdfast_agents
 from holdfast.doctor.facts.rules import Disk, InstalledProgram, MachineFacts, PlaceFacts
 from holdfast.errors import HoldfastError
+from holdfast.local.programs import find_program
 from holdfast.sandbox.backends.bwrapped import explain
 from holdfast.sandbox.host.probes import probe
 from holdfast.sandbox.plan.select import Trial, Way
@@ -142,7 +143,7 @@ async def _trials(environ: Mapping[str, str]) -> tuple[Mapping[Way, Trial], str]
 
 
 def _try_bwrap_by_hand(environ: Mapping[str, str]) -> Mapping[Way, Trial]:
-    tool = shutil.which("bwrap", path=environ.get("PATH", os.defpath))
+    tool = find_program("bwrap", environ.get("PATH", os.defpath), before=())
     if tool is None:
         return {Way.BWRAP: Trial("bwrap.missing", errno.ENOENT)}
     argv = (tool, "--unshare-user", "--unshare-net", "--ro-bind", "/", "/", "true")

@@ -1,6 +1,7 @@
 """The system's bubblewrap: where it is, and whether it can do what we need.
 
-Nothing is remembered: a package may be installed or updated while the server runs.
+It is a part of the sandbox, so it is taken only from where no command can have put or changed it. Whoever
+asks keeps the answer, which is a real path: a server asks once, before its first confined command.
 """
 
 import errno
@@ -12,6 +13,7 @@ import subprocess
 import time
 from typing import IO, Final
 
+from holdfast.local.programs import find_program
 from holdfast.sandbox.backends import bwrapped
 from holdfast.sandbox.backends.bubblewrap import OPTIONS
 
@@ -30,13 +32,13 @@ class Unusable(Exception):
 def find(path: str) -> str:
     """The bubblewrap to use, from the directories of a PATH.
 
-    Never one below the current directory: whoever made the files there could make themselves the
-    sandbox.
+    Never one below the current directory, nor any that somebody besides root could replace: whoever made the
+    files there could make themselves the sandbox.
 
     Raises:
         Unusable: there is none, or the first one is too old or set-user-id.
     """
-    tool = _first(path)
+    tool = find_program("bwrap", path, _here(), before=())
     if tool is None:
         raise Unusable("bwrap.missing", errno.ENOENT)
     if os.geteuid() != 0 and os.stat(tool).st_mode & stat.S_ISUID:
@@ -52,19 +54,12 @@ def find(path: str) -> str:
     raise Unusable("bwrap.option", errno.ENOSYS, lacking)
 
 
-def _first(path: str) -> str | None:
+def _here() -> tuple[str, ...]:
     try:
         here = os.path.realpath(os.getcwd())
     except OSError:
-        here = "/"  # it was removed: nothing can be below it
-    for folder in path.split(":"):
-        found = os.path.join(folder, "bwrap")
-        if not folder.startswith("/") or not os.path.isfile(found) or not os.access(found, os.X_OK):
-            continue
-        real = os.path.realpath(found)
-        if here == "/" or not real.startswith(f"{here}/"):
-            return real
-    return None
+        return ()  # it was removed: nothing can be below it
+    return () if here == "/" else (here,)
 
 
 def _help(tool: str) -> bytes:

@@ -63,7 +63,10 @@ def tried(ids: str) -> tuple[str, ...]:
 
 _VIEW: Final = holds("As with namespaces: the view is the same, made by another program.")
 _FILTER: Final = holds("The seccomp filter is the same.")
-_NO_LIMITS: Final = no("There are no limits yet.")
+_LIMITS: Final = holds(
+    "Control groups where they can be had; else rlimits, and what its processes use is looked at, which the "
+    "start says: then memory can be passed for a moment, and a program can undo the limit on processors."
+)
 
 FILES: Final = (
     GuaranteeRow(
@@ -278,7 +281,7 @@ NETWORK: Final = (
         ),
         holds("Unix sockets cannot be made, but for pairs of streams."),
         holds("Unix sockets cannot be made, but for pairs of streams."),
-        tried("unix-abstract"),
+        tried("unix-abstract online-abstract"),
     ),
     GuaranteeRow(
         "unix-path",
@@ -292,7 +295,18 @@ NETWORK: Final = (
         holds("Unix sockets cannot be made, but for pairs of streams; none can be granted."),
         tried(
             "unix-path unix-link unix-relative unix-datagram unix-pair-datagram unix-pair-raw "
-            "unix-pair-stream"
+            "unix-pair-stream online-path online-datagram online-link online-home"
+        ),
+    ),
+    GuaranteeRow(
+        "own-homes",
+        "Holdfast's own directories, with the keys and sockets of its daemons, are out of reach",
+        holds("Every policy that restricts files hides them, and the sockets in them are granted to nobody."),
+        _VIEW,
+        holds("Nothing in them is granted; the directories above them cannot be listed."),
+        tried(
+            "home-listed home-key home-key-by-link home-key-linked home-written home-socket "
+            "home-socket-by-path"
         ),
     ),
     GuaranteeRow(
@@ -390,7 +404,8 @@ KERNEL: Final = (
         tried(
             "io-uring-setup io-uring-enter io-uring-register bpf perf userfaultfd add-key request-key keyctl "
             "kexec kexec-file init-module finit-module delete-module reboot swapon set-host-name "
-            "set-domain-name set-clock accounting quota x32 32-bit-call filter-removed lease"
+            "set-domain-name set-clock accounting quota x32 32-bit-call filter-removed lease lease-delegated "
+            "lease-notice"
         ),
     ),
     GuaranteeRow(
@@ -402,10 +417,14 @@ KERNEL: Final = (
     ),
     GuaranteeRow(
         "resources",
-        "Use of CPU, memory, disk and processes is bounded",
-        _NO_LIMITS,
-        _NO_LIMITS,
-        _NO_LIMITS,
+        "Where limits are set, memory, processes, processors, open files, disk and time are bounded by them",
+        _LIMITS,
+        _LIMITS,
+        _LIMITS,
+        tried(
+            "limit-memory limit-memory-of-child limit-processes limit-cpu limit-files limit-files-lifted "
+            "limit-disk limit-time"
+        ),
     ),
 )
 

@@ -169,7 +169,7 @@ export class Drawer {
                 this.#runs(detail);
               },
             },
-            el("span", { class: "chip", "data-outcome": run.outcome ?? "running" }, words(run.outcome ?? "running")),
+            el("span", { class: "chip", "data-outcome": run.outcome ?? "running" }, words(run.outcome ?? "running") + (run.outcome === "failed" && run.failure ? ` (${run.failure})` : "")),
             el("span", {}, `#${run.generation} ${run.profile}`),
             el("span", { class: "dim" }, [span((run.ended_ms ?? now()) - run.started_ms), ...usage(run), run.host].join(" · ")),
             el("span", { class: "said" }, run.stuck || run.error || run.summary || run.note || ""),

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from holdfast.doctor.escape import inside
-from holdfast.doctor.escape.attempt import CONTAINED, DONE, FAILED, SKIPPED, UNRESOLVED
+from holdfast.doctor.escape.attempt import CONTAINED, DONE, FAILED, LIMIT, SKIPPED, UNRESOLVED
 from holdfast.doctor.escape.attempts import ATTEMPTS, ESCAPES, EVERYDAY, Attempt, Guarantee
 from tests.support.rows import every_row
 
@@ -22,7 +22,7 @@ def test_there_are_enough_attempts_of_both_kinds() -> None:
 
 def test_no_two_attempts_have_the_same_id_or_do_the_same() -> None:
     assert [id_ for id_, count in Counter(one.id for one in ATTEMPTS).items() if count > 1] == []
-    scripts = Counter((one.script, one.after) for one in ATTEMPTS)
+    scripts = Counter((one.script, one.after, one.online, one.limits) for one in ATTEMPTS)
     assert [script for script, count in scripts.items() if count > 1] == []
 
 
@@ -42,7 +42,7 @@ def test_a_broken_attempt_is_never_what_is_expected() -> None:
 
 @every_attempt
 def test_an_outcome_that_is_expected_can_be_told(attempt: Attempt) -> None:
-    words = {DONE, CONTAINED, UNRESOLVED}
+    words = {DONE, CONTAINED, UNRESOLVED} | ({LIMIT} if attempt.limits else set())
     assert [word for word in attempt.expect - words if not (word.isupper() and word[0] in "ES")] == []
 
 
