@@ -343,9 +343,9 @@ def find_guards(mark: str) -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
-            if entry.name.isdigit() and (entry / "comm").read_bytes() == b"holdfast-masks\n":
-                if mark.encode() in (entry / "cmdline").read_bytes():
-                    found.append(int(entry.name))
+            named = entry.name.isdigit() and (entry / "comm").read_bytes() == b"holdfast-masks\n"
+            if named and mark.encode() in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
     return found
 
 

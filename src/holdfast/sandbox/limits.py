@@ -202,7 +202,9 @@ class Reached:
             case "disk":
                 return f"{begin}disk limit {limit} reached ({peak} written)"
             case "masks":
-                return f"{begin}what is denied or protected was replaced while it ran, and could not be covered again"
+                return (
+                    f"{begin}a denied or protected path was replaced meanwhile and could not be covered again"
+                )
         return f"{begin}time limit of {limit} reached"
 
 

@@ -130,8 +130,9 @@ def start(
     When the command could not be started, a report on `status_fd`, which must be close-on-exec, says
     why. A plan that lets ports through needs `listeners_fd`, a socket on which the listening sockets
     are sent before the command is started; one that covers something sends its namespaces on `masks_fd`, if
-    there is one. What `listener.py` makes goes to `channel`, and without one no unix socket can be made. The process calls `enter`, which puts its limits on it, before anything else.
-    The caller must have one thread.
+    there is one. What `listener.py` makes goes to `channel`, and without one no unix socket can be made.
+    The process calls `enter`, which puts its limits on it, before anything else. The caller must have one
+    thread.
 
     Raises:
         StageFailed: not even the process could be made.

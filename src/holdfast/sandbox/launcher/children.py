@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import socket
 
     from holdfast.sandbox.launcher.limited import LimitedCommand
-    from holdfast.sandbox.launcher.masked import MaskedCommand, MaskWatch
+    from holdfast.sandbox.launcher.masked import MaskedCommand, MaskedCommands
 
 _SHUTDOWN_S: Final = 5.0  # how long a final kill may take before we give up on unkillable processes
 _END: Final = signal.SIGPWR  # as `landlocked.END`
@@ -89,8 +89,7 @@ class Children:
         self._look_due = 0.0  # when their limits are to be looked at next
         self._brokered: dict[int, _Brokered] = {}  # status pipe -> where its listener comes
         self._listeners: dict[int, _Brokered] = {}  # a command's, until its first call on a socket
-        self._masks: MaskWatch | None = None  # where something may appear that is to be covered
-        self._masked: dict[int, MaskedCommand] = {}  # leader pid -> its covers
+        self._masks: MaskedCommands | None = None  # commands whose plans cover something
         kernel.adopt_orphans()
 
     def _report(self, event: Event, fds: Sequence[int] = ()) -> None:
@@ -114,9 +113,7 @@ class Children:
         if fd in self._setting_up:
             self._set_up(fd)
         elif self._masks is not None and fd == self._masks.fd:
-            for masked in self._masks.read():
-                masked.appeared = True
-                self._guard(masked)
+            self._masks.look()
         else:
             self._fork_broker(fd)
 
@@ -196,7 +193,7 @@ class Children:
         listeners = channel[1].fileno() if channel else -1
         limited = _limit(request) if request.limits or _needs_group(request) else None
         brokered = _Brokered(view) if own and not request.flags & orders.WATCH else None
-        masked = self._watch_covers(view) if own and covers.needs_covers(view) else None
+        masked = self._cover(view) if own and covers.needs_covers(view) else None
         status, report = os.pipe2(os.O_CLOEXEC)
         try:
             if kind is None:
@@ -213,7 +210,7 @@ class Children:
             if brokered:
                 brokered.close()
             if masked:
-                self._uncover(masked)
+                masked.close()
             stage = exc.stage if isinstance(exc, StageFailed) else "processes"
             self._report(Event(orders.STARTED, request.id, 0, exc.errno or errno.EIO, stage=stage))
             return
@@ -227,8 +224,7 @@ class Children:
             os.close(brokered.theirs)
             brokered.theirs = -1
         if masked:
-            masked.give()
-            self._masked[pid] = masked
+            masked.begin(pid)
         self._running[pid] = group_of(pid, request)
         if limited:
             limited.begin(pid)
@@ -294,10 +290,9 @@ class Children:
             limited = self._limited.get(group.leader)
             if limited:
                 limited.run(time.monotonic())
-            masked = self._masked.get(group.leader)
             words = (
                 *report.weakened,
-                *(self._enter_masked(masked) if masked else ()),
+                *(self._masks.enter(group.leader) if self._masks is not None else ()),
                 *((limited.word,) if limited and limited.word else ()),
             )
             started = Event(orders.STARTED, group.id, group.leader, stage=",".join(words)[:64])
@@ -311,52 +306,16 @@ class Children:
         for fd in listeners:
             os.close(fd)
 
-    def _watch_covers(self, view: plan.Plan) -> "MaskedCommand":
-        """Hear of what appears where this plan covers something, before it does. Raises OSError."""
-        from holdfast.sandbox.launcher.masked import MaskedCommand, MaskWatch
+    def _cover(self, view: plan.Plan) -> "MaskedCommand":
+        """Hear of what appears where this plan covers something. Raises OSError."""
+        if self._masks is None:
+            from holdfast.sandbox.launcher.masked import MaskedCommands
 
-        masked = MaskedCommand(view)
-        try:
-            if self._masks is None:
-                self._masks = MaskWatch()
-                self._await(self._masks.fd)
-            self._masks.add(masked)
-        except OSError:
-            masked.whole = False  # no instance left; the start says so
-        return masked
+            self._masks = MaskedCommands(self._await, self._end_uncovered)
+        return self._masks.begin(view)
 
-    def _enter_masked(self, masked: "MaskedCommand") -> tuple[str, ...]:
-        """The command runs: from now on there can be a guard. What is weaker is returned."""
-        from holdfast.sandbox.launcher.masked import WEAKER
-
-        masked.take()
-        self._guard(masked)
-        return () if masked.whole else (WEAKER,)
-
-    def _guard(self, masked: "MaskedCommand") -> None:
-        """Fork a guard if something appeared; without one the command ends."""
-        if not masked.appeared or masked.guard or not masked.enterable:
-            return
-        try:
-            masked.guard = os.fork()
-        except OSError:
-            self._end_uncovered(masked)
-            return
-        if not masked.guard:
-            masked.become_guard(self._pid)
-        if self._masks is not None:
-            self._masks.remove(masked)
-
-    def _end_uncovered(self, masked: "MaskedCommand") -> None:
-        masked.uncovered = True
-        leader = next((pid for pid, known in self._masked.items() if known is masked), 0)
+    def _end_uncovered(self, leader: int) -> None:
         self._signal(lambda group: group.leader == leader, signal.SIGKILL)
-
-    def _uncover(self, masked: "MaskedCommand") -> None:
-        """Its command has ended."""
-        if self._masks is not None:
-            self._masks.remove(masked)
-        masked.close()
 
     def _take_listener(self, brokered: "_Brokered") -> None:
         """From now on the first call on a socket is heard of; if there is no listener there are no calls."""
@@ -398,13 +357,10 @@ class Children:
                     self._set_up(pipe)  # its start is reported before its end, however quick it was
             limited = self._limited.pop(pid, None)
             reached = self._leave(limited, status) if limited else ""
-            masked = self._masked.pop(pid, None)
-            if masked is not None:
-                reached = reached or _tell_uncovered(masked)
-                self._uncover(masked)
+            if self._masks is not None:
+                reached = self._masks.on_died(pid) or reached
             group = self._running.pop(pid, None)
             if group is None:
-                self._on_guard_died(pid)
                 continue
             if group.forwards:
                 group.signal(signal.SIGKILL)  # what its leader left is not the command
@@ -424,14 +380,6 @@ class Children:
                 )
             )
         self._lingering = {pid: group for pid, group in self._lingering.items() if group.signal(0)}
-
-    def _on_guard_died(self, pid: int) -> None:
-        """It was a guard, perhaps: what it could not cover, or what killed it, leaves its command open."""
-        for masked in self._masked.values():
-            if masked.guard == pid:
-                masked.guard = 0
-                self._end_uncovered(masked)
-                return
 
     def _leave(self, limited: "LimitedCommand", status: int) -> str:
         """A command with limits was reaped: its groups go. What it had reached, for its event."""
@@ -507,14 +455,6 @@ def _limit(request: Order) -> "LimitedCommand":
         later=bwrap,
         together=_needs_group(request),
     )
-
-
-def _tell_uncovered(masked: "MaskedCommand") -> str:
-    if not masked.uncovered:
-        return ""
-    from holdfast.sandbox import limits
-
-    return limits.encode_reached(limits.UNCOVERED)
 
 
 def _needs_group(request: Order) -> bool:

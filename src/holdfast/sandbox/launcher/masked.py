@@ -1,7 +1,8 @@
 """The covers of commands, for the process that owns them: it hears of what appears at such a path.
 
 All commands share one inotify instance, of which a user has few. A command costs some watches as long as
-nothing appears; then it gets a guard of its own (`watcher/maskguard.py`), which hears for itself.
+nothing appears; then it gets a guard of its own (`watcher/maskguard.py`), which hears for itself. A guard
+that ends leaves its command open, which is then ended.
 
 Standard library only, and loaded only for a command whose plan covers something.
 """
@@ -9,7 +10,8 @@ Standard library only, and loaded only for a command whose plan covers something
 import errno
 import os
 import signal
-from typing import NoReturn
+from collections.abc import Callable
+from typing import Final, NoReturn
 
 from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.kernel.inotify import Inotify
@@ -17,30 +19,29 @@ from holdfast.sandbox.plan.covers import MAX_FOLDERS, covers_of, names_of
 from holdfast.sandbox.plan.plan import Plan, StepKind
 from holdfast.sandbox.watcher import listener
 
-WEAKER = "masks"  # the word of a start that is not watched, or not in full
+WEAKER: Final = "masks"  # the word of a start that is not watched, or not in full
 
 
 class MaskedCommand:
     """One command: from before it is set up until it has ended."""
 
-    def __init__(self, view: Plan) -> None:
+    def __init__(self, view: Plan, commands: "MaskedCommands") -> None:
         """Raises OSError."""
         self.covers, self.whole = covers_of(view)
         self.appeared = False  # something did, so that a guard is needed
         self.uncovered = False  # and was not covered: the command is to end
-        self.guard = 0
+        self.leader = self.guard = 0
         self.folders: set[int] = set()
+        self._commands = commands
         self._namespaces: tuple[int, ...] = ()
-        self._pins: dict[str, int] = {}
         self._ours, self.theirs = listener.pair()
-        for step in view.steps:
-            if step.kind is StepKind.PIN:
-                self._pins[step.path] = _hold(step.path)
+        self._pins = {step.path: _hold(step.path) for step in view.steps if step.kind is StepKind.PIN}
 
-    def give(self) -> None:
-        """The process around the command has its end of the channel."""
+    def begin(self, leader: int) -> None:
+        """The process around the command was forked, and has its end of the channel."""
         os.close(self.theirs)
-        self.theirs = -1
+        self.theirs, self.leader = -1, leader
+        self._commands.known[leader] = self
 
     def take(self) -> None:
         """Its namespaces, once the start has been reported; without them nothing can be covered."""
@@ -49,24 +50,27 @@ class MaskedCommand:
         except OSError:
             self.whole = False
 
-    def become_guard(self, parent: int) -> NoReturn:
-        """In a fork of the owner's."""
-        signal.set_wakeup_fd(-1)
-        from holdfast.sandbox.watcher import broker, maskguard
-
-        users, mounts = self._namespaces
-        broker.close_others({users, mounts, *(fd for fd in self._pins.values() if fd >= 0)})
-        maskguard.become(
-            self.covers, {path: fd for path, fd in self._pins.items() if fd >= 0}, (users, mounts), parent
-        )
-
     @property
     def enterable(self) -> bool:
         """Can there be a guard?"""
         return bool(self._namespaces)
 
+    def become_guard(self, parent: int) -> NoReturn:
+        """In a fork of the owner's."""
+        try:
+            signal.set_wakeup_fd(-1)
+            from holdfast.sandbox.watcher import broker, maskguard
+
+            users, mounts = self._namespaces
+            pinned = {path: fd for path, fd in self._pins.items() if fd >= 0}
+            broker.close_others({users, mounts, *pinned.values()})
+            maskguard.become(self.covers, pinned, (users, mounts), parent)
+        finally:
+            os._exit(1)
+
     def close(self) -> None:
         """It has ended, or was not started."""
+        self._commands.forget(self)
         if self.guard:
             os.kill(self.guard, signal.SIGKILL)  # not reaped yet, or it would not be known
             self.guard = 0
@@ -76,29 +80,45 @@ class MaskedCommand:
         self._ours, self.theirs, self._namespaces, self._pins = -1, -1, (), {}
 
 
-class MaskWatch:
-    """The directories on the ways to all covers, and who is interested in which name there."""
+class MaskedCommands:
+    """All of one owner, which says how a descriptor is awaited and how a command is ended."""
 
-    def __init__(self) -> None:
-        """Raises OSError."""
-        self._inotify = Inotify(blocking=False)
-        self._awaited: dict[int, dict[bytes, set[MaskedCommand]]] = {}
+    def __init__(self, await_: Callable[[int], None], end: Callable[[int], None]) -> None:
+        self.known: dict[int, MaskedCommand] = {}  # leader pid -> command
+        self._await, self._end = await_, end
+        self._inotify: Inotify | None = None
+        self._awaited: dict[int, dict[bytes, set[MaskedCommand]]] = {}  # directory, name -> whose
 
     @property
     def fd(self) -> int:
-        return self._inotify.fd
+        """What is to be awaited, and then `look` to be called; -1 as long as there is nothing."""
+        return -1 if self._inotify is None else self._inotify.fd
 
-    def add(self, command: MaskedCommand) -> None:
-        """Hear of what appears where it has covers; it is not `whole` where that cannot be."""
-        known: dict[str, int] = {}
+    # --- one command
+
+    def begin(self, view: Plan) -> MaskedCommand:
+        """Hear of what appears where this plan covers something, before it does. Raises OSError."""
+        command = MaskedCommand(view, self)
+        try:
+            if self._inotify is None:
+                self._inotify = Inotify(blocking=False)
+                self._await(self._inotify.fd)
+        except OSError:
+            command.whole = False  # no instance is left; the start says so
+        else:
+            self._watch(command, self._inotify)
+        return command
+
+    def _watch(self, command: MaskedCommand, inotify: Inotify) -> None:
+        numbers: dict[str, int] = {}
         for cover in command.covers:
             for folder, name in names_of(cover.path):
-                number = known.get(folder)
+                number = numbers.get(folder)
                 if number is None:
                     try:
-                        if len(known) >= MAX_FOLDERS:
+                        if len(numbers) >= MAX_FOLDERS:
                             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                        number = known[folder] = self._inotify.watch(folder)
+                        number = numbers[folder] = inotify.watch(folder)
                     except OSError as exc:
                         if exc.errno in (errno.ENOENT, errno.ENOTDIR):
                             break  # it is heard of when it appears
@@ -110,27 +130,75 @@ class MaskWatch:
                 names.setdefault(os.fsencode(name), set()).add(command)
                 command.folders.add(number)
 
-    def read(self) -> set[MaskedCommand]:
-        """Commands at whose covers something may have appeared."""
+    def enter(self, leader: int) -> tuple[str, ...]:
+        """The command runs: from now on it can have a guard. The word of what is weaker, if it is."""
+        command = self.known.get(leader)
+        if command is None:
+            return ()
+        command.take()
+        self._guard(command)
+        return () if command.whole else (WEAKER,)
+
+    def forget(self, command: MaskedCommand) -> None:
+        """No more about this one."""
+        for number in command.folders:
+            names = self._awaited.get(number, {})
+            for name in [name for name, whose in names.items() if command in whose]:
+                names[name].discard(command)
+                if not names[name]:
+                    del names[name]
+            if not names and self._awaited.pop(number, None) is not None and self._inotify is not None:
+                self._inotify.leave(number)
+        command.folders = set()
+
+    # --- what happens
+
+    def look(self) -> None:
+        """Something appeared: whoever has covers there gets a guard."""
+        if self._inotify is None:
+            return
         appeared = self._inotify.read()
         found: set[MaskedCommand] = set()
         for number, name in appeared.names:
             found |= self._awaited.get(number, {}).get(name, set())
         if appeared.all:
-            found.update(*(who for names in self._awaited.values() for who in names.values()))
-        return found
+            found.update(*(whose for names in self._awaited.values() for whose in names.values()))
+        for command in found:
+            command.appeared = True
+            self._guard(command)
 
-    def remove(self, command: MaskedCommand) -> None:
-        """No more about this one."""
-        for number in command.folders:
-            names = self._awaited.get(number, {})
-            for name in [name for name, who in names.items() if command in who]:
-                names[name].discard(command)
-                if not names[name]:
-                    del names[name]
-            if not names and self._awaited.pop(number, None) is not None:
-                self._inotify.leave(number)
-        command.folders = set()
+    def _guard(self, command: MaskedCommand) -> None:
+        if not command.appeared or command.guard or not command.enterable:
+            return
+        owner = os.getpid()
+        try:
+            command.guard = os.fork()
+        except OSError:
+            self._give_up(command)
+            return
+        if not command.guard:
+            command.become_guard(owner)
+        self.forget(command)
+
+    def _give_up(self, command: MaskedCommand) -> None:
+        command.uncovered = True
+        self._end(command.leader)
+
+    def on_died(self, pid: int) -> str:
+        """A child was reaped, perhaps a command or a guard. Why a command was ended, for its event."""
+        command = self.known.pop(pid, None)
+        if command is None:
+            for other in self.known.values():
+                if other.guard == pid:
+                    other.guard = 0
+                    self._give_up(other)
+            return ""
+        command.close()
+        if not command.uncovered:
+            return ""
+        from holdfast.sandbox import limits
+
+        return limits.encode_reached(limits.UNCOVERED)
 
 
 def _hold(path: str) -> int:

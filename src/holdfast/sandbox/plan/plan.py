@@ -120,9 +120,9 @@ class Plan:
         return False
 
 
-# A header (base, network with its ports, cwd, number of absent names, of later ones, of sockets and of links),
-# then those names and the sockets, then links and steps as pairs. A path holds every byte but NUL, which
-# therefore separates.
+# A header (base, network with its ports, cwd, number of absent names, of later ones, of sockets and of
+# links), then those names and the sockets, then links and steps as pairs. A path holds every byte but NUL,
+# which therefore separates.
 _HEADER: Final = 7
 
 

@@ -3,7 +3,7 @@
 It is forked by the owner of a command when for the first time something appeared at a path that the plan
 covers, enters the command's user namespace and mounts, and stays there until the command ends. It hears of
 what appears in every directory on the way to such a path, and covers what is there now: with a mask what is
-denied, with itself, read-only, what is protected. A denied link is covered itself, and what it leads to as well.
+denied, with itself, read-only, what is protected. A denied link is covered, and so is what it leads to.
 
 Until then the command has what is new: the gap, which `docs/security.md` gives. What cannot be covered ends
 this process, and with it the command.
@@ -83,7 +83,7 @@ class Guard:
             except OSError as exc:
                 if exc.errno in _GONE:
                     return
-                if exc.errno == errno.EACCES and not cover.path == os.path.join(folder, name):
+                if exc.errno == errno.EACCES and cover.path != os.path.join(folder, name):
                     continue  # as at the start: somebody else's, above what is looked at
                 raise
             self._awaited.setdefault(number, {}).setdefault(os.fsencode(name), set()).add(cover)
