@@ -6,7 +6,7 @@ Standard library only, and little of it: an owner of commands loads this with it
 import os
 import struct
 from ctypes import c_char_p, c_int, c_uint32
-from typing import Final, NamedTuple
+from typing import Final
 
 from holdfast.sandbox.kernel.kernel import named
 
@@ -20,13 +20,6 @@ _BATCH: Final = 16 * 1024  # bytes; who is behind by more looks at everything in
 _init = named("inotify_init1", c_int)
 _add = named("inotify_add_watch", c_int, c_char_p, c_uint32)
 _remove = named("inotify_rm_watch", c_int, c_int)
-
-
-class Appeared(NamedTuple):
-    """Names that appeared, each with the number of its directory; `all` if there may be others."""
-
-    names: list[tuple[int, bytes]]
-    all: bool = False
 
 
 class Inotify:
@@ -50,14 +43,17 @@ class Inotify:
         except OSError:
             return  # it is gone, and its watch with it
 
-    def read(self) -> Appeared:
-        """What appeared since, a part of it at a time."""
+    def read(self) -> tuple[list[tuple[int, bytes]], bool]:
+        """Names that appeared since, each with the number of its directory; and whether there may be others.
+
+        A part of them at a time.
+        """
         try:
             data = os.read(self.fd, _BATCH)
         except BlockingIOError:
-            return Appeared([])
+            return [], False
         if len(data) > _BATCH // 2:
-            return Appeared([], all=True)  # somebody makes more than is worth being read
+            return [], True  # somebody makes more than is worth being read
         names, at, lost = [], 0, False
         while at < len(data):
             number, what, _, length = _EVENT.unpack_from(data, at)
@@ -66,7 +62,7 @@ class Inotify:
                 lost = True
             elif not what & _IGNORED:
                 names.append((number, data[at - length : at].rstrip(b"\0")))
-        return Appeared(names, lost)
+        return names, lost
 
     def close(self) -> None:
         os.close(self.fd)

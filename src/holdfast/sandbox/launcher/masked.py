@@ -157,12 +157,12 @@ class MaskedCommands:
         """Something appeared: whoever has covers there gets a guard."""
         if self._inotify is None:
             return
-        appeared = self._inotify.read()
+        names, more = self._inotify.read()
         found: set[MaskedCommand] = set()
-        for number, name in appeared.names:
+        for number, name in names:
             found |= self._awaited.get(number, {}).get(name, set())
-        if appeared.all:
-            found.update(*(whose for names in self._awaited.values() for whose in names.values()))
+        if more:
+            found.update(*(whose for awaited in self._awaited.values() for whose in awaited.values()))
         for command in found:
             command.appeared = True
             self._guard(command)

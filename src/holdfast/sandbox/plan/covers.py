@@ -7,16 +7,18 @@ at which nothing was. Each such path is a cover: to be put back as soon as somet
 The launcher imports this.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from holdfast.sandbox.plan.plan import MASKS, Base, Plan, StepKind
+from holdfast.sandbox.values import value
 
 MAX_COVERS: Final = 512  # of one command; those in writable roots come first
 MAX_FOLDERS: Final = 1024  # watched for one command; a user has some ten thousand
 _OWN: Final = ("/dev/", "/proc/")  # of the view's own making
 
 
-class Cover(NamedTuple):
+@value
+class Cover:
     """A path and what must be over it: a mask, or itself read-only.
 
     `pins` are directories above that the command must not move.
@@ -27,33 +29,26 @@ class Cover(NamedTuple):
     pins: tuple[str, ...] = ()
 
 
-class Covers(NamedTuple):
-    """`whole` unless there are too many."""
-
-    covers: tuple[Cover, ...]
-    whole: bool = True
-
-
 def needs_covers(plan: Plan) -> bool:
     """Does it cover anything? Whoever carries it out hands its namespaces out then."""
     return bool(plan.later) or any(step.kind in (*MASKS, StepKind.READ_ONLY) for step in plan.steps)
 
 
-def covers_of(plan: Plan) -> Covers:
-    """What is to be put back while the command of this plan runs."""
+def covers_of(plan: Plan) -> tuple[tuple[Cover, ...], bool]:
+    """What is to be put back while the command of this plan runs, and whether that is all."""
     pins = [step.path for step in plan.steps if step.kind is StepKind.PIN]
     found = [
-        Cover(step.path, step.kind is StepKind.READ_ONLY)
+        (step.path, step.kind is StepKind.READ_ONLY)
         for step in plan.steps
         if step.kind in (*MASKS, StepKind.READ_ONLY) and not step.path.startswith(_OWN)
     ]
-    found += (Cover(path, read_only=False) for path in plan.later)
-    found.sort(key=lambda cover: not plan.may_replace(cover.path))
+    found += ((path, False) for path in plan.later)
+    found.sort(key=lambda cover: not plan.may_replace(cover[0]))
     kept = [
-        cover._replace(pins=tuple(pin for pin in pins if cover.path.startswith(f"{pin}/")))
-        for cover in found[:MAX_COVERS]
+        Cover(path, read_only, tuple(pin for pin in pins if path.startswith(f"{pin}/")))
+        for path, read_only in found[:MAX_COVERS]
     ]
-    return Covers(tuple(kept), len(kept) == len(found))
+    return tuple(kept), len(kept) == len(found)
 
 
 def names_of(path: str) -> list[tuple[str, str]]:

@@ -63,11 +63,11 @@ class Guard:
 
     def hear(self) -> set[Cover]:
         """Wait until something appears; where that may be."""
-        appeared = self._inotify.read()
-        if appeared.all:
+        names, more = self._inotify.read()
+        if more:
             return set(self._covers)
         due: set[Cover] = set()
-        for number, name in appeared.names:
+        for number, name in names:
             due |= self._awaited.get(number, {}).get(name, set())
         return due
 
