@@ -2,14 +2,17 @@
 
 import contextlib
 import ctypes
+import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import holdfast
 from tests.support import identity
 from tests.support.exec_command import WAIT_S, Place
 
@@ -105,6 +108,11 @@ class Watched:
 
     def looks(self, act: str, path: Path) -> str:
         return self.asks(f"look(lambda: {act}({str(path)!r}))")
+
+    def wait(self) -> tuple[int, str]:
+        """Until it is ended by somebody; its own end is not asked for."""
+        assert self._child.stderr is not None
+        return self._child.wait(WAIT_S), self._child.stderr.read().decode()
 
     def end(self) -> tuple[int, str]:
         _, err = self._child.communicate(timeout=WAIT_S)
@@ -230,7 +238,7 @@ def test_a_repository_that_becomes_a_link_ends_the_command(anyone: Place) -> Non
     with watched(anyone) as inside:
         repository.rename(anyone.workspace / "moved")
         repository.symlink_to("moved")
-        code, err = inside.end()
+        code, err = inside.wait()
     assert code == 137
     assert "could not be covered again" in err
 
@@ -333,7 +341,7 @@ def test_a_guard_that_is_killed_takes_its_command_along(anyone: Place, secret: P
         assert inside.looks("reads", secret) == "covered"
         (guard,) = find_guards(str(secret))
         os.kill(guard, signal.SIGKILL)
-        code, err = inside.end()
+        code, err = inside.wait()
     assert code == 137
     assert "could not be covered again" in err
 
@@ -356,3 +364,47 @@ def test_nothing_is_left_of_a_guard(anyone: Place, secret: Path) -> None:
         assert len(find_guards(str(secret))) == 1
         assert inside.end()[0] == 0
     assert find_guards(str(secret)) == []
+
+
+# --- the other ways to it
+
+
+def test_landlock_alone_grants_nothing_to_what_replaces_it(anyone: Place, secret: Path) -> None:
+    with watched(anyone, "--backend", "landlock", "--deny", str(secret)) as inside:
+        put(anyone, secret)
+        assert inside.looks("reads", secret) == "covered"
+
+
+def test_bubblewrap_says_that_it_covers_nothing_again(anyone: Place, secret: Path) -> None:
+    done = anyone.run("--backend", "bwrap", "--deny", str(secret), "--json", "--", "true")
+    weakened = json.loads(done.err.splitlines()[-1])["enforcement"]["weakened"]
+    assert "what is denied or protected is not covered again when somebody outside replaces it" in weakened
+
+
+def test_a_watched_command_has_a_guard_too(anyone: Place, secret: Path) -> None:
+    with watched(anyone, "--watch", "--deny", str(secret)) as inside:
+        put(anyone, secret)
+        assert inside.looks("reads", secret) == "covered"
+
+
+async def test_a_command_of_a_server_has_a_guard_too(tmp_path: Path) -> None:
+    """The first one is forked for its order, the second is a spare process that waited for one."""
+    secret, other = tmp_path / "ws" / ".env", tmp_path / "ws" / "sub" / ".env"
+    other.parent.mkdir(parents=True)
+    for path in (secret, other):
+        path.write_text("old secret", "utf-8")
+    policy = holdfast.Policy.workspace_write(str(secret.parent)).deny(str(secret)).deny(str(other))
+    script = LOOK.format(patient=PATIENT) + "print('up', flush=True)\nfor line in sys.stdin: exec(line)\n"
+    async with holdfast.connect([sys.executable, "-m", "holdfast", "serve", "--listen", "stdio"]) as env:
+        for number in range(3):
+            process = await env.start(
+                ["/usr/bin/env", "python3", "-c", script], cwd=str(secret.parent), policy=policy, stdin=True
+            )
+            for path in (secret, other):
+                fresh = tmp_path / f"fresh{number}"
+                fresh.write_text("new secret", "utf-8")
+                fresh.rename(path)
+                await process.write(f"look(lambda: reads({str(path)!r}))\n".encode())
+            await process.close_stdin()
+            done = await process.wait()
+            assert done.stdout.split() == [b"up", b"covered", b"covered"]

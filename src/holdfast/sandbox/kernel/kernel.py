@@ -290,6 +290,22 @@ def close_from(first: int) -> None:
     _close_range(first, _LAST_FD, 0)
 
 
+def close_others(kept: set[int]) -> None:
+    """Have no descriptors but these, and standard ones that lead nowhere."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in sorted(kept):
+        if fd < 3:
+            raise AssertionError("the owner's standard descriptors are taken")
+    for target in range(3):
+        os.dup2(null, target)
+    first = 3
+    for fd in sorted(kept):
+        if fd > first:
+            close_range(first, fd - 1)
+        first = fd + 1
+    close_from(first)
+
+
 def die_with_parent(signum: int) -> None:
     """The kernel sends us this signal when our parent ends."""
     _prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0)

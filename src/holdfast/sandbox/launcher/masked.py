@@ -59,11 +59,11 @@ class MaskedCommand:
         """In a fork of the owner's."""
         try:
             signal.set_wakeup_fd(-1)
-            from holdfast.sandbox.watcher import broker, maskguard
+            from holdfast.sandbox.watcher import maskguard
 
             users, mounts = self._namespaces
             pinned = {path: fd for path, fd in self._pins.items() if fd >= 0}
-            broker.close_others({users, mounts, *pinned.values()})
+            kernel.close_others({users, mounts, *pinned.values()})
             maskguard.become(self.covers, pinned, (users, mounts), parent)
         finally:
             os._exit(1)

@@ -499,7 +499,7 @@ def become(listener: int, rules: SocketRules) -> NoReturn:
         os.setsid()
         kernel.die_with_parent(signal.SIGKILL)
         kept = {listener, *(one.pinned for one in rules.granted if one.pinned is not None)}
-        close_others(kept)
+        kernel.close_others(kept)
         os.chdir("/")
         with open("/proc/self/comm", "wb") as name:
             name.write(NAME)
@@ -528,19 +528,3 @@ def hold_back() -> None:
 
 def _do_nothing(signum: int, frame: object) -> None:
     """A system call of the thread that got the signal is broken off, which is all that is wanted."""
-
-
-def close_others(kept: set[int]) -> None:
-    """Have no descriptors but these, and standard ones that lead nowhere."""
-    null = os.open(os.devnull, os.O_RDWR)
-    for fd in sorted(kept):
-        if fd < 3:
-            raise AssertionError("the owner's standard descriptors are taken")
-    for target in range(3):
-        os.dup2(null, target)
-    first = 3
-    for fd in sorted(kept):
-        if fd > first:
-            kernel.close_range(first, fd - 1)
-        first = fd + 1
-    kernel.close_from(first)
