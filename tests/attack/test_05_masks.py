@@ -219,17 +219,34 @@ def test_what_the_command_itself_makes_at_a_denied_path_is_covered_too(anyone: P
         assert inside.looks("reads", path) == "covered"
 
 
-def test_a_denied_directory_that_becomes_a_link_is_covered_with_what_it_leads_to(anyone: Place) -> None:
-    private, elsewhere = anyone.workspace / "private", anyone.outside / "elsewhere"
+@pytest.mark.parametrize("where", ["ws", "outside"])
+def test_a_denied_directory_that_becomes_a_link_is_covered_with_what_it_leads_to(
+    anyone: Place, where: str
+) -> None:
+    private, elsewhere = anyone.workspace / "private", anyone.top / where / "elsewhere"
     private.mkdir()
     elsewhere.mkdir()
     anyone.own()
     put(anyone, elsewhere / "secret")
     with watched(anyone, "--deny", str(private)) as inside:
         private.rmdir()
-        private.symlink_to(elsewhere)
+        private.symlink_to(elsewhere if where == "outside" else "elsewhere")
         assert inside.looks("reads", private / "secret") == "covered"
         assert inside.looks("reads", elsewhere / "secret") == "covered"
+        assert inside.end()[0] == 0
+
+
+def test_a_denied_directory_that_becomes_a_link_to_another_mount_ends_the_command(anyone: Place) -> None:
+    """A file system there may hang whoever looks, and a guard that hangs covers nothing."""
+    private = anyone.workspace / "private"
+    private.mkdir()
+    anyone.own()
+    with watched(anyone, "--deny", str(private)) as inside:
+        private.rmdir()
+        private.symlink_to("/dev/shm")
+        code, err = inside.wait()
+    assert code == 137
+    assert "could not be covered again" in err
 
 
 def test_a_repository_that_becomes_a_link_ends_the_command(anyone: Place) -> None:

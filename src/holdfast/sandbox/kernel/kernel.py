@@ -84,7 +84,7 @@ class OpenHow(ctypes.Structure):
 
 _NO_LINKS: Final = OpenHow(os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)
 _BARE: Final = OpenHow(os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_XDEV)
-_LED: Final = OpenHow(os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_MAGICLINKS)
+_LED: Final = OpenHow(os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_MAGICLINKS | _RESOLVE_NO_XDEV)
 
 
 class _CapHeader(ctypes.Structure):
@@ -230,7 +230,10 @@ def open_uncovered(name: str, folder: int) -> int:
 
 
 def open_led(name: str, folder: int) -> int:
-    """A descriptor of what an entry leads to, by whatever links, but none of the kernel's own making."""
+    """A descriptor of what a path leads to by links, but none of the kernel's own making.
+
+    EXDEV when the way leaves the mount that it begins on: on another one whoever looks may hang.
+    """
     return openat2(folder, os.fsencode(name), ctypes.byref(_LED), ctypes.sizeof(_LED))
 
 

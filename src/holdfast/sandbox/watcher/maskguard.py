@@ -3,7 +3,8 @@
 It is forked by the owner of a command when for the first time something appeared at a path that the plan
 covers, enters the command's user namespace and mounts, and stays there until the command ends. It hears of
 what appears in every directory on the way to such a path, and covers what is there now: with a mask what is
-denied, with itself, read-only, what is protected. A denied link is covered, and so is what it leads to.
+denied, with itself, read-only, what is protected. A denied link is covered, and so is what it leads to,
+unless that is on another mount, which nobody looks at.
 
 Until then the command has what is new: the gap, which `docs/security.md` gives. What cannot be covered ends
 this process, and with it the command.
@@ -131,10 +132,10 @@ class Guard:
                     return True
                 _put_copy(found, found, READ_ONLY | NO_SUID | NO_DEV)
                 return False
-            led = _follow(name, above) if stat.S_ISLNK(mode) else -1
+            link = os.readlink(b"", dir_fd=found) if stat.S_ISLNK(mode) else None
             self._mask(found, mode)
-            if led >= 0:
-                self._mask_led(led, cover)
+            if link is not None:
+                self._mask_led(os.fsdecode(link), above, cover)
             return False
         finally:
             os.close(found)
@@ -143,8 +144,14 @@ class Guard:
         kind = StepKind.MASK_DIRECTORY if stat.S_ISDIR(mode) else StepKind.MASK_FILE
         _put_copy(self._masks[kind], target, 0)
 
-    def _mask_led(self, led: int, cover: Cover) -> None:
+    def _mask_led(self, link: str, above: int, cover: Cover) -> None:
         """What a denied link leads to is denied with it, unless all is."""
+        try:
+            led = kernel.open_led(link, above)
+        except OSError as exc:
+            if exc.errno in (*_GONE, errno.ELOOP):
+                return  # nowhere
+            raise
         try:
             there = os.fstat(led)
             around = [os.stat(folder, follow_symlinks=False) for folder, _ in names_of(cover.path)]
@@ -190,16 +197,6 @@ def _put_copy(source: int, target: int, attributes: int) -> None:
         kernel.put_tree(tree, target)
     finally:
         os.close(tree)
-
-
-def _follow(name: str, folder: int) -> int:
-    """What a link leads to; -1 if that is nothing."""
-    try:
-        return kernel.open_led(name, folder)
-    except OSError as exc:
-        if exc.errno in (*_GONE, errno.ELOOP):
-            return -1
-        raise
 
 
 def become(
