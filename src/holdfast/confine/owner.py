@@ -39,6 +39,7 @@ _LATE: Final = (
     "holdfast.sandbox.reasons.fingerprints",
     "holdfast.confine.verdict",
     "holdfast.sandbox.watcher.broker",
+    "holdfast.sandbox.watcher.maskguard",
 )
 
 

@@ -150,6 +150,10 @@ def confined_by(held: Enforcement, plan: Plan, *, degraded: bool) -> tuple[Enfor
         from holdfast.sandbox.plan.losses import find_losses
 
         held = declare(held, find_losses(plan, abi=landlock.abi(), degraded=degraded), degraded=degraded)
+    if held.way is Way.BWRAP:
+        from holdfast.sandbox.plan.covers import declare_bwrap
+
+        held = replace(held, weakened=held.weakened + declare_bwrap(plan))
     if held.way is None:
         raise AssertionError("a plan exists only where something is needed")
     confinement = Confinement(plan, held.way, held.tool, degraded)

@@ -201,7 +201,16 @@ class Reached:
                 return f"{begin}process limit of {limit} reached{more}"
             case "disk":
                 return f"{begin}disk limit {limit} reached ({peak} written)"
+            case "masks":
+                return (
+                    f"{begin}a denied or protected path was replaced meanwhile and could not be covered again"
+                )
         return f"{begin}time limit of {limit} reached"
+
+
+UNCOVERED: Final = Reached(
+    "masks", 0, 0, killed=True
+)  # no limit, but an end that its owner brought about too
 
 
 def encode_reached(reached: Reached) -> str:

@@ -121,6 +121,7 @@ def start(
     *,
     status_fd: int,
     listeners_fd: int = -1,
+    masks_fd: int = -1,
     enter: Callable[[], None] | None = None,
     channel: Channel = Channel(),  # noqa: B008 - a value
 ) -> int:
@@ -128,9 +129,10 @@ def start(
 
     When the command could not be started, a report on `status_fd`, which must be close-on-exec, says
     why. A plan that lets ports through needs `listeners_fd`, a socket on which the listening sockets
-    are sent before the command is started; what `listener.py` makes goes to `channel`, and without one
-    no unix socket can be made. The process calls `enter`, which puts its limits on it, before anything else.
-    The caller must have one thread.
+    are sent before the command is started; one that covers something sends its namespaces on `masks_fd`, if
+    there is one. What `listener.py` makes goes to `channel`, and without one no unix socket can be made.
+    The process calls `enter`, which puts its limits on it, before anything else. The caller must have one
+    thread.
 
     Raises:
         StageFailed: not even the process could be made.
@@ -146,7 +148,7 @@ def start(
         if _nobody_reads(status_fd):
             os._exit(NOT_STARTED)  # the launcher died before it could take us along
         weakened = isolate(uid=uid, gid=gid, userns=kind.userns, network_off=kind.network_off)
-        run(plan, command, weakened, status_fd, listeners_fd, channel)
+        run(plan, command, weakened, status_fd, listeners_fd, masks_fd, channel)
     except BaseException as exc:  # whatever it is, it must not return into the launcher's loop
         fail(status_fd, exc)
 
@@ -166,6 +168,7 @@ def run(
     weakened: tuple[str, ...],
     status_fd: int,
     listeners_fd: int,
+    masks_fd: int,
     channel: Channel,
 ) -> NoReturn:
     """Be init: what is left of the way to the command, and then its end. `weakened` is known so far."""
@@ -175,6 +178,8 @@ def run(
     from holdfast.sandbox.watcher import listener
 
     own_mounts()
+    if masks_fd >= 0:
+        listener.hand_out_namespaces(masks_fd)
     weakened += build_view(plan, command.tty)
     if plan.loopback_ports:
         loopback.hand_out(plan, weakened, listeners_fd)  # some ports only a privileged process may take

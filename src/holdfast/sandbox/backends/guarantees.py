@@ -158,6 +158,17 @@ FILES: Final = (
         ),
     ),
     GuaranteeRow(
+        "replaced",
+        "What is denied or protected stays so when somebody outside replaces it, or makes it later",
+        partly(
+            "A guard outside covers it again, after a gap of milliseconds; if it cannot, the command ends."
+        ),
+        no("Nobody gets into its namespaces to cover it again."),
+        holds(
+            "Rights belong to what was there at the start; what comes later into such a directory has none."
+        ),
+    ),
+    GuaranteeRow(
         "denied-later",
         "A deny pattern holds for names that appear while the command runs",
         partly("What matched at the start is masked; a name that appears later is not."),

@@ -43,6 +43,8 @@ _AF_INET, _SOCK_DGRAM = 2, 2  # linux/socket.h, linux/net.h
 _AT_FDCWD: Final = -100
 _AT_EMPTY_PATH: Final = 0x1000
 _AT_RECURSIVE: Final = 0x8000
+_RESOLVE_NO_XDEV: Final = 0x01
+_RESOLVE_NO_MAGICLINKS: Final = 0x02
 _RESOLVE_NO_SYMLINKS: Final = 0x04
 _CLOSE_RANGE_CLOEXEC: Final = 4
 _LAST_FD: Final = 0xFFFFFFFF
@@ -81,6 +83,8 @@ class OpenHow(ctypes.Structure):
 
 
 _NO_LINKS: Final = OpenHow(os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)
+_BARE: Final = OpenHow(os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_XDEV)
+_LED: Final = OpenHow(os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_MAGICLINKS | _RESOLVE_NO_XDEV)
 
 
 class _CapHeader(ctypes.Structure):
@@ -149,6 +153,7 @@ def numbered(number: int, *argtypes: type) -> Callable[..., int]:
 
 
 _unshare = named("unshare", c_int)
+_setns = named("setns", c_int, c_int)
 _socket = named("socket", c_int, c_int, c_int)
 _prctl = named("prctl", c_int, c_ulong, c_ulong, c_ulong, c_ulong)
 _prctl_filter = named("prctl", c_int, c_ulong, c_void_p)
@@ -199,6 +204,11 @@ def datagram_socket() -> int:
     return _socket(_AF_INET, _SOCK_DGRAM | os.O_CLOEXEC, 0)
 
 
+def enter(namespace: int, kind: int) -> None:
+    """Be in this namespace, of which kind it must be."""
+    _setns(namespace, kind)
+
+
 def unshare(flags: int) -> None:
     """Enter new namespaces."""
     _unshare(flags)
@@ -212,6 +222,19 @@ def open_path(path: str, root: int = _AT_FDCWD) -> int:
     if root != _AT_FDCWD:
         path = path.lstrip("/") or "."
     return openat2(root, os.fsencode(path), ctypes.byref(_NO_LINKS), ctypes.sizeof(_NO_LINKS))
+
+
+def open_uncovered(name: str, folder: int) -> int:
+    """A descriptor of an entry on which nothing is mounted, a link itself; EXDEV when something is."""
+    return openat2(folder, os.fsencode(name), ctypes.byref(_BARE), ctypes.sizeof(_BARE))
+
+
+def open_led(name: str, folder: int) -> int:
+    """A descriptor of what a path leads to by links, but none of the kernel's own making.
+
+    EXDEV when the way leaves the mount that it begins on: on another one whoever looks may hang.
+    """
+    return openat2(folder, os.fsencode(name), ctypes.byref(_LED), ctypes.sizeof(_LED))
 
 
 def copy_tree(fd: int) -> int:
@@ -268,6 +291,22 @@ def close_range(first: int, last: int) -> None:
 def close_from(first: int) -> None:
     """Close every descriptor from this number on."""
     _close_range(first, _LAST_FD, 0)
+
+
+def close_others(kept: set[int]) -> None:
+    """Have no descriptors but these, and standard ones that lead nowhere."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in sorted(kept):
+        if fd < 3:
+            raise AssertionError("the owner's standard descriptors are taken")
+    for target in range(3):
+        os.dup2(null, target)
+    first = 3
+    for fd in sorted(kept):
+        if fd > first:
+            close_range(first, fd - 1)
+        first = fd + 1
+    close_from(first)
 
 
 def die_with_parent(signum: int) -> None:

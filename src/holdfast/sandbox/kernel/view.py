@@ -35,7 +35,7 @@ _DEVICE_LINKS: Final = (
 KERNEL_SWITCHES: Final = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi")
 CONSOLE: Final = "/dev/console"  # where the view has the command's terminal
 SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - not a file of ours, but where the C library expects it
-_MASK_SOURCE: Final = "/dev/.masks"
+MASK_SOURCE: Final = "/dev/.masks"  # what masks are copies of, by their kind
 
 # What is weaker than the plan says, when the host does not allow more.
 OLD_PROC: Final = "proc"  # the host's process list is visible
@@ -192,9 +192,9 @@ class _View:
         _put_new(pts, "/dev/pts")
         shm = kernel.new_filesystem("tmpfs", NO_SUID | NO_DEV, mode="1777")
         _put_new(shm, SHARED_MEMORY)
-        if any(step.kind in MASKS for step in self._plan.steps):
-            os.mkdir(os.path.basename(_MASK_SOURCE), 0, dir_fd=dev)
-            _put_new(_new_masks(), _MASK_SOURCE)
+        if self._plan.later or any(step.kind in MASKS for step in self._plan.steps):
+            os.mkdir(os.path.basename(MASK_SOURCE), 0, dir_fd=dev)
+            _put_new(_new_masks(), MASK_SOURCE)
 
     def _apply(self, step: Step, tree: int) -> None:
         if step.kind in MASKS:
@@ -218,7 +218,7 @@ class _View:
             mask = self._new_tmpfs("0111", NO_SUID | NO_DEV | NO_EXEC)
             _put(mask, target)
             return
-        source = kernel.open_path(f"{_MASK_SOURCE}/{step.kind}")
+        source = kernel.open_path(f"{MASK_SOURCE}/{step.kind}")
         mask = kernel.copy_tree(source)
         _put(mask, target)
         os.close(mask)

@@ -18,7 +18,7 @@ from holdfast.sandbox.backends import confined
 from holdfast.sandbox.backends.confined import ConfinementKind
 from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.kernel.kernel import PARENT, SESSION, StageFailed, processes
-from holdfast.sandbox.plan import plan
+from holdfast.sandbox.plan import covers, plan
 from holdfast.sandbox.protocol import orders
 from holdfast.sandbox.protocol.orders import Event, Order
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import socket
 
     from holdfast.sandbox.launcher.limited import LimitedCommand
+    from holdfast.sandbox.launcher.masked import MaskedCommand, MaskedCommands
 
 _SHUTDOWN_S: Final = 5.0  # how long a final kill may take before we give up on unkillable processes
 _END: Final = signal.SIGPWR  # as `landlocked.END`
@@ -88,6 +89,7 @@ class Children:
         self._look_due = 0.0  # when their limits are to be looked at next
         self._brokered: dict[int, _Brokered] = {}  # status pipe -> where its listener comes
         self._listeners: dict[int, _Brokered] = {}  # a command's, until its first call on a socket
+        self._masks: MaskedCommands | None = None  # commands whose plans cover something
         kernel.adopt_orphans()
 
     def _report(self, event: Event, fds: Sequence[int] = ()) -> None:
@@ -102,9 +104,16 @@ class Children:
         """No more of this, which is about to be closed."""
         raise NotImplementedError
 
+    def _is_ours(self, fd: int) -> bool:
+        """Was it awaited, and is it still?"""
+        masks = -1 if self._masks is None else self._masks.fd
+        return fd in self._setting_up or fd in self._listeners or fd == masks
+
     def _on_readable(self, fd: int) -> None:
         if fd in self._setting_up:
             self._set_up(fd)
+        elif self._masks is not None and fd == self._masks.fd:
+            self._masks.look()
         else:
             self._fork_broker(fd)
 
@@ -160,13 +169,19 @@ class Children:
         fds: list[int],
         report: int,
         listeners: int,
+        masks: int,
         enter: Callable[[], None] | None,
     ) -> int:
         """The pid of the process around the command."""
-        command = confined.command_of(request, fds)
-        channel = confined.Channel(fds[-1], bool(request.flags & orders.WATCH))
         return confined.start(
-            kind, view, command, status_fd=report, listeners_fd=listeners, channel=channel, enter=enter
+            kind,
+            view,
+            confined.command_of(request, fds),
+            status_fd=report,
+            listeners_fd=listeners,
+            masks_fd=masks,
+            channel=confined.Channel(fds[-1], bool(request.flags & orders.WATCH)),
+            enter=enter,
         )
 
     def _start_confined(self, request: Order, fds: list[int]) -> None:
@@ -178,6 +193,7 @@ class Children:
         listeners = channel[1].fileno() if channel else -1
         limited = _limit(request) if request.limits or _needs_group(request) else None
         brokered = _Brokered(view) if own and not request.flags & orders.WATCH else None
+        masked = self._cover(view) if own and covers.needs_covers(view) else None
         status, report = os.pipe2(os.O_CLOEXEC)
         try:
             if kind is None:
@@ -185,13 +201,16 @@ class Children:
             else:
                 enter = limited.enter if limited else None
                 given = [*fds, brokered.theirs] if brokered else fds
-                pid = self._spawn_confined(kind, view, request, given, report, listeners, enter)
+                masks = masked.theirs if masked else -1
+                pid = self._spawn_confined(kind, view, request, given, report, listeners, masks, enter)
         except (OSError, StageFailed) as exc:
             os.close(status)
             if limited:
                 limited.remove()
             if brokered:
                 brokered.close()
+            if masked:
+                masked.close()
             stage = exc.stage if isinstance(exc, StageFailed) else "processes"
             self._report(Event(orders.STARTED, request.id, 0, exc.errno or errno.EIO, stage=stage))
             return
@@ -204,6 +223,8 @@ class Children:
             self._brokered[status] = brokered
             os.close(brokered.theirs)
             brokered.theirs = -1
+        if masked:
+            masked.begin(pid)
         self._running[pid] = group_of(pid, request)
         if limited:
             limited.begin(pid)
@@ -269,7 +290,11 @@ class Children:
             limited = self._limited.get(group.leader)
             if limited:
                 limited.run(time.monotonic())
-            words = (*report.weakened, *((limited.word,) if limited and limited.word else ()))
+            words = (
+                *report.weakened,
+                *(self._masks.enter(group.leader) if self._masks is not None else ()),
+                *((limited.word,) if limited and limited.word else ()),
+            )
             started = Event(orders.STARTED, group.id, group.leader, stage=",".join(words)[:64])
             self._report(started, listeners)
             if start.kind is not None:
@@ -280,6 +305,17 @@ class Children:
             self._report(Event(orders.STARTED, group.id, 0, failure.errno, stage=failure.stage[:64]))
         for fd in listeners:
             os.close(fd)
+
+    def _cover(self, view: plan.Plan) -> "MaskedCommand":
+        """Hear of what appears where this plan covers something. Raises OSError."""
+        if self._masks is None:
+            from holdfast.sandbox.launcher.masked import MaskedCommands
+
+            self._masks = MaskedCommands(self._await, self._end_uncovered)
+        return self._masks.begin(view)
+
+    def _end_uncovered(self, leader: int) -> None:
+        self._signal(lambda group: group.leader == leader, signal.SIGKILL)
 
     def _take_listener(self, brokered: "_Brokered") -> None:
         """From now on the first call on a socket is heard of; if there is no listener there are no calls."""
@@ -321,6 +357,8 @@ class Children:
                     self._set_up(pipe)  # its start is reported before its end, however quick it was
             limited = self._limited.pop(pid, None)
             reached = self._leave(limited, status) if limited else ""
+            if self._masks is not None:
+                reached = self._masks.on_died(pid) or reached
             group = self._running.pop(pid, None)
             if group is None:
                 continue

@@ -31,12 +31,18 @@ from holdfast.sandbox.backends.confined import ConfinementKind
 from holdfast.sandbox.kernel import kernel, namespaces
 from holdfast.sandbox.kernel.kernel import StageFailed
 from holdfast.sandbox.launcher.children import Children
-from holdfast.sandbox.plan import plan
+from holdfast.sandbox.plan import covers, plan
 from holdfast.sandbox.protocol import loopback, orders
 from holdfast.sandbox.protocol.orders import Event, Order
-from holdfast.sandbox.watcher import broker, listener
+from holdfast.sandbox.watcher import broker, listener, maskguard
 
-_FORKED_WITH: Final = (broker, bwrapped, landlocked, loopback)  # what a child needs it finds imported
+_FORKED_WITH: Final = (
+    broker,
+    bwrapped,
+    landlocked,
+    loopback,
+    maskguard,
+)  # what a child needs it finds imported
 _QUIET_MS: Final = 5  # before a spare is made: made at once it would slow down the command just started
 _ORDER_FD: Final = 3  # of a spare; everything above belongs to the launcher
 
@@ -63,11 +69,19 @@ class Spare:
             _wait(kind, theirs.detach(), uid=uid, gid=gid)
         theirs.close()
 
-    def use(self, request: Order, fds: Sequence[int], *, status_fd: int, listeners_fd: int = -1) -> None:
+    def use(
+        self,
+        request: Order,
+        fds: Sequence[int],
+        *,
+        status_fd: int,
+        listeners_fd: int = -1,
+        masks_fd: int = -1,
+    ) -> None:
         """Let it confine a command as `confined.start` would; raises OSError when it is gone."""
-        listeners = (listeners_fd,) if listeners_fd >= 0 else ()
+        further = (fd for fd in (listeners_fd, masks_fd) if fd >= 0)
         with self._sock:
-            orders.send_request(self._sock, request, (*fds, status_fd, *listeners))
+            orders.send_request(self._sock, request, (*fds, status_fd, *further))
 
 
 def _wait(kind: ConfinementKind, order_fd: int, *, uid: int, gid: int) -> NoReturn:
@@ -82,10 +96,12 @@ def _wait(kind: ConfinementKind, order_fd: int, *, uid: int, gid: int) -> NoRetu
             os._exit(confined.NOT_STARTED)
         request, fds = received
         view = plan.decode(request.plan)
+        masks_fd = fds.pop() if covers.needs_covers(view) else -1
         listeners_fd = fds.pop() if view.loopback_ports else -1
         status_fd = fds.pop()
         channel = confined.Channel(fds[-1], bool(request.flags & orders.WATCH))
-        confined.run(view, confined.command_of(request, fds), weakened, status_fd, listeners_fd, channel)
+        command = confined.command_of(request, fds)
+        confined.run(view, command, weakened, status_fd, listeners_fd, masks_fd, channel)
     except BaseException as exc:  # whatever it is, it must not return into the launcher's loop
         confined.fail(status_fd, exc)
 
@@ -115,7 +131,7 @@ class Launcher(Children):
                 waits += [] if look_s is None else [look_s * 1000]
                 ready = [fd for fd, _ in self._poll.poll(min(waits, default=None))]
                 for fd in ready:
-                    if fd in self._setting_up or fd in self._listeners:
+                    if self._is_ours(fd):
                         self._on_readable(fd)
                 if self._wake in ready:
                     os.read(self._wake, 4096)
@@ -163,18 +179,19 @@ class Launcher(Children):
         fds: list[int],
         report: int,
         listeners: int,
+        masks: int,
         enter: Callable[[], None] | None,
     ) -> int:
         """The pid of the process around the command, a spare one if there is one and it needs no limits."""
         spare = None if enter else self._spares.pop(kind, None)
         if spare is not None:
             try:
-                spare.use(request, fds, status_fd=report, listeners_fd=listeners)
+                spare.use(request, fds, status_fd=report, listeners_fd=listeners, masks_fd=masks)
             except OSError:
                 pass  # something ended it; it is reaped like everything else
             else:
                 return spare.pid
-        return super()._spawn_confined(kind, view, request, fds, report, listeners, enter)
+        return super()._spawn_confined(kind, view, request, fds, report, listeners, masks, enter)
 
     def _on_confined(self, kind: ConfinementKind) -> None:
         self._wanted.add(kind)

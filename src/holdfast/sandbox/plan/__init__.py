@@ -2,5 +2,5 @@
 enforces it (`select`), what Landlock can say of it, and what a program must read to run.
 
 Imports: errors, sandbox, sandbox.policy, sandbox.reasons.
-Open to other rooms: grants, losses, plan, planner, prerequisites, resolve, rights, select.
+Open to other rooms: covers, grants, losses, plan, planner, prerequisites, resolve, rights, select.
 """

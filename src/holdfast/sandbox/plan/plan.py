@@ -83,6 +83,7 @@ class Plan:
     network_off: bool
     cwd: str
     absent: tuple[str, ...] = ()  # must not appear while the command runs; nothing is there now
+    later: tuple[str, ...] = ()  # denied; nothing is there now, and what appears is to be hidden
     links: tuple[PlanLink, ...] = ()  # only on an empty base, made before the steps
     loopback_ports: tuple[int, ...] = ()  # of the host, let through although the network is off
     sockets: tuple[str, ...] = ()  # unix sockets of the host that may be reached
@@ -99,6 +100,7 @@ class Plan:
             *(link.describe() for link in self.links),
             *(step.describe() for step in self.steps),
             *(f"{path} does not exist and must not be created" for path in self.absent),
+            *(f"{path} does not exist and would be hidden" for path in self.later if path not in self.absent),
             f"network is {'off' if self.network_off else 'on'}",
             *(f"TCP port {port} of the host's loopback is reachable" for port in self.loopback_ports),
             *(f"the unix socket {path} of the host is reachable" for path in self.sockets),
@@ -118,10 +120,10 @@ class Plan:
         return False
 
 
-# A header (base, network with its ports, cwd, number of absent names, of sockets and of links), then the
-# absent names and the sockets, then links and steps as pairs. A path holds every byte but NUL, which
-# therefore separates.
-_HEADER: Final = 6
+# A header (base, network with its ports, cwd, number of absent names, of later ones, of sockets and of
+# links), then those names and the sockets, then links and steps as pairs. A path holds every byte but NUL,
+# which therefore separates.
+_HEADER: Final = 7
 
 
 def encode(plan: Plan) -> bytes:
@@ -135,9 +137,11 @@ def encode(plan: Plan) -> bytes:
         " ".join(("off" if plan.network_off else "on", *map(str, plan.loopback_ports))),
         plan.cwd,
         str(len(plan.absent)),
+        str(len(plan.later)),
         str(len(plan.sockets)),
         str(len(plan.links)),
         *plan.absent,
+        *plan.later,
         *plan.sockets,
     ]
     for link in plan.links:
@@ -161,10 +165,12 @@ def decode(data: bytes) -> Plan:
     network, *ports = fields[1].split(" ")
     if network not in ("on", "off") or not all(_is_port(port) for port in ports):
         raise ValueError("not a plan")
-    sockets_at = _HEADER + int(fields[3])
-    links_at = sockets_at + int(fields[4])
-    steps_at = links_at + 2 * int(fields[5])
-    if not _HEADER <= sockets_at <= links_at <= steps_at <= len(fields) or (len(fields) - steps_at) % 2:
+    later_at = _HEADER + int(fields[3])
+    sockets_at = later_at + int(fields[4])
+    links_at = sockets_at + int(fields[5])
+    steps_at = links_at + 2 * int(fields[6])
+    bounds = (_HEADER, later_at, sockets_at, links_at, steps_at, len(fields))
+    if list(bounds) != sorted(bounds) or (len(fields) - steps_at) % 2:
         raise ValueError("not a plan")
     links, steps = fields[links_at:steps_at], fields[steps_at:]
     return Plan(
@@ -172,7 +178,8 @@ def decode(data: bytes) -> Plan:
         steps=tuple(Step(StepKind(kind), path) for kind, path in zip(steps[::2], steps[1::2], strict=True)),
         network_off=network == "off",
         cwd=fields[2],
-        absent=tuple(fields[_HEADER:sockets_at]),
+        absent=tuple(fields[_HEADER:later_at]),
+        later=tuple(fields[later_at:sockets_at]),
         links=tuple(PlanLink(path, target) for path, target in zip(links[::2], links[1::2], strict=True)),
         loopback_ports=tuple(map(int, ports)),
         sockets=tuple(fields[sockets_at:links_at]),

@@ -119,6 +119,7 @@ def plan_for(bound: BoundPolicy, seen: DiskSnapshot) -> Plan:
         network_off,
         seen.cwd,
         _absent(seen, rules, table),
+        _later(seen, rules, table),
         _links(seen, rules, table) if base is Base.EMPTY else (),
         open_names=_open_names(bound, seen),
     )
@@ -301,6 +302,22 @@ def _absent(seen: DiskSnapshot, rules: list[BoundRule], table: Mapping[str, Acce
             possible = seen.sights[rule.protects].found is FoundKind.DIRECTORY
         if possible and _nearest(table, sight.real) is Access.WRITE:
             names.add(sight.real)
+    return tuple(sorted(names))
+
+
+def _later(seen: DiskSnapshot, rules: list[BoundRule], table: Mapping[str, Access]) -> tuple[str, ...]:
+    """Denied paths at which nothing is, and something could be seen if it were made.
+
+    Not those that a policy leaves open where they are missing and the command could make them itself.
+    """
+    wanted = _table(rules, seen)
+    names: set[str] = set()
+    for rule in rules:
+        sight = seen.sights[rule.path]
+        if sight.found is FoundKind.MISSING and wanted[sight.real] is Access.DENY:
+            around = _nearest(table, sight.real)
+            if around is Access.READ or (around is Access.WRITE and not rule.skip_missing):
+                names.add(sight.real)
     return tuple(sorted(names))
 
 

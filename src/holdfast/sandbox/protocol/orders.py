@@ -28,7 +28,7 @@ _EVENT: Final = struct.Struct("<BIIiiQQQ64s")  # op id pid errno status, user an
 
 STATE_FD: Final = 9  # where a command finds the descriptor that restores its shell state
 MAX_INLINE: Final = 64 * 1024  # below the default socket buffer; larger requests travel in a memfd
-MAX_FDS: Final = 8  # stdin, stdout, stderr, shell state, watch; status and listeners of a spare; memfd
+MAX_FDS: Final = 9  # stdin, stdout, stderr, shell state, watch; status, listeners, masks of a spare; memfd
 MAX_PAYLOAD: Final = 8 * 1024 * 1024  # more than the kernel takes as arguments and environment
 
 

@@ -1,6 +1,7 @@
-"""The process beside a command that hears of its calls: it carries out those on sockets (`broker`), and sees
-which others are refused, and what it can foresee of them (`watcher`).
+"""The processes beside a command: one hears of its calls, carries out those on sockets (`broker`), and sees
+which others are refused, and what it can foresee of them (`watcher`); one covers again what somebody outside
+replaced (`maskguard`).
 
 Imports: sandbox.kernel, sandbox.plan, sandbox.protocol.
-Open to other rooms: broker, foresight, listener, notifyfilter, watcher.
+Open to other rooms: broker, foresight, listener, maskguard, notifyfilter, watcher.
 """

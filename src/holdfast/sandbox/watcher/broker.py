@@ -73,7 +73,6 @@ ioctl = ctypes.CFUNCTYPE(c_int, c_int, c_ulong, c_void_p, use_errno=True)(
 _connect = named("connect", c_int, c_void_p, c_uint)
 _bind = named("bind", c_int, c_void_p, c_uint)
 _getsockopt = named("getsockopt", c_int, c_int, c_int, c_void_p, c_void_p)
-_setns = named("setns", c_int, c_int)
 _pidfd_open = numbered(434, c_int, c_uint)
 _pidfd_getfd = numbered(438, c_int, c_int, c_uint)
 
@@ -404,7 +403,7 @@ def _bind_as(caller: _Surroundings, sock: int, address: bytes) -> None:
 
     def act() -> None:
         if not os.path.samestat(os.fstat(caller.users), os.stat("/proc/self/ns/user")):
-            _setns(caller.users, kernel.CLONE_NEWUSER)
+            kernel.enter(caller.users, kernel.CLONE_NEWUSER)
         else:
             kernel.keep_capabilities((_CAP_SYS_CHROOT,), use=(_CAP_SYS_CHROOT,))
         os.fchdir(caller.root)
@@ -500,7 +499,7 @@ def become(listener: int, rules: SocketRules) -> NoReturn:
         os.setsid()
         kernel.die_with_parent(signal.SIGKILL)
         kept = {listener, *(one.pinned for one in rules.granted if one.pinned is not None)}
-        _close_others(kept)
+        kernel.close_others(kept)
         os.chdir("/")
         with open("/proc/self/comm", "wb") as name:
             name.write(NAME)
@@ -529,18 +528,3 @@ def hold_back() -> None:
 
 def _do_nothing(signum: int, frame: object) -> None:
     """A system call of the thread that got the signal is broken off, which is all that is wanted."""
-
-
-def _close_others(kept: set[int]) -> None:
-    null = os.open(os.devnull, os.O_RDWR)
-    for fd in sorted(kept):
-        if fd < 3:
-            raise AssertionError("the owner's standard descriptors are taken")
-    for target in range(3):
-        os.dup2(null, target)
-    first = 3
-    for fd in sorted(kept):
-        if fd > first:
-            kernel.close_range(first, fd - 1)
-        first = fd + 1
-    kernel.close_from(first)

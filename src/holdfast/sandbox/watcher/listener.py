@@ -82,6 +82,23 @@ def hand_out(channel: int, *, watched: bool, network_off: bool) -> bool:
             os.close(fd)
 
 
+def hand_out_namespaces(channel: int) -> None:
+    """Send descriptors of the user namespace and the mounts that we have now. The channel is closed.
+
+    Raises:
+        StageFailed: nobody is at the other end any more.
+    """
+    fds: list[int] = []
+    try:
+        with Stage("masks"):
+            fds += (os.open(f"/proc/self/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC) for kind in ("user", "mnt"))
+            message = _Message(_ANSWER.pack(0), fds)
+            _sendmsg(channel, message.address, 0)
+    finally:
+        for fd in (channel, *fds):
+            os.close(fd)
+
+
 def warm() -> None:
     """Make what every start needs once, before anything is forked."""
     if _MACHINE in seccomp.ARCHITECTURES:
@@ -101,7 +118,7 @@ def _program(*, watched: bool, network_off: bool) -> bytes:
 
 
 def take(channel: int) -> list[int]:
-    """What `hand_out` sent: the listener, and if it is watched the root and the mounts.
+    """What `hand_out` sent: the listener, and if it is watched the root and the mounts; or the namespaces.
 
     Raises:
         OSError: there is no listener, and why; EPIPE when nothing was sent at all; EAGAIN for not yet.

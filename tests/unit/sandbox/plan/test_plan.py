@@ -18,6 +18,7 @@ PLAN = Plan(
     network_off=True,
     cwd="/w",
     absent=("/w/.codex", "/w/.aws"),
+    later=("/w/.aws", "/home/token"),
     links=(PlanLink("/bin", "usr/bin"),),
     loopback_ports=(80, 65535),
 )
@@ -35,6 +36,7 @@ def test_a_plan_describes_every_operation() -> None:
         "/w/a/f \udcff\n is hidden",
         "/w/.codex does not exist and must not be created",
         "/w/.aws does not exist and must not be created",
+        "/home/token does not exist and would be hidden",
         "network is off",
         "TCP port 80 of the host's loopback is reachable",
         "TCP port 65535 of the host's loopback is reachable",

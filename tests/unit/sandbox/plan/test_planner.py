@@ -220,6 +220,24 @@ def test_a_missing_path_that_may_be_skipped_is_skipped() -> None:
     assert plan(skipping, {"/w": DIRECTORY}).absent == names("/w")
 
 
+def test_a_denied_path_at_which_nothing_is_is_to_be_hidden_later() -> None:
+    rules = policy(
+        (ROOT, READ),
+        ("/w", WRITE),
+        ("/w/no/secret", DENY),
+        ("/no", DENY),
+        ("/shut", DENY),
+        ("/shut/no", DENY),
+    )
+    assert plan(rules, {"/w": DIRECTORY, "/shut": DIRECTORY}).later == ("/no", "/w/no/secret")
+
+
+def test_what_may_be_skipped_is_hidden_later_only_where_the_command_cannot_make_it() -> None:
+    rules = read_only().allow_write("/w").rules or ()
+    skipped = tuple(Rule(At(path), DENY, skip_missing=True) for path in ("/w/home", "/home"))
+    assert plan(Policy((*rules, *skipped), Network.OFF), {"/w": DIRECTORY}).later == ("/home",)
+
+
 def test_a_writable_file_has_no_metadata() -> None:
     assert plan(read_only().allow_write("/w/file"), {"/w/file": FILE}).absent == ()
 

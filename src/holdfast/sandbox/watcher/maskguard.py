@@ -1,0 +1,231 @@
+"""The mask guard: puts back what covers a path when somebody outside has replaced what was covered.
+
+It is forked by the owner of a command when for the first time something appeared at a path that the plan
+covers, enters the command's user namespace and mounts, and stays there until the command ends. It hears of
+what appears in every directory on the way to such a path, and covers what is there now: with a mask what is
+denied, with itself, read-only, what is protected. A denied link is covered, and so is what it leads to,
+unless that is on another mount, which nobody looks at.
+
+Until then the command has what is new: the gap, which `docs/security.md` gives. What cannot be covered ends
+this process, and with it the command.
+
+The command cannot see it, for it has the host's processes, nor stop it. It has two privileges, over the
+command's namespaces alone: to mount, and to look into directories that the command closed to us.
+
+Standard library only, and little of it: the owner forks it while the gap is open.
+"""
+
+import errno
+import os
+import signal
+import stat
+from collections.abc import Iterable
+from typing import Final, NoReturn
+
+from holdfast.sandbox.kernel import kernel, seccomp
+from holdfast.sandbox.kernel.inotify import Inotify
+from holdfast.sandbox.kernel.kernel import NO_DEV, NO_SUID, READ_ONLY
+from holdfast.sandbox.kernel.view import MASK_SOURCE
+from holdfast.sandbox.plan.covers import MAX_FOLDERS, Cover, names_of
+from holdfast.sandbox.plan.plan import StepKind
+
+NAME: Final = b"holdfast-masks"  # how ps calls it
+_TRIES: Final = 1000  # against somebody who replaces a path faster than it can be covered
+_GONE: Final = (errno.ENOENT, errno.ENOTDIR)
+# linux/capability.h
+_CAP_DAC_READ_SEARCH, _CAP_SYS_ADMIN = 2, 21
+
+
+class Uncoverable(Exception):
+    """What is at a path now cannot be covered."""
+
+
+class Guard:
+    """Of one command, in its mounts. Everything raises OSError or Uncoverable, which ends it."""
+
+    def __init__(self, covers: tuple[Cover, ...], pinned: dict[str, tuple[int, int]]) -> None:
+        self._covers, self._pinned = covers, pinned
+        self._masks: dict[StepKind, int] = {}
+        if not all(cover.read_only for cover in covers):
+            for kind in (StepKind.MASK_DIRECTORY, StepKind.MASK_FILE):
+                self._masks[kind] = kernel.open_path(f"{MASK_SOURCE}/{kind}")
+        self._inotify = Inotify(blocking=True)
+        self._awaited: dict[int, dict[bytes, set[Cover]]] = {}
+
+    def tend(self, covers: Iterable[Cover]) -> None:
+        """Have these covered, and hear of what appears there from now on."""
+        due = list(covers)
+        for cover in due:  # at once, because it is open meanwhile
+            self._put(cover)
+        for cover in due:
+            self._await(cover)
+        for cover in due:
+            self._put(cover)
+
+    def hear(self) -> set[Cover]:
+        """Wait until something appears; where that may be."""
+        names, more = self._inotify.read()
+        if more:
+            return set(self._covers)
+        due: set[Cover] = set()
+        for number, name in names:
+            due |= self._awaited.get(number, {}).get(name, set())
+        return due
+
+    def _await(self, cover: Cover) -> None:
+        if len(self._awaited) > 2 * MAX_FOLDERS:  # of directories that are long gone
+            self._inotify.close()
+            self._inotify, self._awaited = Inotify(blocking=True), {}
+            for other in self._covers:
+                self._await(other)
+        for folder, name in names_of(cover.path):
+            try:
+                number = self._inotify.watch(folder)
+            except OSError as exc:
+                if exc.errno in _GONE:
+                    return
+                if exc.errno == errno.EACCES and cover.path != os.path.join(folder, name):
+                    continue  # as at the start: somebody else's, above what is looked at
+                raise
+            self._awaited.setdefault(number, {}).setdefault(os.fsencode(name), set()).add(cover)
+
+    def _put(self, cover: Cover) -> None:
+        for _ in range(_TRIES):
+            try:
+                if self._is_put(cover):
+                    return
+            except OSError as exc:
+                if exc.errno not in _GONE:  # replaced once more, while we looked at it
+                    raise
+        raise Uncoverable(cover.path)
+
+    def _is_put(self, cover: Cover) -> bool:
+        """Is it covered? If not, it has been covered just now."""
+        for pin in cover.pins:
+            if not self._pin(pin):
+                return False
+        folder, name = os.path.split(cover.path)
+        try:
+            above = kernel.open_path(folder)
+        except OSError as exc:
+            if exc.errno in _GONE:
+                return True
+            raise
+        try:
+            return self._cover(cover, above, name)
+        finally:
+            os.close(above)
+
+    def _cover(self, cover: Cover, above: int, name: str) -> bool:
+        try:
+            found = kernel.open_uncovered(name, above)
+        except OSError as exc:
+            if exc.errno in (*_GONE, errno.EXDEV):
+                return True
+            raise
+        try:
+            mode = os.fstat(found).st_mode
+            if cover.read_only:
+                if stat.S_ISLNK(mode):
+                    raise Uncoverable(cover.path)  # who may write where it leads is not known
+                if os.fstatvfs(found).f_flag & os.ST_RDONLY:
+                    return True
+                _put_copy(found, found, READ_ONLY | NO_SUID | NO_DEV)
+                return False
+            link = os.readlink(b"", dir_fd=found) if stat.S_ISLNK(mode) else None
+            self._mask(found, mode)
+            if link is not None:
+                self._mask_led(os.fsdecode(link), above, cover)
+            return False
+        finally:
+            os.close(found)
+
+    def _mask(self, target: int, mode: int) -> None:
+        kind = StepKind.MASK_DIRECTORY if stat.S_ISDIR(mode) else StepKind.MASK_FILE
+        _put_copy(self._masks[kind], target, 0)
+
+    def _mask_led(self, link: str, above: int, cover: Cover) -> None:
+        """What a denied link leads to is denied with it, unless all is."""
+        try:
+            led = kernel.open_led(link, above)
+        except OSError as exc:
+            if exc.errno in (*_GONE, errno.ELOOP):
+                return  # nowhere
+            raise
+        try:
+            there = os.fstat(led)
+            around = [os.stat(folder, follow_symlinks=False) for folder, _ in names_of(cover.path)]
+            if not any(os.path.samestat(there, folder) for folder in around):
+                self._mask(led, there.st_mode)
+        finally:
+            os.close(led)
+
+    def _pin(self, path: str) -> bool:
+        """A directory that the command must not move is a mount point; the first one is, below the view."""
+        folder, name = os.path.split(path)
+        try:
+            above = kernel.open_path(folder)
+        except OSError as exc:
+            if exc.errno in _GONE:
+                return True
+            raise
+        try:
+            found = kernel.open_uncovered(name, above)
+        except OSError as exc:
+            if exc.errno in (*_GONE, errno.EXDEV):
+                return True
+            raise
+        finally:
+            os.close(above)
+        try:
+            there = os.fstat(found)
+            if stat.S_ISLNK(there.st_mode):
+                raise Uncoverable(path)
+            if not stat.S_ISDIR(there.st_mode) or self._pinned.get(path) == (there.st_dev, there.st_ino):
+                return True
+            _put_copy(found, found, 0)
+            return False
+        finally:
+            os.close(found)
+
+
+def _put_copy(source: int, target: int, attributes: int) -> None:
+    tree = kernel.copy_tree(source)
+    try:
+        if attributes:
+            kernel.set_attributes_below(tree, attributes)
+        kernel.put_tree(tree, target)
+    finally:
+        os.close(tree)
+
+
+def become(
+    covers: tuple[Cover, ...], pinned: dict[str, int], namespaces: tuple[int, int], parent: int
+) -> NoReturn:
+    """Be the guard in these namespaces, of users and of mounts, in a fork of whoever owns the command.
+
+    `pinned` are descriptors of the directories that the view has pinned.
+    """
+    try:
+        os.setsid()
+        kernel.die_with_parent(signal.SIGKILL)
+        if os.getppid() == parent:
+            with open("/proc/self/comm", "wb") as name:
+                name.write(NAME)
+            users, mounts = namespaces
+            if not os.path.samestat(os.fstat(users), os.stat("/proc/self/ns/user")):
+                kernel.enter(users, kernel.CLONE_NEWUSER)
+            kernel.enter(mounts, kernel.CLONE_NEWNS)
+            identities = {path: (os.fstat(fd).st_dev, os.fstat(fd).st_ino) for path, fd in pinned.items()}
+            guard = Guard(covers, identities)
+            kernel.forbid_inspection()
+            kernel.keep_capabilities(
+                (_CAP_DAC_READ_SEARCH, _CAP_SYS_ADMIN), use=(_CAP_DAC_READ_SEARCH, _CAP_SYS_ADMIN)
+            )
+            guard.tend(covers)
+            kernel.refuse_new_privileges()
+            kernel.install_filter(seccomp.no_programs(os.uname().machine))
+            while True:
+                guard.tend(guard.hear())
+    finally:
+        os._exit(1)  # whatever it was: the owner ends the command

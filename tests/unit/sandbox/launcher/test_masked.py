@@ -1,0 +1,125 @@
+"""Whom it concerns that something appeared, and what is said where nobody can hear of it."""
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from holdfast.sandbox.kernel.inotify import Inotify
+from holdfast.sandbox.launcher import masked
+from holdfast.sandbox.launcher.masked import WEAKER, MaskedCommand, MaskedCommands
+from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
+from holdfast.sandbox.watcher import listener
+
+LEADER, OTHER = 1 << 22, (1 << 22) + 1  # no process has such a number
+
+
+def plan(*denied: Path) -> Plan:
+    steps = tuple(Step(StepKind.MASK_FILE, str(path)) for path in denied)
+    return Plan(Base.HOST, steps, network_off=True, cwd="/")
+
+
+class Owner:
+    def __init__(self) -> None:
+        self.ended: list[int] = []
+        self.commands = MaskedCommands(lambda _: None, self.ended.append)
+
+    def begin(self, leader: int, *denied: Path, enterable: bool = False) -> MaskedCommand:
+        command = self.commands.begin(plan(*denied))
+        if enterable:
+            listener.hand_out_namespaces(os.dup(command.theirs))
+        command.begin(leader)
+        return command
+
+
+@pytest.fixture
+def owner() -> Iterator[Owner]:
+    made = Owner()
+    yield made
+    for leader in list(made.commands.known):
+        made.commands.on_died(leader)
+
+
+def test_something_concerns_whose_name_it_has(owner: Owner, tmp_path: Path) -> None:
+    one = owner.begin(LEADER, tmp_path / ".env")
+    other = owner.begin(OTHER, tmp_path / "folder" / "token")
+    (tmp_path / "beside").touch()
+    owner.commands.look()
+    assert not one.appeared
+    (tmp_path / "folder").mkdir()
+    owner.commands.look()
+    assert (one.appeared, other.appeared) == (False, True)
+    (tmp_path / ".env").touch()
+    owner.commands.look()
+    assert one.appeared
+
+
+def test_whose_command_has_ended_hears_no_more(owner: Owner, tmp_path: Path) -> None:
+    one, other = owner.begin(LEADER, tmp_path / ".env"), owner.begin(OTHER, tmp_path / ".env")
+    assert owner.commands.on_died(LEADER) == ""
+    (tmp_path / ".env").touch()
+    owner.commands.look()
+    assert (one.appeared, other.appeared) == (False, True)
+
+
+def test_a_flood_concerns_all(owner: Owner, tmp_path: Path) -> None:
+    one = owner.begin(LEADER, tmp_path / ".env")
+    for number in range(600):
+        (tmp_path / f"{number}").touch()
+    owner.commands.look()
+    assert one.appeared
+
+
+def _refuse(code: int) -> Callable[..., NoReturn]:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise OSError(code, os.strerror(code))
+
+    return refuse
+
+
+def test_without_an_instance_it_is_said(
+    owner: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(masked, "Inotify", _refuse(errno.EMFILE))
+    owner.begin(LEADER, tmp_path / ".env", enterable=True)
+    assert owner.commands.enter(LEADER) == (WEAKER,)
+
+
+def test_without_watches_it_is_said(owner: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Inotify, "watch", _refuse(errno.ENOSPC))
+    owner.begin(LEADER, tmp_path / ".env", enterable=True)
+    assert owner.commands.enter(LEADER) == (WEAKER,)
+
+
+def test_without_its_namespaces_it_is_said(owner: Owner, tmp_path: Path) -> None:
+    owner.begin(LEADER, tmp_path / ".env")
+    assert owner.commands.enter(LEADER) == (WEAKER,)
+
+
+def test_with_all_of_it_nothing_is_said(owner: Owner, tmp_path: Path) -> None:
+    owner.begin(LEADER, tmp_path / ".env", enterable=True)
+    assert owner.commands.enter(LEADER) == ()
+    assert owner.commands.enter(OTHER) == ()
+
+
+def test_a_command_without_a_guard_that_it_needs_is_ended_and_says_why(
+    owner: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner.begin(LEADER, tmp_path / ".env", enterable=True)
+    owner.commands.enter(LEADER)
+    monkeypatch.setattr(os, "fork", _refuse(errno.EAGAIN))
+    (tmp_path / ".env").touch()
+    owner.commands.look()
+    assert owner.ended == [LEADER]
+    assert owner.commands.on_died(LEADER).startswith("masks ")
+
+
+def test_a_guard_that_ends_ends_its_command_and_no_other(owner: Owner, tmp_path: Path) -> None:
+    owner.begin(LEADER, tmp_path / ".env").guard = OTHER + 1
+    owner.begin(OTHER, tmp_path / ".env")
+    owner.commands.on_died(OTHER + 1)
+    assert owner.ended == [LEADER]
+    assert owner.commands.on_died(OTHER) == ""
