@@ -3,6 +3,9 @@
 The file is only ever opened by SQLite: a descriptor of our own, once closed, would take SQLite's locks with
 it. A writer that finds another one at work tries again within a few milliseconds; SQLite's own pauses
 grow to a tenth of a second, which under load leaves the file idle while everybody sleeps.
+
+A connection that was opened while the file could only be read stays so for ever, whatever becomes of the
+file. So a connection whose storage failed is replaced before it is used again.
 """
 
 import contextlib
@@ -14,7 +17,8 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from holdfast.board.database import database
-from holdfast.board.database.database import Clock, Row, Transaction, Value
+from holdfast.board.database.database import Clock, Row, Transaction, Value, steady_clock
+from holdfast.board.rules.leases import ClockReading
 from holdfast.errors import Conflict, HoldfastError, NotFound, OperationFailed, StoreDamaged, Unreachable
 
 T = TypeVar("T")
@@ -25,6 +29,12 @@ POLL_S: Final = 0.05  # between looks at the number of the newest commit, which 
 CHECKPOINT_PAGES: Final = 1000
 _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+# Faults of what the file lies on, which may be over at any time.
+_STORAGE: Final = {
+    sqlite3.SQLITE_READONLY: "can only be read",
+    sqlite3.SQLITE_FULL: "has no room on its disk",
+    sqlite3.SQLITE_IOERR: "is on a disk that does not answer",
+}
 _MEMORY: Final = ":memory:"
 
 
@@ -35,9 +45,12 @@ def wall_clock() -> int:
 class SqliteDatabase:
     """Raises NotFound when there is no such file and it is not to be made."""
 
-    def __init__(self, path: str, *, create: bool = True, clock: Clock = wall_clock) -> None:
+    def __init__(
+        self, path: str, *, create: bool = True, clock: Clock = wall_clock, steady: Clock = steady_clock
+    ) -> None:
         self.path = path
         self._clock = clock
+        self._steady = steady
         self._mark = Path(f"{path}.damaged")
         self._queries = database.queries(lock="", lock_free="", lock_board="", alone="SELECT 1", value=":{}")
         self._seen = 0
@@ -45,14 +58,12 @@ class SqliteDatabase:
             if not create:
                 raise NotFound(f"there is no board at {path}", remedy="holdfast board create NAME")
             self._make_room()
+        self.opened = False
+        self._failed = False  # its storage did, so that it is opened anew
+        self._fresh = False
         with _translate_errors(self):
-            self._db = sqlite3.connect(path, isolation_level=None, timeout=0, cached_statements=256)
-            try:
-                self._db.row_factory = _as_dict
-                self._prepare()
-            except BaseException:
-                self._db.close()
-                raise
+            self._connect()
+        self.opened = True
 
     @property
     def address(self) -> str:
@@ -65,10 +76,25 @@ class SqliteDatabase:
     def write(self, change: Callable[[Transaction], T]) -> T:
         if self.damaged:
             raise damage(self.path)
-        with _translate_errors(self), self._transaction("BEGIN IMMEDIATE") as transaction:
-            answer = change(transaction)
-            transaction.number_events()
-            return answer
+
+        def once() -> T:
+            with self._transaction("BEGIN IMMEDIATE") as transaction:
+                answer = change(transaction)
+                transaction.number_events()
+                return answer
+
+        with _translate_errors(self):
+            self._reopen()
+            try:
+                return once()
+            except sqlite3.OperationalError as exc:
+                if self._fresh or exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_READONLY:
+                    raise
+                self.note_fault()
+                if not self._failed:
+                    raise
+            self._reopen()  # it may be that only this connection cannot write
+            return once()
 
     def read(self, look: Callable[[Transaction], T]) -> T:
         def once() -> T:
@@ -76,12 +102,15 @@ class SqliteDatabase:
                 return look(transaction)
 
         with _translate_errors(self):
+            self._reopen()
             return _patiently(once)  # also a reader waits while the file recovers from a crash
 
     def changed(self, timeout_s: float) -> bool:
         until = time.monotonic() + timeout_s
         while True:
-            before, self._seen = self._seen, self._pragma("data_version")
+            with _translate_errors(self):
+                self._reopen()
+                before, self._seen = self._seen, self._pragma("data_version")
             if self._seen != before:
                 return True
             left = until - time.monotonic()
@@ -122,6 +151,26 @@ class SqliteDatabase:
         except OSError as exc:
             raise OperationFailed(f"cannot make a board at {self.path}: {exc.strerror}") from None
 
+    def note_fault(self) -> None:
+        """Its storage failed: open it anew before it is used again."""
+        self._failed = self.path != _MEMORY
+
+    def _connect(self) -> None:
+        self._db = sqlite3.connect(self.path, isolation_level=None, timeout=0, cached_statements=256)
+        try:
+            self._db.row_factory = _as_dict
+            self._prepare()
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _reopen(self) -> None:
+        self._fresh = self._failed
+        if self._failed:
+            self._db.close()
+            self._connect()
+            self._failed, self._seen = False, 0  # a change may have been missed
+
     def _prepare(self) -> None:
         self._set("foreign_keys = ON")
         self._set("synchronous = FULL")
@@ -150,7 +199,8 @@ class SqliteDatabase:
     def _transaction(self, begin: str) -> Iterator[Transaction]:
         _patiently(lambda: self._db.execute(begin))
         try:
-            yield Transaction(self._run, self._queries, self._clock(), _adapt)
+            clock = ClockReading(self._clock(), self._steady())
+            yield Transaction(self._run, self._queries, clock, _adapt)
             self._db.execute("COMMIT")
         except BaseException:
             if self._db.in_transaction:
@@ -221,6 +271,12 @@ def _translate_errors(store: SqliteDatabase) -> Iterator[None]:
             raise damage(store.path) from exc
         if code in _BUSY:
             raise Unreachable(f"the board at {store.path} is busy", remedy="try again") from exc
+        if code in _STORAGE or (code == sqlite3.SQLITE_CANTOPEN and store.opened):
+            store.note_fault()
+            words = _STORAGE.get(code, "cannot be opened any more")
+            raise Unreachable(
+                f"the board at {store.path} {words}", remedy="look at its disk; it is tried again"
+            ) from exc
         name = getattr(exc, "sqlite_errorname", "an unknown error")
         raise OperationFailed(f"SQLite cannot use {store.path}: {name}") from exc
     except OSError as exc:

@@ -43,7 +43,8 @@ class Round:
     drive: tuple[Run, ...]  # held by this host, and nobody here drives them
     over: tuple[str, ...]  # driven here, and not held any more: somebody ended them
     renew: tuple[Run, ...]  # leases
-    expire: bool  # leases of others that ran out
+    expire: bool  # look for leases that ran out
+    end_lost: bool  # ... and end the runs of others
     claim: bool
 
 
@@ -68,13 +69,17 @@ class Rounds:
         """`held`: the runs that the board gives to this host; `driven`: the ids of those driven here."""
         ours = {run.id: run for run in held}
         if self._leaving:
-            return Round(tuple(ours.values()), (), tuple(driven), (), expire=False, claim=False)
+            return Round(
+                tuple(ours.values()), (), tuple(driven), (), expire=False, end_lost=False, claim=False
+            )
         return Round(
             give_back=(),
             drive=tuple(run for run in ours.values() if run.id not in driven),
             over=tuple(id for id in driven if id not in ours),
             renew=tuple(ours.values()) if _is_due(self._renewed_at, self._renew_s, now) else (),
             expire=_is_due(self._expired_at, TICK_S, now),
+            # If the clock jumped just before we came, the others see it within a tick and we never can.
+            end_lost=self._once or self._expired_at is not None,
             claim=self._claiming,
         )
 

@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 GRACE_S: Final = 2.0  # between asking it to end and ending it
 MAX_OUTPUT: Final = 1 << 20  # bytes of what it said that are kept; the end of it
 MAX_SUMMARY: Final = 2_000  # bytes of it that stand for a summary
+MAX_NAME: Final = 300  # characters of a file's name that was refused
 MAX_HEAD: Final = 64 * 1024  # bytes of its beginning
 PLACE_S: Final = 1.0  # between looks whether a directory is free
 LAST_LOOKS: Final = 20  # at an outbox that is full: 256 envelopes each
@@ -159,7 +160,10 @@ class RunDriver:
                 self._refused = answer.error.message
             return answer
 
-        return outbox.ingest(self.place, carry_out)
+        def refused(file: str, reason: str) -> None:
+            store.refuse_file(self.run.ref, show_text(file)[:MAX_NAME], show_text(reason)[:MAX_SUMMARY])
+
+        return outbox.ingest(self.place, carry_out, refused)
 
     # --- the start
 
