@@ -2,6 +2,8 @@
 
 import asyncio
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,13 +86,46 @@ def test_one_that_can_only_be_read_for_a_while_goes_on(path: str, disk: Disk) ->
         assert made(store)
 
 
+def test_another_of_this_process_that_nobody_uses_does_not_keep_it_read_only(tmp_path: Path) -> None:
+    """They share one view of the log, which is that of whoever opened it first."""
+    script = """
+import os, sys
+from holdfast.board.rules.rows import NewTask
+from holdfast.board.store import open_store
+from holdfast.errors import Unreachable
+from pathlib import Path
+from tests.support.board_faults import Disk, own_mounts
+own_mounts()
+disk = Disk(Path(sys.argv[1]), 1 << 24)
+address = sys.argv[1] + "/board.db"
+first = open_store(address)
+first.create_board("b")
+if os.fork():  # so that log and index stay when this one closes its own
+    os.wait()
+else:
+    first.close()
+    with disk.read_only():
+        one, other = open_store(address, create=False), open_store(address, create=False)
+        assert other.page("b").tasks == []
+        try:
+            one.create("b", NewTask(title="x"))
+        except Unreachable:
+            print("read-only")
+    print(one.create("b", NewTask(title="x")).title, len(other.page("b").tasks))
+"""
+    place = tmp_path / "disk"
+    place.mkdir()
+    done = subprocess.run([sys.executable, "-c", script, str(place)], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("read-only\nx 1\n", "")
+
+
 def test_one_that_is_full_tells_it_and_goes_on(path: str, disk: Disk) -> None:
     disk.full = True
     with open_store(path, create=False) as store:
         with pytest.raises(Unreachable, match="no room"):
             store.create("b", NewTask(title="x", body="y" * 60_000))
-        disk.full = False
         assert store.page("b").tasks == []
+        store.database._db.execute("PRAGMA max_page_count = 1000000")  # type: ignore[attr-defined]
         assert store.create("b", NewTask(title="x", body="y" * 60_000))
         assert store.faults() == []
 

@@ -24,7 +24,7 @@ from holdfast.dispatch.rules.pressure import MAX_HERE
 from holdfast.dispatch.rules.rounds import TICK_S, Rounds, Starts, hold_up, max_tries
 from holdfast.dispatch.run import changes, workspace
 from holdfast.dispatch.run.run import RunDriver, marks
-from holdfast.errors import HoldfastError, NotFound, StaleRun, StartupError, UsageError
+from holdfast.errors import HoldfastError, NotFound, StaleRun, StartupError, UsageError, is_storage_fault
 
 log = logging.getLogger(__name__)
 
@@ -236,7 +236,7 @@ class Dispatcher:
                 failed += 1
                 self._context.status.note_error(f"{run.id}: {exc}", self._context.wall_clock())
                 most = max_tries(exc, over=driver.over.is_set())
-                known = isinstance(exc, HoldfastError | TimeoutError)
+                known = isinstance(exc, HoldfastError | TimeoutError) or is_storage_fault(exc)
                 words = "a run is attended to again" if known else "a run could not be attended to"
                 log.warning(
                     words,

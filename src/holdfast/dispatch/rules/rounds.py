@@ -19,6 +19,7 @@ from holdfast.errors import (
     SessionLost,
     StartupError,
     TokenRefused,
+    is_storage_fault,
 )
 
 TICK_S: Final = 1.0  # between rounds when nothing is heard, and between looks for leases that ran out
@@ -126,8 +127,10 @@ def hold_up(
 
 
 def max_tries(exc: Exception, *, over: bool) -> int | None:
-    """How often a run is attended to that fails like this; None: until store and supervisor are back."""
+    """How often a run is attended to that fails like this; None: until store, supervisor and disk are back."""
     if isinstance(exc, TimeoutError) or (isinstance(exc, HoldfastError) and exc.retryable):
+        return None
+    if is_storage_fault(exc):
         return None
     if isinstance(exc, _WAITED_FOR):
         return OVER_TRIES if over else None

@@ -31,7 +31,15 @@ from holdfast.dispatch.rules.runsteps import RunEvent, RunStep
 from holdfast.dispatch.run import changes, scripts, workspace
 from holdfast.dispatch.run.budgetmeter import BudgetMeter
 from holdfast.dispatch.run.workspace import Workspace
-from holdfast.errors import Conflict, NotFound, OperationFailed, StaleRun, StartupError, UsageError
+from holdfast.errors import (
+    Conflict,
+    NotFound,
+    OperationFailed,
+    StaleRun,
+    StartupError,
+    UsageError,
+    is_storage_fault,
+)
 from holdfast.handoff import envelope, outbox, rundir
 from holdfast.handoff.broker import Broker, listen
 from holdfast.handoff.envelope import VERBS, Envelope, HandoffAnswer
@@ -177,6 +185,8 @@ class RunDriver:
                 return RunEvent.REFUSED
             wish = await self._prepare(detail, profile)
         except (UsageError, NotFound, OperationFailed) as exc:
+            if is_storage_fault(exc):
+                raise  # it costs no attempt: it is prepared when there is room again
             failure = FailureKind.INFRA if isinstance(exc, OperationFailed) else FailureKind.TASK
             await self._tell(Fail(failure, f"it could not be prepared: {exc}"))
             return RunEvent.REFUSED
