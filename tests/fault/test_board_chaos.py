@@ -45,7 +45,9 @@ def test_a_clock_that_jumps_and_disks_that_fail_double_no_run_and_lose_nothing(
     """In a process of its own, whose mounts only it can see: `python -m tests.support.board_faults`."""
     wanted = [word for kind in dict.fromkeys(kinds) for word in ("--kind", kind)]
     module = [sys.executable, "-m", "tests.support.board_faults", "--seed", str(SEED)]
-    done = subprocess.run([*module, "--faults", str(len(kinds)), *wanted], stdout=subprocess.PIPE, check=False)
+    done = subprocess.run(
+        [*module, "--faults", str(len(kinds)), *wanted], stdout=subprocess.PIPE, check=False
+    )
     [found] = json.loads(done.stdout)["seeds"]
     record_property("faults", found["faults"])
     assert found["wrong"] == []

@@ -1,4 +1,4 @@
-"""A store whose storage fails for a while: read-only, full. It is told, nothing is lost, and it goes on by itself."""
+"""A store whose storage fails for a while: it is told, nothing is lost, and it goes on by itself."""
 
 import asyncio
 import sqlite3
@@ -22,7 +22,7 @@ from tests.support.patience import patient
 
 
 class Disk:
-    """What SQLite meets when it opens a file here. SQLite itself answers: its connections only read, or are full."""
+    """What SQLite meets when it opens a file here. SQLite itself answers that it is read-only or full."""
 
     def __init__(self) -> None:
         self.read_only = False
@@ -34,11 +34,11 @@ class Disk:
         if self.broken:
             raise _error(sqlite3.SQLITE_CANTOPEN)
         if self.read_only:
-            return self._connect(f"file:{path}?mode=ro", uri=True, **options)
-        made = self._connect(path, **options)
+            path = f"file:{path}?mode=ro"
+        opened: sqlite3.Connection = self._connect(path, uri=self.read_only, **options)
         if self.full:
-            made.execute("PRAGMA max_page_count = 1")  # as many as there are
-        return made
+            opened.execute("PRAGMA max_page_count = 1")  # as many as there are
+        return opened
 
 
 def _error(code: int) -> sqlite3.OperationalError:

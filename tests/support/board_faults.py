@@ -1,10 +1,11 @@
-"""A board that is kept going while its clock jumps and its disks are full or read-only for a while, by a seed.
+"""A board that is kept going while its clock jumps and its disks are full or read-only, by a seed.
 
     python -m tests.support.board_faults --faults 20 --seed 1
 
-The store and the home are file systems of their own, small ones in memory, in mounts that only this process and what
-it starts can see; so an ordinary user can do this, too. Full is real: every byte is taken. Read-only is a mount
-in front, so that whatever is opened meanwhile can only be read, also by a dispatcher that starts then.
+The store and the home are file systems of their own, small ones in memory, in mounts that only this process
+and what it starts can see; so an ordinary user can do this, too. Full is real: every byte is taken. Read-only
+is a mount in front, so that whatever is opened meanwhile can only be read, also by a dispatcher that starts
+then.
 A dispatcher is never started again because of a fault: it has to go on by itself.
 """
 
@@ -254,7 +255,11 @@ class Trouble:
         if "Traceback" in log:
             self.wrong.append(f"dispatch.log: {log[log.find('Traceback') - 300 :][:3000]}")
         # A worker whose own workspace is full fails by itself; nothing else costs a run.
-        own = {"completed", "failed"} if any(kind.startswith("home") for kind, _ in self.faults) else {"completed"}
+        own = (
+            {"completed", "failed"}
+            if any(kind.startswith("home") for kind, _ in self.faults)
+            else {"completed"}
+        )
         for task in all_tasks(self.yard):
             lost = [run for run in self.yard.store.runs(task.id) if run.outcome not in own]
             self.wrong += [f"{run.id} of {task.title} is {run.outcome}: {run.error}" for run in lost]

@@ -40,6 +40,6 @@ def _sleep(seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    time.sleep = _sleep
+    time.sleep = _sleep  # type: ignore[assignment]  # nobody here sleeps for an index
     sys.argv[0] = "holdfast"
     runpy.run_module("holdfast", run_name="__main__")

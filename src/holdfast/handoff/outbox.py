@@ -69,8 +69,8 @@ def ingest(
 ) -> int:
     """Carry out what waits in the outbox, the oldest first, and answer it; how many.
 
-    `refused` hears of every file that comes to nothing, and why, before it is answered and moved aside; after a
-    crash perhaps twice. A name that no envelope can have is never answered, and told once.
+    `refused` hears of every file that comes to nothing, and why, before it is answered and moved aside; after
+    a crash perhaps twice. A name that no envelope can have is never answered, and told once.
 
     A file is removed once its answer is there. Killed at any moment, the same file is read again, which is
     harmless: its envelope has an id. A file that is no envelope is answered as well, and kept as ID.bad;

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.board.database.database import Transaction
 from holdfast.board.rules.transitions import Move, TaskStatus
 from holdfast.board.verbs import runs
+from holdfast.dispatch.run.run import RunDriver, RunMark
 from holdfast.errors import OperationFailed, Unreachable
 from tests.support.fakes import Act, Scene
 
@@ -147,6 +149,38 @@ async def test_a_report_that_is_refused_is_an_event_of_its_task(scene: Scene) ->
     [told] = [event for event in scene.store.events("b", limit=500) if event.kind == runs.FILE_REFUSED]
     assert (told.task_id, told.payload["file"]) == (task.id, "done.json")
     assert told.payload["reason"]
+
+
+async def test_a_full_disk_costs_no_attempt_however_long_it_lasts(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether we write a file ourselves or somebody else tells us so in words of ours."""
+    full = True
+    write, lay_out = RunDriver._write, RunDriver._lay_out
+
+    def mark(self: RunDriver, found: RunMark) -> None:
+        if full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(self, found)
+
+    def prepare(self: RunDriver, place: Path) -> Path:
+        if full or scene.loop.time() - scene.begun < 120:
+            try:
+                raise OSError(errno.EROFS, "Read-only file system")
+            except OSError as exc:
+                raise OperationFailed(f"cannot prepare {place}: {exc.strerror}") from None
+        return lay_out(self, place)
+
+    monkeypatch.setattr(RunDriver, "_write", mark)
+    monkeypatch.setattr(RunDriver, "_lay_out", prepare)
+    task = scene.create(max_attempts=1)
+    async with dispatching(scene):
+        await asyncio.sleep(60)
+        full = False
+        await asyncio.sleep(30)
+        assert (scene.task(task).status, scene.supervisor.started) == (TaskStatus.RUNNING, [])
+        await scene.until(lambda: scene.task(task).status is TaskStatus.DONE)
+    assert [run.outcome for run in scene.store.runs(task.id)] == ["completed"]
 
 
 HOURS_MS = 3 * 3_600_000

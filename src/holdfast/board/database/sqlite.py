@@ -174,7 +174,7 @@ class SqliteDatabase:
             return [self, *(one for one in _DATABASES if one.path == self.path and one is not self)]
 
     def _let_go(self) -> None:
-        """Close a connection whose storage failed, unless it is being used: then whoever does that meets it."""
+        """Close a connection whose storage failed, unless it is being used: who does that will meet it."""
         if self._lock.acquire(blocking=False):
             try:
                 if self._failed:

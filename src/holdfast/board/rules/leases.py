@@ -1,8 +1,8 @@
 """When the store's clock has jumped, by a second clock that nobody sets. Pure module.
 
 The store dates everything by a wall clock, which people, time servers, virtual machines and a laptop's lid
-move. Whoever looks for leases that ran out has a steady clock beside it. Between two looks both go on by as much;
-if they do not, no time that the store remembers says how long ago something was.
+move. Whoever looks for leases that ran out has a steady clock beside it. Between two looks both go on by
+as much; if they do not, no time that the store remembers says how long ago something was.
 """
 
 from typing import Final, NamedTuple
@@ -24,8 +24,8 @@ class ClockReading(NamedTuple):
 def find_jump(offset_ms: int | None, reading: ClockReading, *, lease_ms: int) -> int:
     """By how much the wall clock has jumped since its offset was `offset_ms`; nothing without one.
 
-    Below zero it went back. The offset is that of the last jump, not of the last look, so that many small steps
-    are one large one. Half of what a short lease has to spare is a jump, too.
+    Below zero it went back. The offset is that of the last jump, not of the last look, so that many small
+    steps are one large one. Half of what a short lease has to spare is a jump, too.
     """
     if offset_ms is None:
         return 0

@@ -277,9 +277,7 @@ def _waits_for(tx: Transaction, found: Task) -> list[str]:
 def _offers(tx: Transaction, slug: str) -> dict[str, Offer]:
     """What hosts have said lately about starting workers."""
     until = leases.find_future(tx.now_ms)  # what was said later than now was said before the clock went back
-    rows = tx.all(
-        "offers_since", board=slug, since=tx.now_ms - OFFER_MS, until=until, most=MAX_OFFERS
-    )
+    rows = tx.all("offers_since", board=slug, since=tx.now_ms - OFFER_MS, until=until, most=MAX_OFFERS)
     return {str(row["host"]): _offer(row["profiles"]) for row in rows}
 
 

@@ -273,7 +273,7 @@ def verify(tx: Transaction, ref: RunRef, missing: Sequence[str]) -> Unverified:
 
 
 def refuse_file(tx: Transaction, ref: RunRef, file: str, reason: str) -> None:
-    """Write down that a file of a run's outbox came to nothing: once for each name, and of so many of them."""
+    """Write down that a file of a run's outbox came to nothing: once for each name, up to so many."""
     run = ledger.find_run(tx, ref)
     scope = f"refused files of {run.id}"
     if int(str(tx.row("answers_count", scope=scope)["count"])) >= MAX_REFUSED_FILES:
@@ -415,9 +415,9 @@ def expire(
 ) -> Expired:
     """End the runs whose lease is over by the store's clock, unless it has jumped.
 
-    `living` are those that the caller attends to: they get a lease of `lease_ms` instead, whatever the clock says.
-    With the `offset_ms` of its last look it is noticed that the clock was set or the machine slept: then every
-    run of the board has a whole lease before it, and whoever attends to it has the time to say so. Without
+    `living` are those that the caller attends to: they get a lease of `lease_ms` instead, whatever the clock
+    says. With the `offset_ms` of its last look it is noticed that the clock was set or the machine slept:
+    every run of the board has a whole lease before it, and whoever attends to it has the time to say so. Without
     `ends` nothing is ended.
     """
     jump_ms = leases.find_jump(offset_ms, tx.clock, lease_ms=claims.check_lease(lease_ms))
@@ -441,14 +441,13 @@ def expire(
 
 
 def _begin_anew(tx: Transaction, slug: str, jump_ms: int) -> None:
-    """Every lease has its whole term before it once the clock has jumped, and every pause that was dated in what
-    is now the future. Somebody who does not know of a jump sees only one that went back."""
+    """Every lease has its whole term before it once the clock has jumped, and every pause that was dated in
+    what is now the future. Somebody who does not know of a jump sees only one that went back."""
     future = leases.find_future(tx.now_ms)
     waits = tx.all("waits_anew", board=slug, now=tx.now_ms, after=future)
     anew = tx.all("leases_anew", board=slug, now=tx.now_ms, after=-1 if jump_ms else future)
     if jump_ms or waits or anew:
-        told = {"by_ms": jump_ms, "leases": len(anew), "waits": len(waits)}
-        tx.log(slug, CLOCK_JUMPED, "board", task=None, **told)
+        tx.log(*(slug, CLOCK_JUMPED, "board"), task=None, by_ms=jump_ms, leases=len(anew), waits=len(waits))
 
 
 def stop_spent(tx: Transaction, ref: RunRef, words: str, *, error: str = "") -> Task:

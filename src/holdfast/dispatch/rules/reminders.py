@@ -54,7 +54,7 @@ def has_room(book: ReminderBook) -> bool:
 
 
 def find_due(book: ReminderBook, now_ms: int) -> list[str]:
-    """The tasks to remind of now; also those that are due later than their pause lasts: the clock went back."""
+    """The tasks to remind of now; also those due later than their pause lasts: the clock went back."""
     return [
         task
         for task, one in book.owed.items()

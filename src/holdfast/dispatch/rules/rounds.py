@@ -127,7 +127,7 @@ def hold_up(
 
 
 def max_tries(exc: Exception, *, over: bool) -> int | None:
-    """How often a run is attended to that fails like this; None: until store, supervisor and disk are back."""
+    """How often a run is attended to that fails like this; None: until what it needs is back."""
     if isinstance(exc, TimeoutError) or (isinstance(exc, HoldfastError) and exc.retryable):
         return None
     if is_storage_fault(exc):

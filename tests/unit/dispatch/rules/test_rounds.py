@@ -31,7 +31,13 @@ def rounds(*, claiming: bool = True, once: bool = False) -> Rounds:
 def test_the_first_round_does_everything() -> None:
     held = [run("r_1"), run("r_2")]
     assert rounds().plan(held, ["r_2", "r_3"], 5.0) == Round(
-        give_back=(), drive=(held[0],), over=("r_3",), renew=tuple(held), expire=True, end_lost=False, claim=True
+        give_back=(),
+        drive=(held[0],),
+        over=("r_3",),
+        renew=tuple(held),
+        expire=True,
+        end_lost=False,
+        claim=True,
     )
 
 
