@@ -178,8 +178,8 @@ class Log:
     """A file that is appended to and never larger than twice a bound: full, it becomes the one before.
 
     What a disk does not take that is full or read-only is kept, as much as fits into the file, until it
-    does: `owes` says so, and `flush` tries again. Closed, it takes nothing more: the number of its descriptor may be
-    somebody else's by then.
+    does: `owes` says so, and `flush` tries again. Closed, it takes nothing more: the number of its
+    descriptor may be somebody else's by then.
     """
 
     def __init__(self, path: Path, max_bytes: int) -> None:

@@ -417,8 +417,8 @@ def expire(
 
     `living` are those that the caller attends to: they get a lease of `lease_ms` instead, whatever the clock
     says. With the `offset_ms` of its last look it is noticed that the clock was set or the machine slept:
-    every run of the board has a whole lease before it, and whoever attends to it has the time to say so. Without
-    `ends` nothing is ended.
+    every run of the board has a whole lease before it, and whoever attends to it has the time to say
+    so. Without `ends` nothing is ended.
     """
     jump_ms = leases.find_jump(offset_ms, tx.clock, lease_ms=claims.check_lease(lease_ms))
     if jump_ms or offset_ms is None:
