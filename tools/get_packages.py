@@ -22,6 +22,7 @@ class Package(NamedTuple):
 PACKAGES: Final = {
     "bubblewrap": Package("bwrap", "the bubblewrap backend"),
     "chromium": Package("chromium", "the dashboard in a browser"),
+    "faketime": Package("faketime", "a clock that jumps"),
     "less": Package("less", "a pager in a terminal"),
     "nodejs": Package("node", "agent CLIs that are scripts"),
     "npm": Package("npm", "fetching the agent CLIs"),

@@ -194,6 +194,18 @@ def from_os_error(exc: OSError) -> HoldfastError:
     return cls(f"{exc.strerror} (os error {exc.errno})")
 
 
+_STORAGE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
+
+
+def is_storage_fault(exc: BaseException | None) -> bool:
+    """Whether a disk that is full, read-only or broken is behind it: nobody is at fault, and it may pass."""
+    while exc is not None:
+        if isinstance(exc, OSError) and exc.errno in _STORAGE:
+            return True
+        exc = exc.__cause__ or exc.__context__
+    return False
+
+
 # The reference's client takes this answer, whole as it is, for a link that is dead.
 TRANSPORT_CLOSED: Final = (-32000, "JSON-RPC transport closed")
 

@@ -109,6 +109,12 @@ def spent(store: Store) -> Callable[[], object]:
     return lambda: store.claim("b", worker="w", assignees=["coder", "x"])
 
 
+def looking_again(store: Store) -> Callable[[], object]:
+    """As a dispatcher does every second; only its first look goes through all that waits for the clock."""
+    offset = store.expire("b").offset_ms
+    return lambda: store.expire("b", offset_ms=offset)
+
+
 VERBS: dict[str, Callable[[Store], Callable[[], object]]] = {
     "create": lambda store: lambda: made(store),
     "create with a key": lambda store: lambda: store.create("b", NewTask(title="x"), key="k"),
@@ -127,7 +133,7 @@ VERBS: dict[str, Callable[[Store], Callable[[], object]]] = {
     "page of a status": lambda store: lambda: store.page("b", status=TaskStatus.TODO),
     "page of a profile": lambda store: lambda: store.page("b", assignee="x"),
     "page of nobody's": lambda store: lambda: store.page("b", assignee="nobody"),
-    "expire": lambda store: lambda: store.expire("b"),
+    "expire": looking_again,
     "why": lambda store: (lambda name: lambda: store.why(name))(made(store).id),
     "inbox": lambda store: lambda: store.inbox("b", limit=20),
     "acknowledge": lambda store: (lambda name: lambda: store.acknowledge(name))(made(store, triage=True).id),

@@ -339,7 +339,7 @@ def test_a_run_cannot_fill_the_board(store: Store) -> None:
 def test_a_superseded_run_changes_nothing(store: Store, clock: SettableClock, verb: str) -> None:
     task, old = claimed(store, made(store).id)
     clock.now_ms = old.lease_until_ms
-    assert [lost.id for lost in store.expire("b")] == [task.id]
+    assert [lost.id for lost in store.expire("b").lost] == [task.id]
     clock.now_ms += 10**7
     _, new = claimed(store)
     clock.now_ms += 1000
@@ -362,6 +362,20 @@ def test_a_superseded_run_changes_nothing(store: Store, clock: SettableClock, ve
     assert store.heartbeat(new.ref).id == new.id
 
 
+def test_refused_files_are_events_once_each_and_not_without_end(store: Store) -> None:
+    task, run = claimed(store, made(store).id)
+    for number in range(100):
+        for _ in range(2):
+            store.refuse_file(run.ref, f"{number}.json", "it is no envelope")
+    told = [event for event in store.events("b", limit=500) if event.kind == "file_refused"]
+    assert len(told) == 20
+    assert (told[0].task_id, told[0].run_id) == (task.id, run.id)
+    assert told[0].payload == {"file": "0.json", "reason": "it is no envelope"}
+    store.complete(run.ref, "e", "ok")
+    store.refuse_file(run.ref, "late.json", "x")  # also of a run that is over
+    assert store.faults() == []
+
+
 def test_a_generation_that_is_made_up_is_refused(store: Store) -> None:
     _, run = claimed(store, made(store).id)
     made_up = RunRef(run.id, run.generation + 1)
@@ -372,6 +386,54 @@ def test_a_generation_that_is_made_up_is_refused(store: Store) -> None:
         store.complete(made_up, "e", "ok")
     with pytest.raises(NotFound):
         store.heartbeat(RunRef("r_nothing", 1))
+
+
+@pytest.mark.parametrize("by_ms", [10**7, -(10**7)])
+def test_a_clock_that_jumps_gives_every_lease_one_more_term(
+    store: Store, clock: SettableClock, by_ms: int
+) -> None:
+    task, run = claimed(store, made(store).id)
+    term = run.lease_until_ms - run.heartbeat_ms
+    offset = store.expire("b").offset_ms
+    clock.now_ms += by_ms
+    found = store.expire("b", offset_ms=offset)
+    assert (found.lost, store.task(task.id).status) == ([], TaskStatus.RUNNING)
+    assert abs(found.jump_ms - by_ms) < 10**6
+    assert store.run(run.id).lease_until_ms == clock.now_ms + term
+    assert store.events("b")[-1].kind == "clock_jumped"
+    clock.now_ms += term
+    assert [lost.id for lost in store.expire("b").lost] == [task.id]
+
+
+def test_a_clock_that_went_back_while_nobody_looked_holds_no_lease_for_longer(
+    store: Store, clock: SettableClock
+) -> None:
+    task, run = claimed(store, made(store).id)
+    clock.now_ms -= 10**7
+    assert store.expire("b").lost == []
+    clock.now_ms += run.lease_until_ms - run.heartbeat_ms
+    assert [lost.id for lost in store.expire("b").lost] == [task.id]
+
+
+def test_a_run_that_is_attended_to_is_renewed_and_not_lost(store: Store, clock: SettableClock) -> None:
+    (mine, run), (theirs, _) = (claimed(store, made(store).id) for _ in range(2))
+    clock.now_ms = run.lease_until_ms
+    found = store.expire("b", living=[run.ref], lease_ms=5000)
+    assert ([lost.id for lost in found.lost], found.renewed) == ([theirs.id], 1)
+    assert store.task(mine.id).run_id == run.id
+    assert store.run(run.id).lease_until_ms == clock.now_ms + 5000
+
+
+def test_a_host_that_offered_before_the_clock_went_back_is_not_here_for_hours(
+    store: Store, clock: SettableClock
+) -> None:
+    store.offer("b", "gone", ["coder"])
+    store.offer("b", "here", ["writer"])
+    clock.now_ms -= 10**7
+    store.offer("b", "here", ["writer"])
+    why = {name: store.why(made(store, assignee=name).id).reason for name in ("coder", "writer")}
+    assert "nobody starts workers" in why["coder"]
+    assert "nobody starts workers" not in why["writer"]
 
 
 @pytest.mark.parametrize("move", [Move.BLOCK, Move.CANCEL, Move.COMPLETE])
@@ -395,7 +457,7 @@ def test_a_heartbeat_extends_the_lease_and_says_nothing_else(store: Store, clock
         "compiling",
     )
     clock.now_ms += 999
-    assert store.expire("b") == []
+    assert store.expire("b").lost == []
     assert store.boards()[0].last_seq == seq
     assert store.task(task.id).version == task.version
 

@@ -368,6 +368,51 @@ async def test_a_stream_is_opened_inside_and_read_outside_the_sandbox(place: Pat
             await file_call(peer, place, "fs/open", place / "outside" / "secret", WORKSPACE, handleId="i")
 
 
+def _put_skill(folder: Path, name: str) -> None:
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text(f"---\nname: {name}\ndescription: d\n---\n", "utf-8")
+
+
+def _names(found: dict[str, Any]) -> list[str]:
+    return [Path(skill["instructions"]["path"]).parent.name for skill in found["skills"]]
+
+
+async def test_discovery_under_a_policy_follows_links_only_to_what_may_be_read(place: Path) -> None:
+    root = place / "ws" / "plug"
+    for folder in (root / "own", place / "shared" / "lent", place / "outside" / "hidden"):
+        _put_skill(folder, folder.name)
+    (root / "l1").symlink_to(place / "shared")
+    (root / "l2").symlink_to(place / "outside")
+    lent = (WORKSPACE, at(place / "shared", "read"))
+    asked = [
+        {"id": "plain", "path": root.as_uri()},
+        {"id": "confined", "path": root.as_uri(), "sandbox": policy(place, *lent)},
+        {"id": "alone", "path": root.as_uri(), "sandbox": policy(place, WORKSPACE)},
+        {"id": "refused", "path": (place / "outside").as_uri(), "sandbox": policy(place, *lent)},
+    ]
+    async with serving() as (url, _), ready(url) as peer:
+        found = (await peer.call("capabilityRoots/discoverV1", {"roots": asked}))["roots"]
+    assert [one["id"] for one in found] == ["plain", "confined", "alone", "refused"]
+    assert [sorted(_names(one)) for one in found] == [["hidden", "lent", "own"], ["lent", "own"], ["own"], []]
+    assert [one["error"] is None for one in found] == [True, True, True, False]
+
+
+async def test_installed_skills_are_found_under_a_policy_as_far_as_it_lets_one_see(place: Path) -> None:
+    home = place / "home"
+    _put_skill(home / ".codex" / "skills" / "mine", "mine")
+    _put_skill(home / ".agents" / "skills" / "ours", "ours")
+    environ = {"PATH": os.environ["PATH"], "HOME": str(home)}
+    async with serving(environ=environ) as (url, _), ready(url) as peer:
+
+        async def find(*entries: dict[str, Any]) -> list[str]:
+            asked = {"cwd": (place / "ws").as_uri(), "sandbox": policy(place, *entries)}
+            return [one["name"] for one in (await peer.call("capabilities/discoverV2", asked))["skills"]]
+
+        assert await find(ROOT_READ, WORKSPACE) == ["mine", "ours"]
+        assert await find(WORKSPACE, at(home / ".agents", "read")) == ["ours"]
+        assert await find(WORKSPACE) == []
+
+
 async def test_protection_that_appears_later_is_honoured(place: Path) -> None:
     data = {"dataBase64": base64.b64encode(b"x").decode()}
     (place / "ws" / ".git").rmdir()

@@ -465,6 +465,43 @@ def test_a_file_that_is_no_envelope_is_answered_and_kept_once(
     assert store.task(task.id).status is TaskStatus.RUNNING
 
 
+def test_every_file_that_comes_to_nothing_is_told_with_its_reason(
+    store: Store, broker: Broker, tmp_path: Path
+) -> None:
+    ws = tmp_path / "ws"
+    _, grant = started(store, ws)
+    good = envelope.seal(grant, "comment", {"body": "hello"}, id="good")
+    forged = msgspec.structs.replace(envelope.seal(grant, "complete", SAID, id="forged"), generation=7)
+    put(ws, "good.json", envelope.encode(good))
+    put(ws, "half.json", b"{")
+    put(ws, "forged.json", envelope.encode(forged))
+    put(ws, "my report.json", b"{}")
+    put(ws, ".half-written.json", b"{")
+    put(ws, "notes.txt", b"")
+    told: dict[str, str] = {}
+
+    def refused(file: str, reason: str) -> None:
+        assert told.setdefault(file, reason) is reason, "told twice"
+
+    for _ in range(2):
+        outbox.ingest(ws, broker.carry_out, refused)
+    assert told.keys() == {"half.json", "forged.json", "my report.json"}
+    assert all(told.values())
+
+
+def test_a_file_whose_refusal_cannot_be_told_stays(store: Store, broker: Broker, tmp_path: Path) -> None:
+    ws = tmp_path / "ws"
+    started(store, ws)
+    put(ws, "half.json", b"{")
+
+    def fail(_file: str, _reason: str) -> None:
+        raise Unreachable("the disk is full")
+
+    with pytest.raises(Unreachable):
+        outbox.ingest(ws, broker.carry_out, fail)
+    assert outbox.ingest(ws, broker.carry_out) == 1
+
+
 def test_an_envelope_under_another_name_is_not_answered_there(
     store: Store, broker: Broker, tmp_path: Path
 ) -> None:

@@ -178,7 +178,7 @@ class BoardMachine(RuleBasedStateMachine):
     def wait(self, ms: int) -> None:
         """Time passes; leases end and what waited for the clock moves on."""
         self.clock.now_ms += ms
-        for task in self.store.expire("b"):
+        for task in self.store.expire("b").lost:
             self.put(task.id, task.status)
         self.store.wake("b")
         for name, model in self.model.items():

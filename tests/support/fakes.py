@@ -133,7 +133,8 @@ class Scene:
         self.loop = asyncio.get_running_loop()
         self.home = home
         self.begun = self.loop.time()
-        self.store = open_store(":memory:", clock=self.now_ms)
+        self.jumped_ms = 0
+        self.store = open_store(":memory:", clock=self.now_ms, steady=self.steady_ms)
         self.store.create_board("b")
         self.async_store, self.supervisor = FakeAsyncStore(self.store), FakeSupervisor(cast)
         environ = {"PATH": "/usr/bin:/bin", "HOME": str(home)}
@@ -154,7 +155,11 @@ class Scene:
         )
 
     def now_ms(self) -> int:
-        return EPOCH_MS + round((self.loop.time() - self.begun) * 1000)
+        """The store's clock; set `jumped_ms` to have somebody set it."""
+        return EPOCH_MS + self.steady_ms() + self.jumped_ms
+
+    def steady_ms(self) -> int:
+        return round((self.loop.time() - self.begun) * 1000)
 
     def create(self, body: str = "true", **wishes: Any) -> Task:
         task = self.store.create(

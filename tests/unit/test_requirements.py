@@ -23,7 +23,7 @@ CHECKLIST_LINES: Final = 152  # of the protocol's acceptance checklist; none may
 COMPARISONS: Final = ("tests/interop/test_same_answers.py", "tests/interop/test_client_suite.py")
 UNBUILT: Final = {  # by the issue that builds it; 0: none does. One more here is a promise that nobody keeps
     0: {"windows-sandboxed-writes"},
-    15: {"client-retries-discovery", "discovery-confined"},
+    15: {"client-retries-discovery"},
     16: {
         "answer-before-eof",
         "audit-is-best-effort",

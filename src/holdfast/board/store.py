@@ -11,7 +11,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import msgspec
 
-from holdfast.board.database.database import Clock, Database, Transaction
+from holdfast.board.database.database import Clock, Database, Transaction, steady_clock
 from holdfast.board.rules import verbs
 from holdfast.board.rules.rows import Board, RunRef, TaskMessage
 from holdfast.board.rules.verbs import Verb
@@ -28,8 +28,12 @@ T = TypeVar("T")
 _POSTGRES: Final = ("postgresql://", "postgres://")
 
 
-def open_store(address: str, *, create: bool = True, clock: Clock | None = None) -> "Store":
-    """A store by its address: a path, or a postgresql:// URL. `clock` replaces the store's own, for tests.
+def open_store(
+    address: str, *, create: bool = True, clock: Clock | None = None, steady: Clock = steady_clock
+) -> "Store":
+    """A store by its address: a path, or a postgresql:// URL.
+
+    `clock` replaces the store's own and `steady` the one that it is compared with, for tests.
 
     Raises:
         NotFound: there is none, and it is not to be made.
@@ -43,10 +47,10 @@ def open_store(address: str, *, create: bool = True, clock: Clock | None = None)
             raise Unreachable(
                 "psycopg is not installed", remedy="pip install 'holdfast-agents[postgres]'"
             ) from None
-        return Store(PostgresDatabase(address, create=create, clock=clock))
+        return Store(PostgresDatabase(address, create=create, clock=clock, steady=steady))
     from holdfast.board.database.sqlite import SqliteDatabase, wall_clock
 
-    return Store(SqliteDatabase(address, create=create, clock=clock or wall_clock))
+    return Store(SqliteDatabase(address, create=create, clock=clock or wall_clock, steady=steady))
 
 
 def _read(verb: Callable[Concatenate[Transaction, P], T]) -> Callable[Concatenate["Store", P], T]:
@@ -190,6 +194,7 @@ class Store:
     keep = _write(files.keep)
     brief = _write(messages.brief)
     verify = _write(run_verbs.verify)
+    refuse_file = _write(run_verbs.refuse_file)
     record_checks = _write(reviews.record_checks)
     fail = _write(run_verbs.fail)
     give_back = _write(run_verbs.give_back)

@@ -24,7 +24,7 @@ from holdfast.dispatch.rules.pressure import MAX_HERE
 from holdfast.dispatch.rules.rounds import TICK_S, Rounds, Starts, hold_up, max_tries
 from holdfast.dispatch.run import changes, workspace
 from holdfast.dispatch.run.run import RunDriver, marks
-from holdfast.errors import HoldfastError, NotFound, StaleRun, StartupError, UsageError
+from holdfast.errors import HoldfastError, NotFound, StaleRun, StartupError, UsageError, is_storage_fault
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +78,7 @@ class Dispatcher:
         self._places: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._rounds = Rounds(lease_s=plan.lease_ms / 1000, claiming=not plan.drain, once=plan.once)
         self._starts = Starts()
+        self._offsets: dict[str, int] = {}  # of the store's clock from a steady one, by board
         self._held: str | None = None
         self._watches: dict[str, LivenessWatch] = {}
         program = find_command(context.home, plan.notify)
@@ -142,10 +143,25 @@ class Dispatcher:
                 self._context.status.so_far.leases_renewed += 1
         for board in plan.boards:
             if todo.expire:
-                await ask(Store.expire, board)
+                await self._expire(board, [run.ref for run in held], ends=todo.end_lost)
             if todo.claim:
                 await self._claim(group, board)
         self._rounds.finish(todo, now)
+
+    async def _expire(self, board: str, living: list[RunRef], *, ends: bool) -> None:
+        """Our own runs live, as we drive them: a clock that jumps does not make them lost."""
+        found = await self._context.store.ask(
+            Store.expire,
+            board,
+            living=living,
+            lease_ms=self._plan.lease_ms,
+            offset_ms=self._offsets.get(board),
+            ends=ends,
+        )
+        self._offsets[board] = found.offset_ms
+        self._context.status.so_far.leases_renewed += found.renewed
+        if found.jump_ms:
+            log.warning("the board's clock has jumped", extra={"missing": f"{found.jump_ms / 1000:+.0f} s"})
 
     async def _heed_leaving(self) -> None:
         """The next round is not waited for."""
@@ -220,7 +236,7 @@ class Dispatcher:
                 failed += 1
                 self._context.status.note_error(f"{run.id}: {exc}", self._context.wall_clock())
                 most = max_tries(exc, over=driver.over.is_set())
-                known = isinstance(exc, HoldfastError | TimeoutError)
+                known = isinstance(exc, HoldfastError | TimeoutError) or is_storage_fault(exc)
                 words = "a run is attended to again" if known else "a run could not be attended to"
                 log.warning(
                     words,

@@ -31,6 +31,7 @@ MAX_NAMES: Final = (
     4096  # entries of an outbox looked at in one go: a worker cannot keep us reading its directory
 )
 MAX_AT_ONCE: Final = 256  # envelopes carried out in one go, so that other workspaces get their turn
+NO_NAME: Final = "the name of a report's file has 1 to 64 letters, digits, - or _ before .json"
 
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe is opened without waiting
 _NO_FILE: Final = (errno.ELOOP, errno.EACCES, errno.ENXIO)  # a link, closed to us, a socket
@@ -61,15 +62,23 @@ def lay_out(workspace: Path, grant: Grant) -> Path:
     return workspace / ".holdfast" / "run.json"
 
 
-def ingest(workspace: Path, carry_out: Callable[[Envelope], HandoffAnswer]) -> int:
+def ingest(
+    workspace: Path,
+    carry_out: Callable[[Envelope], HandoffAnswer],
+    refused: Callable[[str, str], None] = lambda _file, _reason: None,
+) -> int:
     """Carry out what waits in the outbox, the oldest first, and answer it; how many.
+
+    `refused` hears of every file that comes to nothing, and why, before it is answered and moved aside; after
+    a crash perhaps twice. A name that no envelope can have is never answered, and told once.
 
     A file is removed once its answer is there. Killed at any moment, the same file is read again, which is
     harmless: its envelope has an id. A file that is no envelope is answered as well, and kept as ID.bad;
     so is one on which we failed ourselves.
 
     Raises:
-        HoldfastError: what `carry_out` raises because it cannot tell; the file stays for the next time.
+        HoldfastError: what `carry_out` and `refused` raise because they cannot tell; the file stays for the
+            next time.
     """
     with contextlib.ExitStack() as opened:
         try:
@@ -77,13 +86,23 @@ def ingest(workspace: Path, carry_out: Callable[[Envelope], HandoffAnswer]) -> i
             own = opened.enter_context(open_folder(".holdfast", top))
             outbox = opened.enter_context(open_folder("outbox", own))
             answers = opened.enter_context(_make_folder(own, "answers"))
-            names = _list_waiting(outbox)
+            names, strange = _list_waiting(outbox)
         except OSError:  # there is none, or no longer, or it is not what we made
             return 0
-        return sum(_one(outbox, answers, name, carry_out) for name in names)
+        for name in strange:
+            refused(name, NO_NAME)
+            with contextlib.suppress(OSError):
+                _move_aside(outbox, name)
+        return sum(_one(outbox, answers, name, carry_out, refused) for name in names)
 
 
-def _one(outbox: int, answers: int, name: str, carry_out: Callable[[Envelope], HandoffAnswer]) -> int:
+def _one(
+    outbox: int,
+    answers: int,
+    name: str,
+    carry_out: Callable[[Envelope], HandoffAnswer],
+    refused: Callable[[str, str], None],
+) -> int:
     id = name.removesuffix(".json")
     try:
         letter = _read(outbox, name)
@@ -98,6 +117,8 @@ def _one(outbox: int, answers: int, name: str, carry_out: Callable[[Envelope], H
         bad = (
             answer.error is not None and answer.error.code == INTERNAL.rpc
         )  # our fault: nothing is thrown away
+    if answer.error is not None:
+        refused(name, answer.error.message)
     try:
         _put(answers, f"{id}.json", msgspec.json.encode(answer), durable=False)
         if bad:
@@ -111,17 +132,22 @@ def _one(outbox: int, answers: int, name: str, carry_out: Callable[[Envelope], H
     return 1
 
 
-def _list_waiting(outbox: int) -> list[str]:
-    """Names of envelopes in the order in which they were put there, as far as the file system tells."""
-    found = []
+def _list_waiting(outbox: int) -> tuple[list[str], list[str]]:
+    """Names of envelopes in the order in which they were put there, as far as the file system tells; and of
+    files that were meant to be some. What begins with a dot is being written, or was moved aside."""
+    found, strange = [], []
     with os.scandir(outbox) as entries:
         for number, entry in enumerate(entries):
             if number >= MAX_NAMES:
                 break
-            if entry.name.endswith(".json") and ID.fullmatch(entry.name.removesuffix(".json")):
+            if not entry.name.endswith(".json") or entry.name.startswith("."):
+                continue
+            if not ID.fullmatch(entry.name.removesuffix(".json")):
+                strange.append(entry.name)
+            else:
                 with contextlib.suppress(OSError):
                     found.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
-    return [name for _, name in sorted(found)[:MAX_AT_ONCE]]
+    return [name for _, name in sorted(found)[:MAX_AT_ONCE]], strange[:MAX_AT_ONCE]
 
 
 def _read(folder: int, name: str) -> Envelope:

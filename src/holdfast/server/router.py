@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import msgspec
 
 from holdfast.confine.permissions import FileUse, runs_directly
-from holdfast.errors import InvalidRequest, SandboxUnavailable
+from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.sandbox.policy.policy import BoundPolicy
 from holdfast.server.codex import discovery, executorconfig
-from holdfast.server.codex.discovery import refuse as refused_root
 from holdfast.server.environment import home_directory
 from holdfast.server.executor import Executor, ServerSession
 from holdfast.server.files import files, walk
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from holdfast.server.http import HttpRequests
 
 T = TypeVar("T")
-_NO_CONFINED_DISCOVERY = "discovery under a policy that restricts reading is not supported yet"
 READ, WRITE = FileUse.READ, FileUse.WRITE
 
 
@@ -155,10 +153,8 @@ class Router:
         bound = self._executor.confined.bound(context)
         return None if runs_directly(bound, use) else bound
 
-    def _hides_reads(self, context: SandboxContext | None) -> bool:
+    def _hides_reads(self, context: SandboxContext) -> bool:
         """Besides Holdfast's own directories, of which discovery tells nothing: it reads skills by name."""
-        if context is None:
-            return False
         return not runs_directly(self._executor.confined.bound(context, homes=()), READ)
 
     async def _confined(
@@ -224,27 +220,31 @@ class Router:
 
     async def _discover_roots(self, params: wire.DiscoverRootsParams) -> wire.DiscoverRootsResult:
         """A root whose sandbox can not be enforced is refused on its own; the others are not."""
-        refused: dict[int, wire.RootDiscovery] = {}
-        for index, root in enumerate(params.roots):
-            if self._hides_reads(root.sandbox):
-                refused[index] = refused_root(root, _NO_CONFINED_DISCOVERY)
-        allowed = [root for index, root in enumerate(params.roots) if index not in refused]
-        found = iter(
-            (await self._in_thread(discovery.discover_roots, wire.DiscoverRootsParams(allowed))).roots
-        )
-        return wire.DiscoverRootsResult([refused.get(i) or next(found) for i in range(len(params.roots))])
+        discovery.check_count(params)
+        return wire.DiscoverRootsResult([await self._discover_root(root) for root in params.roots])
 
-    async def _discover(self, params: wire.DiscoverParams) -> wire.DiscoverResult:
-        if self._hides_reads(params.sandbox):
-            raise SandboxUnavailable(_NO_CONFINED_DISCOVERY)
+    async def _discover_root(self, root: wire.CapabilityRoot) -> wire.RootDiscovery:
+        if root.sandbox is None or not self._hides_reads(root.sandbox):
+            return await self._in_thread(discovery.discover_root, root)
+        confined = self._executor.confined
+        try:
+            bound = confined.bound(root.sandbox)
+            refuse_early(bound, root.path, writes=False)
+            return discovery.decode_root(await confined.call(bound, discovery.ONE_ROOT, root))
+        except HoldfastError as exc:
+            return discovery.refuse(root, f"failed to inspect capability root {root.path.uri}: {exc}")
+
+    async def _discover(self, params: wire.DiscoverParams) -> wire.DiscoverResult | msgspec.Raw:
         environ = self._executor.environ
         home = home_directory(environ)
         if home is None:
             raise InvalidRequest("this executor's user has no home directory")
         codex_home = executorconfig.find_codex_home(environ, home)
-        return await self._in_thread(
-            functools.partial(discovery.discover, params, codex_home=codex_home, home=home)
-        )
+        installed = discovery.InstalledIn(codex_home, home)
+        if params.sandbox is not None and self._hides_reads(params.sandbox):
+            confined = self._executor.confined
+            return await confined.call(confined.bound(params.sandbox), discovery.INSTALLED, installed)
+        return await self._in_thread(discovery.discover, installed)
 
     async def _request(self, params: HttpRequestParams) -> HttpResponse | Streamed:
         result, pump = await self._http.request(params)

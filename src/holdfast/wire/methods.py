@@ -82,9 +82,9 @@ def _hook(kind: type, value: Any) -> Any:
     raise AssertionError(f"no struct has a field of type {kind}")
 
 
-def json_decoder(method: MethodRow) -> msgspec.json.Decoder[Any]:
-    """For params that were encoded by us: straight from JSON to the method's struct."""
-    return msgspec.json.Decoder(method.params, dec_hook=_hook)
+def json_decoder(params: type) -> msgspec.json.Decoder[Any]:
+    """For params that were encoded by us: straight from JSON to a method's struct."""
+    return msgspec.json.Decoder(params, dec_hook=_hook)
 
 
 def decode_params(method: MethodRow, params: Any) -> Any:

@@ -2,11 +2,17 @@
 
 import asyncio
 import contextlib
+import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
+
 from holdfast.agents.worker.launching import WorkerSpec
+from holdfast.board.database.database import Transaction
 from holdfast.board.rules.transitions import Move, TaskStatus
+from holdfast.board.verbs import runs
+from holdfast.dispatch.run.run import RunDriver, RunMark
 from holdfast.errors import OperationFailed, Unreachable
 from tests.support.fakes import Act, Scene
 
@@ -110,13 +116,130 @@ async def test_a_run_that_was_lost_is_ended_before_the_next_run_of_its_task_begi
     async with dispatching(scene):
         await scene.until(scene.supervisor.running)
         [run] = scene.store.runs(task.id)
-        scene.store.database.write(
-            lambda tx: tx.select("UPDATE runs SET lease_until_ms = 1 WHERE id = :id", {"id": run.id})
-        )
+
+        def end_elsewhere(tx: Transaction) -> None:
+            tx.select("UPDATE runs SET lease_until_ms = 1 WHERE id = :id", {"id": run.id})
+            runs.expire(tx, "b")
+
+        scene.store.database.write(end_elsewhere)
         await scene.until(lambda: scene.task(task).status is TaskStatus.DONE)
     first, _ = scene.supervisor.started
     assert scene.supervisor.stopped == [first]
     assert [one.outcome for one in scene.store.runs(task.id)] == ["lost", "completed"]
+
+
+async def test_a_run_whose_lease_ran_out_while_it_was_driven_goes_on(scene: Scene) -> None:
+    """As of a dispatcher that stood still for longer than a lease: no clock has jumped."""
+    scene.supervisor.cast = lambda _wish: Act(seconds=10)
+    task = scene.create()
+    async with dispatching(scene):
+        await scene.until(scene.supervisor.running)
+        scene.store.database.write(lambda tx: tx.select("UPDATE runs SET lease_until_ms = 1", {}))
+        await scene.until(lambda: scene.task(task).status is TaskStatus.DONE)
+    assert [one.outcome for one in scene.store.runs(task.id)] == ["completed"]
+
+
+async def test_a_report_that_is_refused_is_an_event_of_its_task(scene: Scene) -> None:
+    def report_badly(wish: WorkerSpec) -> None:
+        (Path(wish.cwd) / ".holdfast" / "outbox" / "done.json").write_text("all is well")
+
+    scene.supervisor.cast = lambda _wish: Act(does=report_badly)
+    task = scene.create()
+    await scene.dispatch(once=True)
+    [told] = [event for event in scene.store.events("b", limit=500) if event.kind == runs.FILE_REFUSED]
+    assert (told.task_id, told.payload["file"]) == (task.id, "done.json")
+    assert told.payload["reason"]
+
+
+async def test_a_full_disk_costs_no_attempt_however_long_it_lasts(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether we write a file ourselves or somebody else tells us so in words of ours."""
+    full = True
+    write, lay_out = RunDriver._write, RunDriver._lay_out
+
+    def mark(self: RunDriver, found: RunMark) -> None:
+        if full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(self, found)
+
+    def prepare(self: RunDriver, place: Path) -> Path:
+        if full or scene.loop.time() - scene.begun < 120:
+            try:
+                raise OSError(errno.EROFS, "Read-only file system")
+            except OSError as exc:
+                raise OperationFailed(f"cannot prepare {place}: {exc.strerror}") from None
+        return lay_out(self, place)
+
+    monkeypatch.setattr(RunDriver, "_write", mark)
+    monkeypatch.setattr(RunDriver, "_lay_out", prepare)
+    task = scene.create(max_attempts=1)
+    async with dispatching(scene):
+        await asyncio.sleep(60)
+        full = False
+        await asyncio.sleep(30)
+        assert (scene.task(task).status, scene.supervisor.started) == (TaskStatus.RUNNING, [])
+        await scene.until(lambda: scene.task(task).status is TaskStatus.DONE)
+    assert [run.outcome for run in scene.store.runs(task.id)] == ["completed"]
+
+
+HOURS_MS = 3 * 3_600_000
+
+
+@pytest.mark.parametrize("by_ms", [HOURS_MS, -HOURS_MS], ids=["ahead", "back"])
+async def test_a_clock_that_jumps_makes_no_run_lost(scene: Scene, by_ms: int) -> None:
+    """Neither one of ours nor one of a dispatcher that has not had the time to renew it."""
+    scene.supervisor.cast = lambda _wish: Act(seconds=200)
+    mine, other = scene.create(), scene.create(assignee="elsewhere")
+    won = scene.store.claim("b", worker="w", host="there", assignees=["elsewhere"], lease_ms=30_000)
+    assert won is not None
+    async with dispatching(scene):
+        await scene.until(scene.supervisor.running)
+        scene.jumped_ms += by_ms
+        await asyncio.sleep(25)
+        assert [scene.task(one).status for one in (mine, other)] == [TaskStatus.RUNNING] * 2
+        await scene.until(lambda: scene.task(other).status is not TaskStatus.RUNNING, within_s=15)
+        await scene.until(lambda: scene.task(mine).status is TaskStatus.DONE)
+    assert len(scene.supervisor.started) == 1
+    assert [one.outcome for one in scene.store.runs(mine.id)] == ["completed"]
+    assert [one.outcome for one in scene.store.runs(other.id)] == ["lost"]  # one more term, not for ever
+    [jump] = [event for event in scene.store.events("b", limit=500) if event.kind == runs.CLOCK_JUMPED]
+    assert abs(int(str(jump.payload["by_ms"])) - by_ms) < 5
+
+
+async def test_a_clock_that_jumped_before_a_dispatcher_came_costs_it_nothing(scene: Scene) -> None:
+    scene.supervisor.cast = lambda _wish: Act(seconds=100)
+    task = scene.create()
+    async with dispatching(scene):
+        await scene.until(scene.supervisor.running)
+    scene.jumped_ms += HOURS_MS
+    async with dispatching(scene):
+        await scene.until(lambda: scene.task(task).status is TaskStatus.DONE)
+    assert [one.outcome for one in scene.store.runs(task.id)] == ["completed"]
+
+
+async def test_a_newcomer_ends_nothing_that_others_can_renew_within_a_tick(scene: Scene) -> None:
+    """It has not seen the clock jump; those whose runs they are have, and look every second."""
+    other = scene.create(assignee="elsewhere")
+    won = scene.store.claim("b", worker="w", host="there", assignees=["elsewhere"])
+    assert won is not None
+    offset = scene.store.expire("b").offset_ms
+    scene.jumped_ms += HOURS_MS
+    async with dispatching(scene):
+        await asyncio.sleep(0.5)
+        scene.store.expire("b", living=[won[1].ref], offset_ms=offset)
+        await asyncio.sleep(30)
+        assert scene.task(other).status is TaskStatus.RUNNING
+
+
+async def test_what_waits_for_the_clock_waits_no_longer_when_that_goes_back(scene: Scene) -> None:
+    acts = iter([Act(exit_code=1), Act()])
+    scene.supervisor.cast = lambda _wish: next(acts)
+    task = scene.create()
+    async with dispatching(scene):
+        await scene.until(lambda: scene.task(task).status is TaskStatus.WAITING_SYSTEM)
+        scene.jumped_ms -= HOURS_MS
+        await scene.until(lambda: scene.task(task).status is TaskStatus.DONE, within_s=600)
 
 
 async def test_a_driver_that_fails_begins_again_and_starts_nothing_twice(scene: Scene) -> None:

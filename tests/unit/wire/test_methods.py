@@ -299,4 +299,4 @@ def test_a_struct_with_a_type_nobody_decodes_is_a_mistake_of_ours() -> None:
 def test_params_of_our_own_are_decoded_straight_from_json() -> None:
     method = METHODS["fs/canonicalize"]
     params = {"path": "file:///srv/x"}
-    assert json_decoder(method).decode(b'{"path":"file:///srv/x"}') == decode_params(method, params)
+    assert json_decoder(method.params).decode(b'{"path":"file:///srv/x"}') == decode_params(method, params)

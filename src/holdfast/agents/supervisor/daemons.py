@@ -123,7 +123,10 @@ def registered(home: Path, role: str, address: str = "") -> Iterator[None]:
     """
     fd, path = prepare(home, role)
     try:
-        fill(fd, path, role, os.getpid(), address)
+        try:
+            fill(fd, path, role, os.getpid(), address)
+        except OSError as exc:
+            raise OperationFailed(f"{home} cannot be written: {exc.strerror}") from exc
         yield
     finally:
         path.unlink(missing_ok=True)

@@ -27,7 +27,16 @@ from holdfast.agents.worker.worker import FollowedWorker, now
 from holdfast.client.environment import Environment
 from holdfast.client.process import Process
 from holdfast.client.recovery import LinkState
-from holdfast.errors import HoldfastError, InvalidRequest, NotFound, SessionAttached, Unreachable
+from holdfast.errors import (
+    HoldfastError,
+    InvalidRequest,
+    NotFound,
+    OperationFailed,
+    SessionAttached,
+    Unreachable,
+    UsageError,
+    is_storage_fault,
+)
 from holdfast.local.atomicfile import write_below
 from holdfast.local.tasks import TaskSet
 
@@ -127,18 +136,35 @@ class Supervisor:
             trace=wish.trace,
             process_id=PROCESS,
         )
-        self.book.add(record)
-        if ready.request is not None:
-            self.book.add_request(worker_id, ready.request)
-        worker = self.workers[worker_id] = self._worker(record, ready.secrets)
+        if worker_id in self.workers:
+            raise UsageError(f"there is a worker {worker_id} already")
+        try:
+            self.book.add(record)
+            if ready.request is not None:
+                self.book.add_request(worker_id, ready.request)
+            worker = self.workers[worker_id] = self._worker(record, ready.secrets)
+        except OSError as exc:
+            self.book.discard(worker_id)
+            raise OperationFailed(f"no record can be kept of {worker_id}: {exc.strerror}") from exc
         try:
             await self._start(worker, ready)
         except Exception as exc:  # whatever it is: nobody follows it
+            if is_storage_fault(exc) and record.pid is None:  # it was nobody's fault: as if never asked for
+                await self._undo(worker)
+                raise OperationFailed(f"{worker_id} cannot be started now: {exc}") from exc
             worker.not_started(str(exc) or type(exc).__name__)
             if (environment := self._environments.get(worker_id)) is not None:
                 await self._forget(worker, environment)
             raise
         return worker
+
+    async def _undo(self, worker: FollowedWorker) -> None:
+        environment = self._environments.get(worker.record.id)
+        if environment is not None:
+            await self._forget(worker, environment)
+        del self.workers[worker.record.id]
+        worker.closed()
+        self.book.discard(worker.record.id)
 
     async def _start(self, worker: FollowedWorker, ready: PreparedStart) -> None:
         record = worker.record
@@ -181,14 +207,14 @@ class Supervisor:
             record.backend = process.enforcement.backend
             record.weakened = [*process.enforcement.missing, *process.enforcement.weakened]
         self.surroundings.begin(record, ready, environment)
-        self.book.write(record)
+        worker.save()
         if record.tty:
             await process.resize(record.rows, record.cols)
         if explaining is not None and record.pid is not None:
             worker.explaining = explaining
             await explaining.begin(record.pid, watched=record.watch and record.unwatched is None)
             record.untraced = explaining.off
-            self.book.write(record)
+            worker.save()
         self._tasks.start(self._follow(worker, environment, process))
         if ready.stdin is not None:
             with contextlib.suppress(HoldfastError):  # it ended without reading all of it, which is its right
@@ -266,6 +292,8 @@ class Supervisor:
         while True:
             await asyncio.sleep(TICK_S)
             self._give_up_orphans()
+            for worker in [one for one in self.workers.values() if one.owes]:
+                worker.save()
             for worker in self.alive:
                 try:
                     worker.tick()

@@ -27,7 +27,7 @@ import msgspec
 
 from holdfast.agents.evidence.evidence import JournalEntry, decode_entry
 from holdfast.agents.worker.acp import AcpRequest
-from holdfast.errors import NotFound, OperationFailed, UsageError
+from holdfast.errors import NotFound, OperationFailed, UsageError, is_storage_fault
 from holdfast.local.atomicfile import replace_file
 
 MAX_EVIDENCE_BYTES: Final = 1 << 20  # of one file; two are kept
@@ -115,10 +115,17 @@ class WorkerRecords:
             UsageError: there is one of this id.
         """
         folder = self.folder(record.id)
-        if (folder / "record.json").exists():
-            raise UsageError(f"there is a worker {record.id} already")
+        with contextlib.suppress(NotFound):
+            there = self.read(record.id)
+            if there.phase != "prepared" or there.session_id is not None:  # not one that never came to be
+                raise UsageError(f"there is a worker {record.id} already")
         (folder / "state" / "tmp").mkdir(mode=0o700, parents=True, exist_ok=True)  # of one cut short, perhaps
         self.write(record)
+
+    def discard(self, worker: str) -> None:
+        """Forget one that never came to be; if that cannot be, `add` takes its place."""
+        with contextlib.suppress(OSError):
+            (self.folder(worker) / "record.json").unlink()
 
     def write(self, record: Record) -> None:
         """Replace a record; either the old one or the new one is there, whatever happens."""
@@ -170,7 +177,9 @@ class WorkerRecords:
 class Log:
     """A file that is appended to and never larger than twice a bound: full, it becomes the one before.
 
-    Closed, it takes nothing more: the number of its descriptor may be somebody else's by then.
+    What a disk does not take that is full or read-only is kept, as much as fits into the file, until it
+    does: `owes` says so, and `flush` tries again. Closed, it takes nothing more: the number of its
+    descriptor may be somebody else's by then.
     """
 
     def __init__(self, path: Path, max_bytes: int) -> None:
@@ -178,17 +187,35 @@ class Log:
         self._max_bytes = max_bytes
         self._fd = self._open()
         self._size = os.fstat(self._fd).st_size
+        self._owed = b""
+
+    @property
+    def owes(self) -> bool:
+        return bool(self._owed)
 
     def append(self, data: bytes) -> None:
-        if self._fd < 0:
-            return
-        if self._size + len(data) > self._max_bytes:
-            os.close(self._fd)
-            os.replace(self._path, f"{self._path}.1")
-            self._fd, self._size = self._open(), 0
-        data = data[-self._max_bytes :]
-        os.write(self._fd, data)
-        self._size += len(data)
+        if self._fd >= 0:
+            self._owed = (self._owed + data)[-self._max_bytes :]
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is owed, if that can be done now."""
+        try:
+            if self._size + len(self._owed) > self._max_bytes:
+                self._begin_anew()
+            while self._owed:
+                written = os.write(self._fd, self._owed)
+                self._size += written
+                self._owed = self._owed[written:]
+        except OSError as exc:
+            if not is_storage_fault(exc):
+                raise
+
+    def _begin_anew(self) -> None:
+        os.replace(self._path, f"{self._path}.1")
+        old, self._size = self._fd, 0
+        self._fd = self._open()
+        os.close(old)
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -210,8 +237,13 @@ class NumberFile:
         self.value: int = self._FORMAT.unpack(found)[0] if len(found) == self._FORMAT.size else 0
 
     def set(self, value: int) -> None:
+        """On a disk that does not take it the old one stays: what came since is read once more."""
         if self._fd >= 0:
-            os.pwrite(self._fd, self._FORMAT.pack(value), 0)
+            try:
+                os.pwrite(self._fd, self._FORMAT.pack(value), 0)
+            except OSError as exc:
+                if not is_storage_fault(exc):
+                    raise
 
     def close(self) -> None:
         if self._fd >= 0:

@@ -52,7 +52,7 @@ from holdfast.agents.worker.refusals import RefusalTally, Whose, make_evidence
 from holdfast.client.events.ordering import Exited as ProcessExited
 from holdfast.client.events.ordering import Output
 from holdfast.client.process import Process
-from holdfast.errors import HoldfastError, InvalidRequest, UsageError
+from holdfast.errors import HoldfastError, InvalidRequest, UsageError, is_storage_fault
 from holdfast.wire.processes import DeniedCall as Refusal
 
 log = logging.getLogger(__name__)
@@ -155,6 +155,7 @@ class FollowedWorker:
         self._started_at = record.began_at or now()
         self._written_at = 0.0
         self._tally = RefusalTally(entry.item for entry in known)
+        self._unsaved = False
         self._news = asyncio.Event()
         self._stopping: asyncio.Task[None] | None = None
 
@@ -235,7 +236,7 @@ class FollowedWorker:
             self._add_refusal(denied)
         if self.record.untraced != self.explaining.off:
             self.record.untraced = self.explaining.off
-            self._book.write(self.record)
+            self.save()
 
     def _add_refusal(self, refusal: Refusal | Denied) -> None:
         record, state = self.record, str(self._book.folder(self.record.id) / "state")
@@ -250,7 +251,8 @@ class FollowedWorker:
             self._output.append(event.data)
             for item in taken.evidence:
                 self.add(item, event.seq)
-            self._read.set(event.seq)
+            if not self.owes:  # whoever takes over reads again what is not on disk
+                self._read.set(event.seq)
             for view in list(self.viewers):
                 view(taken.forward)
         await self._reply(process, event.seq, taken.replies, last=taken.last)
@@ -299,13 +301,38 @@ class FollowedWorker:
         if not self.done.is_set():
             self.judge()
             self.record.phase = "ended"
-            self._book.write(self.record)
+            self.save()
             self.closed()
+
+    @property
+    def owes(self) -> bool:
+        """Whether something of it is not on disk, which was full or read-only."""
+        return self._unsaved or self._journal.owes or self._output.owes
+
+    def save(self) -> None:
+        """Its record and all that is owed; to be called again for as long as it `owes`."""
+        self._journal.flush()
+        self._output.flush()
+        try:
+            self._book.write(self.record)
+            self._unsaved = False
+        except OSError as exc:
+            if not is_storage_fault(exc):
+                raise
+            if not self._unsaved:
+                log.warning("a worker's record is written later", extra={"reason": exc.strerror})
+            self._unsaved = True
+        if self.done.is_set() and not self.owes:
+            self._close_files()
 
     def closed(self) -> None:
         """Of a worker that ended, perhaps long ago."""
         self.status = self.judge()
         self.done.set()
+        if not self.owes:
+            self._close_files()
+
+    def _close_files(self) -> None:
         self._journal.close()
         self._output.close()
         self._read.close()
@@ -327,7 +354,7 @@ class FollowedWorker:
         """Ask it to end, then end it and everything below it; once it is there, if it is being started."""
         if self._stopping is None and not self.done.is_set():
             self.record.ended_by, self.record.ended_why = cause.value, why
-            self._book.write(self.record)
+            self.save()
             if self.process is not None:
                 self._end(self.process, grace_s)
 

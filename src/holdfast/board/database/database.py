@@ -7,12 +7,14 @@ does nothing else.
 
 import functools
 import re
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from holdfast.board.rules.leases import ClockReading
 from holdfast.board.rules.rows import JsonObject
 
 T = TypeVar("T")
@@ -24,13 +26,19 @@ Clock: TypeAlias = Callable[[], int]
 SQL: Final = Path(__file__).parent / "sql"
 
 
+def steady_clock() -> int:
+    """Nobody sets it, and it stands still while the machine sleeps."""
+    return time.monotonic_ns() // 1_000_000
+
+
 class Transaction:
     """One consistent view of the board and, in a change, everything that happens or nothing."""
 
     def __init__(
-        self, run: Runner, queries: Mapping[str, str], now_ms: int, adapt: Callable[[str], str]
+        self, run: Runner, queries: Mapping[str, str], clock: ClockReading, adapt: Callable[[str], str]
     ) -> None:
-        self.now_ms = now_ms
+        self.now_ms = clock.wall_ms
+        self.clock = clock
         self._run = run
         self._adapt = adapt
         self._queries = queries

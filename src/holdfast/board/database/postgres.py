@@ -18,7 +18,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 
 from holdfast.board.database import database
-from holdfast.board.database.database import Clock, Row, Transaction, Value
+from holdfast.board.database.database import Clock, Row, Transaction, Value, steady_clock
+from holdfast.board.rules.leases import ClockReading
 from holdfast.errors import Conflict, HoldfastError, NotFound, OperationFailed, Unreachable
 
 T = TypeVar("T")
@@ -45,9 +46,12 @@ _VALUE: Final = "%({})s"
 class PostgresDatabase:
     """Raises Unreachable when no server answers, NotFound when it has no board and none is to be made."""
 
-    def __init__(self, url: str, *, create: bool = True, clock: Clock | None = None) -> None:
+    def __init__(
+        self, url: str, *, create: bool = True, clock: Clock | None = None, steady: Clock = steady_clock
+    ) -> None:
         self._url = url
         self._clock = clock
+        self._steady = steady
         self._listening = False
         self._queries = database.queries(
             lock="FOR UPDATE",
@@ -143,7 +147,7 @@ class PostgresDatabase:
         self._run(begin, {})
         try:
             now = self._clock() if self._clock else int(str(self._run(_NOW, {})[0]["now"]))
-            yield Transaction(self._run, self._queries, now, _adapt)
+            yield Transaction(self._run, self._queries, ClockReading(now, self._steady()), _adapt)
             self._run("COMMIT", {})
         except BaseException:
             if not self._db.closed:
@@ -152,12 +156,18 @@ class PostgresDatabase:
             raise
 
     def _retry(self, attempt: Callable[[], T]) -> T:
-        if self._db.closed:
+        fresh = self._db.closed
+        if fresh:
             self._db, self._listening = self._connect(), False
         with _translate_errors():
             for number in range(TRIES):
                 try:
                     return attempt()
+                except psycopg.errors.ReadOnlySqlTransaction:
+                    self._db.close()
+                    if fresh:
+                        raise
+                    self._db, self._listening, fresh = self._connect(), False, True  # the primary, maybe
                 except _AGAIN:
                     time.sleep(0.002 * number * random.random())  # noqa: S311 - only to get out of step
         raise Unreachable(f"others kept {self.address} busy", remedy="try again")
@@ -179,6 +189,8 @@ def _translate_errors() -> Iterator[None]:
         yield
     except (HoldfastError, psycopg.IntegrityError, *_AGAIN):
         raise
+    except psycopg.errors.ReadOnlySqlTransaction as exc:  # it stands by, or is short of room
+        raise Unreachable("the PostgreSQL server can only be read", remedy="is it the primary?") from exc
     except psycopg.errors.LockNotAvailable as exc:
         raise Unreachable("the board is busy", remedy="try again") from exc
     except (psycopg.OperationalError, psycopg.errors.IdleInTransactionSessionTimeout) as exc:

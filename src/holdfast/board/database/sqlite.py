@@ -3,18 +3,25 @@
 The file is only ever opened by SQLite: a descriptor of our own, once closed, would take SQLite's locks with
 it. A writer that finds another one at work tries again within a few milliseconds; SQLite's own pauses
 grow to a tenth of a second, which under load leaves the file idle while everybody sleeps.
+
+A connection that was opened while the file could only be read stays so for ever, whatever becomes of the
+file; and so does every other of this process, because they share one view of the log. So when the storage of
+one failed, all connections of this process to that file are closed, and opened anew when they are used.
 """
 
 import contextlib
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
+from weakref import WeakSet
 
 from holdfast.board.database import database
-from holdfast.board.database.database import Clock, Row, Transaction, Value
+from holdfast.board.database.database import Clock, Row, Transaction, Value, steady_clock
+from holdfast.board.rules.leases import ClockReading
 from holdfast.errors import Conflict, HoldfastError, NotFound, OperationFailed, StoreDamaged, Unreachable
 
 T = TypeVar("T")
@@ -25,6 +32,15 @@ POLL_S: Final = 0.05  # between looks at the number of the newest commit, which 
 CHECKPOINT_PAGES: Final = 1000
 _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+# Of this process, by anybody.
+_DATABASES: Final["WeakSet[SqliteDatabase]"] = WeakSet()
+_DATABASES_LOCK: Final = threading.Lock()
+# Faults of what the file lies on, which may be over at any time.
+_STORAGE: Final = {
+    sqlite3.SQLITE_READONLY: "can only be read",
+    sqlite3.SQLITE_FULL: "has no room on its disk",
+    sqlite3.SQLITE_IOERR: "is on a disk that does not answer",
+}
 _MEMORY: Final = ":memory:"
 
 
@@ -35,9 +51,12 @@ def wall_clock() -> int:
 class SqliteDatabase:
     """Raises NotFound when there is no such file and it is not to be made."""
 
-    def __init__(self, path: str, *, create: bool = True, clock: Clock = wall_clock) -> None:
+    def __init__(
+        self, path: str, *, create: bool = True, clock: Clock = wall_clock, steady: Clock = steady_clock
+    ) -> None:
         self.path = path
         self._clock = clock
+        self._steady = steady
         self._mark = Path(f"{path}.damaged")
         self._queries = database.queries(lock="", lock_free="", lock_board="", alone="SELECT 1", value=":{}")
         self._seen = 0
@@ -45,14 +64,14 @@ class SqliteDatabase:
             if not create:
                 raise NotFound(f"there is no board at {path}", remedy="holdfast board create NAME")
             self._make_room()
+        self.opened = False
+        self._failed = False  # its storage did, so that it is opened anew
+        self._lock = threading.RLock()  # held while the connection is used: another one may have to close it
         with _translate_errors(self):
-            self._db = sqlite3.connect(path, isolation_level=None, timeout=0, cached_statements=256)
-            try:
-                self._db.row_factory = _as_dict
-                self._prepare()
-            except BaseException:
-                self._db.close()
-                raise
+            self._connect()
+        self.opened = True
+        with _DATABASES_LOCK:
+            _DATABASES.add(self)
 
     @property
     def address(self) -> str:
@@ -65,23 +84,40 @@ class SqliteDatabase:
     def write(self, change: Callable[[Transaction], T]) -> T:
         if self.damaged:
             raise damage(self.path)
-        with _translate_errors(self), self._transaction("BEGIN IMMEDIATE") as transaction:
-            answer = change(transaction)
-            transaction.number_events()
-            return answer
+
+        def once() -> T:
+            with self._transaction("BEGIN IMMEDIATE") as transaction:
+                answer = change(transaction)
+                transaction.number_events()
+                return answer
+
+        with _translate_errors(self), self._lock:
+            fresh = self._reopen()
+            try:
+                return once()
+            except sqlite3.OperationalError as exc:
+                if fresh or exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_READONLY:
+                    raise
+                self.note_fault()
+                if not self._reopen():
+                    raise
+            return once()  # it may be that only that connection could not write
 
     def read(self, look: Callable[[Transaction], T]) -> T:
         def once() -> T:
             with self._transaction("BEGIN") as transaction:
                 return look(transaction)
 
-        with _translate_errors(self):
+        with _translate_errors(self), self._lock:
+            self._reopen()
             return _patiently(once)  # also a reader waits while the file recovers from a crash
 
     def changed(self, timeout_s: float) -> bool:
         until = time.monotonic() + timeout_s
         while True:
-            before, self._seen = self._seen, self._pragma("data_version")
+            with _translate_errors(self), self._lock:
+                self._reopen()
+                before, self._seen = self._seen, self._pragma("data_version")
             if self._seen != before:
                 return True
             left = until - time.monotonic()
@@ -91,13 +127,16 @@ class SqliteDatabase:
 
     def copy_to(self, path: str) -> None:
         """A consistent copy while others go on, on disk when this returns; what is there is overwritten."""
-        with _translate_errors(self), contextlib.closing(sqlite3.connect(path, timeout=BUSY_S)) as target:
-            self._db.backup(target)
+        target = contextlib.closing(sqlite3.connect(path, timeout=BUSY_S))
+        with _translate_errors(self), self._lock, target as copy:
+            self._reopen()
+            self._db.backup(copy)
 
     def faults(self) -> list[str]:
         """What SQLite itself finds wrong with the file; then it is only read from now on."""
         try:
-            with _translate_errors(self):
+            with _translate_errors(self), self._lock:
+                self._reopen()
                 found = [str(row["integrity_check"]) for row in self._run("PRAGMA integrity_check(10)", {})]
                 if found != ["ok"]:
                     self.note_damage()
@@ -121,6 +160,52 @@ class SqliteDatabase:
             Path(self.path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as exc:
             raise OperationFailed(f"cannot make a board at {self.path}: {exc.strerror}") from None
+
+    def note_fault(self) -> None:
+        """Its storage failed: no connection to it is used again."""
+        for one in self._all():
+            one._failed = True
+
+    def _all(self) -> "list[SqliteDatabase]":
+        """The databases of this process that are this file, and this one."""
+        if self.path == _MEMORY:
+            return []
+        with _DATABASES_LOCK:
+            return [self, *(one for one in _DATABASES if one.path == self.path and one is not self)]
+
+    def _let_go(self) -> None:
+        """Close a connection whose storage failed, unless it is being used: who does that will meet it."""
+        if self._lock.acquire(blocking=False):
+            try:
+                if self._failed:
+                    self._db.close()
+            finally:
+                self._lock.release()
+
+    def _connect(self) -> None:
+        self._db = sqlite3.connect(
+            self.path,
+            isolation_level=None,
+            timeout=0,
+            cached_statements=256,
+            check_same_thread=False,  # see _let_go
+        )
+        try:
+            self._db.row_factory = _as_dict
+            self._prepare()
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _reopen(self) -> bool:
+        """Whether it was opened anew."""
+        if not self._failed:
+            return False
+        for one in self._all():
+            one._let_go()
+        self._connect()
+        self._failed, self._seen = False, 0  # a change may have been missed
+        return True
 
     def _prepare(self) -> None:
         self._set("synchronous = FULL")
@@ -156,7 +241,8 @@ class SqliteDatabase:
     def _transaction(self, begin: str) -> Iterator[Transaction]:
         _patiently(lambda: self._db.execute(begin))
         try:
-            yield Transaction(self._run, self._queries, self._clock(), _adapt)
+            clock = ClockReading(self._clock(), self._steady())
+            yield Transaction(self._run, self._queries, clock, _adapt)
             self._db.execute("COMMIT")
         except BaseException:
             if self._db.in_transaction:
@@ -227,6 +313,13 @@ def _translate_errors(store: SqliteDatabase) -> Iterator[None]:
             raise damage(store.path) from exc
         if code in _BUSY:
             raise Unreachable(f"the board at {store.path} is busy", remedy="try again") from exc
+        if code in _STORAGE or (code == sqlite3.SQLITE_CANTOPEN and store.opened):
+            if code != sqlite3.SQLITE_FULL:  # which costs a connection nothing
+                store.note_fault()
+            words = _STORAGE.get(code, "cannot be opened any more")
+            raise Unreachable(
+                f"the board at {store.path} {words}", remedy="look at its disk; it is tried again"
+            ) from exc
         name = getattr(exc, "sqlite_errorname", "an unknown error")
         raise OperationFailed(f"SQLite cannot use {store.path}: {name}") from exc
     except OSError as exc:

@@ -83,7 +83,7 @@ def _note_offer(
     said = Offer(None if assignees is None else tuple(sorted(set(assignees))), held)
     profiles = None if said == Offer() else msgspec.json.encode(said).decode()
     row = tx.one("offer_get", board=slug, host=host)
-    fresh = row is not None and tx.now_ms - int(str(row["at_ms"])) < lists.OFFER_MS // 3
+    fresh = row is not None and 0 <= tx.now_ms - int(str(row["at_ms"])) < lists.OFFER_MS // 3
     if row is None or row["profiles"] != profiles or not fresh:
         tx.all("offer_set", board=slug, host=host, profiles=profiles, now=tx.now_ms)
 

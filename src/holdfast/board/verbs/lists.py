@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from holdfast.board.database.database import Transaction, Value, row_of
-from holdfast.board.rules import assign, budget, metrics
+from holdfast.board.rules import assign, budget, leases, metrics
 from holdfast.board.rules.assign import Busy, Capacity
 from holdfast.board.rules.budget import Budget, BudgetUse
 from holdfast.board.rules.metrics import Recent, Runs
@@ -276,7 +276,8 @@ def _waits_for(tx: Transaction, found: Task) -> list[str]:
 
 def _offers(tx: Transaction, slug: str) -> dict[str, Offer]:
     """What hosts have said lately about starting workers."""
-    rows = tx.all("offers_since", board=slug, since=tx.now_ms - OFFER_MS, most=MAX_OFFERS)
+    until = leases.find_future(tx.now_ms)  # what was said later than now was said before the clock went back
+    rows = tx.all("offers_since", board=slug, since=tx.now_ms - OFFER_MS, until=until, most=MAX_OFFERS)
     return {str(row["host"]): _offer(row["profiles"]) for row in rows}
 
 

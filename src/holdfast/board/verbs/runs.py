@@ -1,18 +1,19 @@
 """The life of a run once it has its task: alive, answered or lost.
 
 Everything a worker says carries its run and generation, and is refused unless that run holds its task now.
-Safety never depends on a clock: a run whose lease is over is only stale once somebody has ended it.
+Safety never depends on a clock: a run whose lease is over is only stale once somebody has ended it, and a
+clock that jumps ends none (`rules/leases.py`).
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
 from holdfast.board.database.database import Transaction, row_of
-from holdfast.board.rules import budget, retry
+from holdfast.board.rules import budget, leases, retry
 from holdfast.board.rules.budget import BudgetUse
 from holdfast.board.rules.retry import FailureKind
 from holdfast.board.rules.rows import (
@@ -41,6 +42,9 @@ FILES: Final = "artifacts"
 MAX_NAMED: Final = 100  # of each that are looked at
 MAX_WORD: Final = 300  # characters of each that are written down
 UNVERIFIED: Final = "claims_unverified"
+MAX_REFUSED_FILES: Final = 20  # of one run that are written down
+FILE_REFUSED: Final = "file_refused"
+CLOCK_JUMPED: Final = "clock_jumped"
 
 _OUTCOMES: Final = {
     FailureKind.HANDOFF: "handoff_failed",
@@ -74,6 +78,16 @@ class Unverified(msgspec.Struct, frozen=True, kw_only=True):
 
     cards: list[str]
     files: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """What a look at the leases of a board came to; `offset_ms` is for the next one."""
+
+    lost: list[Task]
+    renewed: int
+    jump_ms: int
+    offset_ms: int
 
 
 Answered: TypeAlias = Task | RefusedAnswer
@@ -259,6 +273,16 @@ def verify(tx: Transaction, ref: RunRef, missing: Sequence[str]) -> Unverified:
     return found
 
 
+def refuse_file(tx: Transaction, ref: RunRef, file: str, reason: str) -> None:
+    """Write down that a file of a run's outbox came to nothing: once for each name, up to so many."""
+    run = ledger.find_run(tx, ref)
+    scope = f"refused files of {run.id}"
+    if int(str(tx.row("answers_count", scope=scope)["count"])) >= MAX_REFUSED_FILES:
+        return
+    if tx.one("answer_reserve", scope=scope, name=file, question=reason, now=tx.now_ms) is not None:
+        tx.log(run.board, FILE_REFUSED, run.worker, task=run.task_id, run=run.id, file=file, reason=reason)
+
+
 def complete(
     tx: Transaction, ref: RunRef, envelope: str, summary: str, *, metadata: JsonObject | None = None
 ) -> Answered:
@@ -380,17 +404,51 @@ def give_back(tx: Transaction, ref: RunRef, *, reason: str) -> Task:
     return ledger.move_task(tx, task, Move.WAIT, Actor.SYSTEM, who="board", run=run.id, **changes)
 
 
-def expire(tx: Transaction, slug: str, *, jitter: float | None = None) -> list[Task]:
-    """End the runs whose lease is over by the store's clock; answers their tasks."""
-    ended = []
+def expire(
+    tx: Transaction,
+    slug: str,
+    *,
+    living: Collection[RunRef] = (),
+    lease_ms: int = claims.LEASE_MS,
+    offset_ms: int | None = None,
+    ends: bool = True,
+    jitter: float | None = None,
+) -> Expired:
+    """End the runs whose lease is over by the store's clock, unless it has jumped.
+
+    `living` are those that the caller attends to: they get a lease of `lease_ms` instead, whatever the clock
+    says. With the `offset_ms` of its last look it is noticed that the clock was set or the machine slept:
+    every run of the board has a whole lease before it, and whoever attends to it has the time to say
+    so. Without `ends` nothing is ended.
+    """
+    jump_ms = leases.find_jump(offset_ms, tx.clock, lease_ms=claims.check_lease(lease_ms))
+    if jump_ms or offset_ms is None:
+        _begin_anew(tx, slug, jump_ms)
+    lost, renewed = [], 0
     for row in tx.all("runs_expired", board=slug, now=tx.now_ms, most=LOST_AT_ONCE):
         ref = RunRef(str(row["id"]), int(str(row["generation"])))
         task, run = ledger.lock_run(tx, ref)
-        if _holds(task, run, ref) and run.lease_until_ms <= tx.now_ms:
-            ended.append(
+        if not _holds(task, run, ref) or run.lease_until_ms > tx.now_ms:
+            continue
+        if ref in living:
+            heartbeat(tx, ref, lease_ms=lease_ms, note=run.note)
+            renewed += 1
+        elif ends:
+            lost.append(
                 fail(tx, ref, FailureKind.INFRA, error="its lease ran out", jitter=jitter, outcome="lost")
             )
-    return ended
+    offset = tx.clock.offset_ms if jump_ms or offset_ms is None else offset_ms
+    return Expired(lost, renewed, jump_ms, offset)
+
+
+def _begin_anew(tx: Transaction, slug: str, jump_ms: int) -> None:
+    """Every lease has its whole term before it once the clock has jumped, and every pause that was dated in
+    what is now the future. Somebody who does not know of a jump sees only one that went back."""
+    future = leases.find_future(tx.now_ms)
+    waits = tx.all("waits_anew", board=slug, now=tx.now_ms, after=future)
+    anew = tx.all("leases_anew", board=slug, now=tx.now_ms, after=-1 if jump_ms else future)
+    if jump_ms or waits or anew:
+        tx.log(*(slug, CLOCK_JUMPED, "board"), task=None, by_ms=jump_ms, leases=len(anew), waits=len(waits))
 
 
 def stop_spent(tx: Transaction, ref: RunRef, words: str, *, error: str = "") -> Task:

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.board.rules import leases
 from holdfast.board.rules.rows import Task
 
 MOST: Final = 1000  # reminders that are owed at once; before that, those that were delivered are forgotten
@@ -53,8 +54,12 @@ def has_room(book: ReminderBook) -> bool:
 
 
 def find_due(book: ReminderBook, now_ms: int) -> list[str]:
-    """The tasks to remind of now."""
-    return [task for task, one in book.owed.items() if one.due_ms <= now_ms]
+    """The tasks to remind of now; also those due later than their pause lasts: the clock went back."""
+    return [
+        task
+        for task, one in book.owed.items()
+        if one.due_ms <= now_ms or one.due_ms > leases.find_future(now_ms) + _last_pause_ms(one)
+    ]
 
 
 def is_still_owed(owed: Owed, task: Task) -> bool:
@@ -69,12 +74,18 @@ def forget(book: ReminderBook, task: str) -> ReminderBook:
 def record_try(book: ReminderBook, task: str, *, delivered: bool, now_ms: int) -> ReminderBook:
     one = book.owed[task]
     if delivered:
-        pause = min(REPEAT_MS << min(one.delivered, 20), MAX_REPEAT_MS)
-        after = msgspec.structs.replace(one, delivered=one.delivered + 1, failed=0, due_ms=now_ms + pause)
+        after = msgspec.structs.replace(one, delivered=one.delivered + 1, failed=0)
     else:
-        pause = min(AGAIN_MS << min(one.failed, 20), MAX_AGAIN_MS)
-        after = msgspec.structs.replace(one, failed=one.failed + 1, due_ms=now_ms + pause)
+        after = msgspec.structs.replace(one, failed=one.failed + 1)
+    after = msgspec.structs.replace(after, due_ms=now_ms + _last_pause_ms(after))
     return msgspec.structs.replace(book, owed={**book.owed, task: after})
+
+
+def _last_pause_ms(one: Owed) -> int:
+    """How long the pause is that it is in; of one that was never tried, none."""
+    if one.failed:
+        return min(AGAIN_MS << min(one.failed - 1, 20), MAX_AGAIN_MS)
+    return min(REPEAT_MS << min(one.delivered - 1, 20), MAX_REPEAT_MS) if one.delivered else 0
 
 
 def _make_room(owed: dict[str, Owed], *, most: int) -> dict[str, Owed]:

@@ -19,6 +19,7 @@ from holdfast.errors import (
     SessionLost,
     StartupError,
     TokenRefused,
+    is_storage_fault,
 )
 
 TICK_S: Final = 1.0  # between rounds when nothing is heard, and between looks for leases that ran out
@@ -43,7 +44,8 @@ class Round:
     drive: tuple[Run, ...]  # held by this host, and nobody here drives them
     over: tuple[str, ...]  # driven here, and not held any more: somebody ended them
     renew: tuple[Run, ...]  # leases
-    expire: bool  # leases of others that ran out
+    expire: bool  # look for leases that ran out
+    end_lost: bool  # ... and end the runs of others
     claim: bool
 
 
@@ -68,13 +70,17 @@ class Rounds:
         """`held`: the runs that the board gives to this host; `driven`: the ids of those driven here."""
         ours = {run.id: run for run in held}
         if self._leaving:
-            return Round(tuple(ours.values()), (), tuple(driven), (), expire=False, claim=False)
+            return Round(
+                tuple(ours.values()), (), tuple(driven), (), expire=False, end_lost=False, claim=False
+            )
         return Round(
             give_back=(),
             drive=tuple(run for run in ours.values() if run.id not in driven),
             over=tuple(id for id in driven if id not in ours),
             renew=tuple(ours.values()) if _is_due(self._renewed_at, self._renew_s, now) else (),
             expire=_is_due(self._expired_at, TICK_S, now),
+            # If the clock jumped just before we came, the others see it within a tick and we never can.
+            end_lost=self._once or self._expired_at is not None,
             claim=self._claiming,
         )
 
@@ -121,8 +127,10 @@ def hold_up(
 
 
 def max_tries(exc: Exception, *, over: bool) -> int | None:
-    """How often a run is attended to that fails like this; None: until store and supervisor are back."""
+    """How often a run is attended to that fails like this; None: until what it needs is back."""
     if isinstance(exc, TimeoutError) or (isinstance(exc, HoldfastError) and exc.retryable):
+        return None
+    if is_storage_fault(exc):
         return None
     if isinstance(exc, _WAITED_FOR):
         return OVER_TRIES if over else None

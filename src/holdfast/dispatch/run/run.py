@@ -31,7 +31,15 @@ from holdfast.dispatch.rules.runsteps import RunEvent, RunStep
 from holdfast.dispatch.run import changes, scripts, workspace
 from holdfast.dispatch.run.budgetmeter import BudgetMeter
 from holdfast.dispatch.run.workspace import Workspace
-from holdfast.errors import Conflict, NotFound, OperationFailed, StaleRun, StartupError, UsageError
+from holdfast.errors import (
+    Conflict,
+    NotFound,
+    OperationFailed,
+    StaleRun,
+    StartupError,
+    UsageError,
+    is_storage_fault,
+)
 from holdfast.handoff import envelope, outbox, rundir
 from holdfast.handoff.broker import Broker, listen
 from holdfast.handoff.envelope import VERBS, Envelope, HandoffAnswer
@@ -43,6 +51,7 @@ log = logging.getLogger(__name__)
 GRACE_S: Final = 2.0  # between asking it to end and ending it
 MAX_OUTPUT: Final = 1 << 20  # bytes of what it said that are kept; the end of it
 MAX_SUMMARY: Final = 2_000  # bytes of it that stand for a summary
+MAX_NAME: Final = 300  # characters of a file's name that was refused
 MAX_HEAD: Final = 64 * 1024  # bytes of its beginning
 PLACE_S: Final = 1.0  # between looks whether a directory is free
 LAST_LOOKS: Final = 20  # at an outbox that is full: 256 envelopes each
@@ -159,7 +168,10 @@ class RunDriver:
                 self._refused = answer.error.message
             return answer
 
-        return outbox.ingest(self.place, carry_out)
+        def refused(file: str, reason: str) -> None:
+            store.refuse_file(self.run.ref, show_text(file)[:MAX_NAME], show_text(reason)[:MAX_SUMMARY])
+
+        return outbox.ingest(self.place, carry_out, refused)
 
     # --- the start
 
@@ -173,6 +185,8 @@ class RunDriver:
                 return RunEvent.REFUSED
             wish = await self._prepare(detail, profile)
         except (UsageError, NotFound, OperationFailed) as exc:
+            if is_storage_fault(exc):
+                raise  # it costs no attempt: it is prepared when there is room again
             failure = FailureKind.INFRA if isinstance(exc, OperationFailed) else FailureKind.TASK
             await self._tell(Fail(failure, f"it could not be prepared: {exc}"))
             return RunEvent.REFUSED

@@ -11,11 +11,11 @@ import os
 import re
 import stat
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cmp_to_key
 from itertools import islice
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import unquote
 
 import msgspec
@@ -32,6 +32,10 @@ MAX_REMOTE_ID_BYTES: Final = 1024
 
 LOCATION_WARNING: Final = "some capability locations could not be resolved; discovery may be incomplete"
 METADATA_WARNING: Final = "some capability metadata could not be loaded; discovery may be incomplete"
+
+# What a confined file worker is asked for, see CONFINED.
+ONE_ROOT: Final = "discoverRoot"
+INSTALLED: Final = "discoverInstalled"
 
 _REMOTE_FILE: Final = ".codex-remote-plugin-install.json"
 _MARKETPLACE: Final = re.compile(r"[A-Za-z0-9_-]+")
@@ -53,6 +57,15 @@ class _Declared(msgspec.Struct, rename="camel"):
 
     mcp_servers: object = None
     apps: object = None
+
+
+class InstalledIn(msgspec.Struct, frozen=True):
+    """Whose installed things are looked for. `sandbox` is what a confined worker is never told."""
+
+    codex_home: str
+    home: str
+    system_dir: str = SYSTEM_DIR
+    sandbox: None = None
 
 
 def refuse(root: wire.CapabilityRoot, reason: str) -> wire.RootDiscovery:
@@ -257,21 +270,20 @@ class _Cached(NamedTuple):
     remote_id: str | None
 
 
-def discover_roots(params: wire.DiscoverRootsParams) -> wire.DiscoverRootsResult:
-    """The files of each root, in the order asked for. Sandboxes are the caller's matter, see `refused`.
-
-    Raises:
-        InvalidRequest: too many roots.
-    """
+def check_count(params: wire.DiscoverRootsParams) -> None:
+    """Raises InvalidRequest when these are too many roots."""
     if len(params.roots) > MAX_ROOTS:
         raise InvalidRequest(f"capability root discovery accepts at most {MAX_ROOTS} roots")
-    return wire.DiscoverRootsResult([discover_root(root) for root in params.roots])
 
 
-def discover(
-    params: wire.DiscoverParams, *, codex_home: str, home: str, system_dir: str = SYSTEM_DIR
-) -> wire.DiscoverResult:
-    """Installed plugins by id, and skills by location and path. `params.cwd` selects none of them."""
+def decode_root(answer: msgspec.Raw) -> wire.RootDiscovery:
+    """What a confined worker found in a root."""
+    return msgspec.json.decode(answer, type=wire.RootDiscovery)
+
+
+def discover(where: InstalledIn) -> wire.DiscoverResult:
+    """Installed plugins by id, and skills by location and path; of those that can be seen from here."""
+    codex_home, home, system_dir = where.codex_home, where.home, where.system_dir
     skills: list[wire.Skill] = []
     incomplete = 0
     for location, path in (
@@ -456,3 +468,10 @@ def _precedence(version: re.Match[str]) -> tuple[object, ...]:
         if part
     )
     return (*numbers, not pre, pre, version[5] or "")
+
+
+# What a confined file worker can do besides the methods of files: what it is told, and who does it.
+CONFINED: Final[Mapping[str, tuple[type, Callable[[Any], object]]]] = {
+    ONE_ROOT: (wire.CapabilityRoot, discover_root),
+    INSTALLED: (InstalledIn, discover),
+}

@@ -1,4 +1,4 @@
-"""The confined file worker: carries out file methods inside a sandbox, one after another.
+"""The confined file worker: carries out file methods, and discovery, inside a sandbox, one after another.
 
 It runs where the policy's view is all there is, so that a link, a rename or a race can not lead
 outside: there is no outside. It gets requests on one unix socket, answers on it, and hands open
@@ -43,7 +43,7 @@ HANDLERS: Final[
 }
 
 
-_DECODERS: Final = {name: json_decoder(METHODS[name]) for name in (*HANDLERS, "fs/open")}
+_DECODERS: Final = {name: json_decoder(METHODS[name].params) for name in (*HANDLERS, "fs/open")}
 
 
 def receive(sock: socket.socket) -> bytes:
@@ -72,16 +72,26 @@ def send(sock: socket.socket, kind: int, payload: bytes, fd: int | None = None) 
 def _serve_one(sock: socket.socket) -> None:
     name, params = _decode(receive(sock))
     try:
-        decoded = _DECODERS[name].decode(params)
-        if isinstance(decoded, OpenParams):
-            with closing(open_file(decoded)) as fd:
-                send(sock, OPENED, b"", fd)
-            return
-        result = HANDLERS[name](decoded)
+        if name in _DECODERS:
+            decoded = _DECODERS[name].decode(params)
+            if isinstance(decoded, OpenParams):
+                with closing(open_file(decoded)) as fd:
+                    send(sock, OPENED, b"", fd)
+                return
+            result = HANDLERS[name](decoded)
+        else:
+            result = _discover(name, params)
     except HoldfastError as exc:
         send(sock, ERROR, _encode((kind(exc), str(exc))))
     else:
         send(sock, RESULT, bytes(result) if isinstance(result, msgspec.Raw) else _encode(result))
+
+
+def _discover(name: str, params: msgspec.Raw) -> object:
+    from holdfast.server.codex import discovery  # few workers are asked, and all would wait for it
+
+    form, act = discovery.CONFINED[name]
+    return act(json_decoder(form).decode(params))
 
 
 def main() -> None:

@@ -86,3 +86,13 @@ def test_nothing_is_forgotten_that_was_not_delivered() -> None:
 def test_what_is_not_owed_any_more_is_forgotten() -> None:
     book = note(ReminderBook(), "b", 1, {"t": 5, "u": 6})
     assert forget(book, "t") == msgspec.structs.replace(book, owed={"u": Owed(since_ms=6)})
+
+
+@pytest.mark.parametrize("delivered", [True, False])
+def test_a_clock_that_went_back_delays_no_reminder(delivered: bool) -> None:
+    now = 10 * 3_600_000
+    book = record_try(note(ReminderBook(), "b", 1, {"t": 5}), "t", delivered=delivered, now_ms=now)
+    due = book.owed["t"].due_ms
+    assert find_due(book, due - 1) == []
+    assert find_due(book, due) == ["t"]
+    assert find_due(book, now - 3_600_000) == ["t"]

@@ -31,7 +31,13 @@ def rounds(*, claiming: bool = True, once: bool = False) -> Rounds:
 def test_the_first_round_does_everything() -> None:
     held = [run("r_1"), run("r_2")]
     assert rounds().plan(held, ["r_2", "r_3"], 5.0) == Round(
-        give_back=(), drive=(held[0],), over=("r_3",), renew=tuple(held), expire=True, claim=True
+        give_back=(),
+        drive=(held[0],),
+        over=("r_3",),
+        renew=tuple(held),
+        expire=True,
+        end_lost=False,
+        claim=True,
     )
 
 
@@ -53,7 +59,7 @@ def test_leaving_it_begins_nothing_and_gives_back_what_it_holds() -> None:
     told, held = rounds(), [run("r_1"), run("r_2")]
     told.leave()
     assert told.plan(held, ["r_1"], 5.0) == Round(
-        give_back=tuple(held), drive=(), over=("r_1",), renew=(), expire=False, claim=False
+        give_back=tuple(held), drive=(), over=("r_1",), renew=(), expire=False, end_lost=False, claim=False
     )
     told.finish(told.plan([], [], 6.0), 6.0)
     assert told.is_over([])

@@ -14,15 +14,15 @@ from holdfast.server.codex.discovery import (
     MAX_FILE_BYTES,
     MAX_REMOTE_BYTES,
     METADATA_WARNING,
+    InstalledIn,
+    check_count,
     discover,
     discover_root,
-    discover_roots,
     refuse,
 )
 from holdfast.wire.discovery import (
     CapabilityFile,
     CapabilityRoot,
-    DiscoverParams,
     DiscoverResult,
     DiscoverRootsParams,
     DiscoveryOrigin,
@@ -48,9 +48,7 @@ def cache(tmp_path: Path) -> Path:
 
 
 def look(home: Path) -> DiscoverResult:
-    return discover(
-        DiscoverParams(ROOT), codex_home=str(home / ".codex"), home=str(home), system_dir=str(home / "etc")
-    )
+    return discover(InstalledIn(str(home / ".codex"), str(home), str(home / "etc")))
 
 
 def put(path: Path, text: str) -> CapabilityFile:
@@ -71,14 +69,9 @@ def ids(result: DiscoverResult) -> list[str]:
     return [f"{found.id} {found.version}" for found in result.plugins]
 
 
-def test_roots_are_answered_in_their_order() -> None:
-    roots = [CapabilityRoot(name, ROOT) for name in "ba"]
-    assert [found.id for found in discover_roots(DiscoverRootsParams(roots)).roots] == ["b", "a"]
-
-
 def test_too_many_roots_are_refused() -> None:
     with pytest.raises(InvalidRequest, match=r"^capability root discovery accepts at most 128 roots$"):
-        discover_roots(DiscoverRootsParams([CapabilityRoot("", ROOT)] * 129))
+        check_count(DiscoverRootsParams([CapabilityRoot("", ROOT)] * 129))
 
 
 def test_a_home_without_anything_gives_nothing(tmp_path: Path) -> None:

@@ -118,6 +118,10 @@ RETURNING *;
 SELECT * FROM tasks WHERE board = :board AND wake_ms IS NOT NULL AND wake_ms <= :now
 ORDER BY wake_ms LIMIT :most LOCK FREE ROWS;
 
+-- name: waits_anew
+UPDATE tasks SET wake_ms = :now + wake_ms - status_ms, status_ms = :now
+WHERE board = :board AND wake_ms IS NOT NULL AND wake_ms > :after AND status_ms > :after RETURNING id;
+
 -- name: links_alone
 ALONE;
 
@@ -193,6 +197,10 @@ SELECT count(*) AS count FROM runs WHERE board = :board AND outcome IS NULL;
 SELECT runs.id AS id, task_id, generation FROM runs
 WHERE board = :board AND outcome IS NULL AND lease_until_ms <= :now ORDER BY lease_until_ms LIMIT :most;
 
+-- name: leases_anew
+UPDATE runs SET lease_until_ms = :now + lease_until_ms - heartbeat_ms, heartbeat_ms = :now
+WHERE board = :board AND outcome IS NULL AND heartbeat_ms > :after RETURNING id;
+
 -- name: runs_of_task
 SELECT * FROM runs WHERE task_id = :task ORDER BY generation DESC LIMIT :most;
 
@@ -233,7 +241,7 @@ INSERT INTO offers (board, host, profiles, at_ms) VALUES (:board, :host, :profil
 ON CONFLICT (board, host) DO UPDATE SET profiles = excluded.profiles, at_ms = excluded.at_ms;
 
 -- name: offers_since
-SELECT host, profiles FROM offers WHERE board = :board AND at_ms >= :since ORDER BY host LIMIT :most;
+SELECT host, profiles FROM offers WHERE board = :board AND at_ms BETWEEN :since AND :until ORDER BY host LIMIT :most;
 
 -- name: wrong_files
 SELECT files.task_id AS id FROM files JOIN runs ON runs.id = files.run_id WHERE runs.task_id <> files.task_id;
