@@ -32,6 +32,7 @@ def main() -> None:
         if _serve(args[1:]):
             return
         gc.enable()
+    gc.set_threshold(20_000)  # what is loaded is no garbage, and to look for some takes a tenth of a command
     from holdfast.cli import cli
 
     cli(prog_name="holdfast")
