@@ -82,7 +82,7 @@ main()
 )
 def test_a_command_ends_early_and_loses_nothing(code: str, status: int, told: str) -> None:
     argv = [sys.executable, "-c", ENDING.replace("{code}", code)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    done = subprocess.run(argv, env={}, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (status, "said joined tidied ", told)
 
 
