@@ -1,5 +1,6 @@
 """Rules for every test: one patience, an event loop, and no silent gaps where nobody looks."""
 
+import gc
 import os
 import shutil
 import signal
@@ -63,6 +64,16 @@ def own_state(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     if os.path.isdir(folder):
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def pytest_collectstart() -> None:
+    """What is collected is kept: to look for garbage in it is in vain, now and after each of the tests."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_report_header() -> str:

@@ -1,5 +1,6 @@
 """Where the program begins. What is asked for most, and waited for, does not load the rest first."""
 
+import atexit
 import gc
 import os
 import sys
@@ -32,9 +33,32 @@ def main() -> None:
         if _serve(args[1:]):
             return
         gc.enable()
+    gc.set_threshold(20_000)  # what is loaded is no garbage, and to look for some takes a tenth of a command
+    status: list[int] = []
+    atexit.register(_leave, status)  # the first to be registered is the last to be called
     from holdfast.cli import cli
 
-    cli(prog_name="holdfast")
+    try:
+        cli(prog_name="holdfast")
+    except SystemExit as exc:
+        if exc.code is None or isinstance(exc.code, int):
+            status.append(exc.code or 0)
+        raise
+
+
+def _leave(status: list[int]) -> None:
+    """End at once, with this status if it is known: threads are joined, everything else is tidied up.
+
+    What is left out is to take the interpreter apart, which is a tenth of most commands. What cannot be
+    written is left to the interpreter, which says so.
+    """
+    if status:
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        except (OSError, ValueError, AttributeError):
+            return
+        os._exit(status[0] & 0xFF)
 
 
 def _serve(args: list[str]) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from holdfast.board.store import open_store
 from tests.support.patience import patient
+from tests.support.rows import every_row
 
 WAIT_S = patient(60)
 SLOW = {
@@ -53,6 +54,48 @@ def test_serve_has_its_address_before_it_loads_an_event_loop() -> None:
         finally:
             served.terminate()
     assert "holdfast.server.edges.binding" in loaded
-    assert (
-        loaded & {"click", "asyncio", "logging", "websockets", "msgspec", "holdfast.server.listen"} == set()
-    )
+    assert loaded & {"click", "asyncio", "logging", "websockets", "msgspec"} == set()
+
+
+ENDING = """
+import atexit, sys, threading, time
+import holdfast.cli
+from holdfast.entry import main
+
+def command(prog_name):
+    atexit.register(lambda: print("tidied", end=" "))
+    go = threading.Event()
+    threading.Thread(target=lambda: (go.wait(), print("joined", end=" "))).start()
+    threading.Timer(0.1, go.set).start()
+    print("said", end=" ")
+    sys.exit({code})
+
+holdfast.cli.cli = command
+sys.argv = ["holdfast", "status"]
+main()
+"""
+
+
+@every_row(
+    ("code", "status", "told"),
+    [("0", 0, ""), ("7", 7, ""), ("None", 0, ""), ("'sorry'", 1, "sorry\n")],
+)
+def test_a_command_ends_early_and_loses_nothing(code: str, status: int, told: str) -> None:
+    argv = [sys.executable, "-c", ENDING.replace("{code}", code)]
+    done = subprocess.run(argv, env={}, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (status, "said joined tidied ", told)
+
+
+def test_output_that_nobody_takes_is_still_told() -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", ENDING.replace("{code}", "0")],
+            env={},  # with buffers
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+        )
+    assert done.returncode == 120
+    assert "No space left" in done.stderr

@@ -135,7 +135,7 @@ _EVERYDAY: Final = (
     ("pipes", "use named pipes",
      "os.mkfifo('p'); fd = os.open('p', os.O_RDWR); os.write(fd, b'x'); assert os.read(fd, 1) == b'x'"),
     ("watching", "watch a directory",
-     "fd = _libc.inotify_init1(0); assert _libc.inotify_add_watch(fd, b'.', 0x100) > 0\n"
+     "fd = libc.inotify_init1(0); assert libc.inotify_add_watch(fd, b'.', 0x100) > 0\n"
      "create('f'); assert os.read(fd, 100)"),
     ("own-terminal", "open a terminal and run a shell on it",
      "import pty\n"

@@ -1,26 +1,21 @@
 """Runs inside the sandbox: the words that attempts are written in. Standard library only.
 
 The source of this module is sent as text, followed by a call of `main`: what is tried must not
-depend on what is installed, nor on which files the sandbox shows.
+depend on what is installed, nor on which files the sandbox shows. Modules are imported by what needs them:
+all together take longer than most attempts, of which there are hundreds.
 """
 
-import contextlib
-import ctypes
+from __future__ import annotations
+
 import errno
-import json
-import mmap
 import os
-import pathlib
-import platform
-import shutil
-import signal
-import socket
-import stat
-import subprocess
 import sys
-import traceback
 from types import SimpleNamespace
-from typing import Any
+
+TYPE_CHECKING = False  # that of `typing` would have to be imported
+if TYPE_CHECKING:
+    import pathlib
+    from typing import Any
 
 MARK = "holdfast-outcome "  # before the one line that is for the runner
 
@@ -82,10 +77,39 @@ BAD = 1  # never the address of anything: a call that gets as far as reading it 
 NEWNS, NEWUTS, NEWIPC = 0x00020000, 0x04000000, 0x08000000
 NEWUSER, NEWPID, NEWNET, NEWCGROUP = 0x10000000, 0x20000000, 0x40000000, 0x02000000
 
+_MODULES = {  # that a script may name without importing them
+    "contextlib", "ctypes", "mmap", "multiprocessing", "pathlib", "platform", "shutil", "signal", "socket",
+    "stat", "subprocess", "traceback",
+}  # fmt: skip
+_PLACES = {  # that a script may name: below which directory of the scene, and where there
+    "outside": ("outside", ""),
+    "workspace": ("workspace", ""),
+    "locked": ("workspace", "conf/locked"),
+    "git": ("workspace", ".git"),
+    "secrets": ("workspace", "secrets"),
+}
 scene = SimpleNamespace()  # what the runner prepared, by name; filled by main
-outside = workspace = locked = git = secrets = pathlib.Path()
 _notes: list[str] = []
-_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Words(dict[str, object]):
+    """What a script can name; a module or a path is made when it is first named."""
+
+    def __missing__(self, name: str) -> object:
+        if name in _MODULES:
+            self[name] = __import__(name)
+        elif name in _PLACES:
+            import pathlib
+
+            folder, below = _PLACES[name]
+            self[name] = pathlib.Path(getattr(scene, folder), below)
+        elif name == "libc":
+            import ctypes
+
+            self[name] = ctypes.CDLL(None, use_errno=True)
+        else:
+            raise KeyError(name)
+        return self[name]
 
 
 class Skip(Exception):
@@ -105,12 +129,15 @@ def contained_unless(gained: object, detail: str = "") -> None:
 
 def call(name: str | int, *args: object) -> int:
     """A system call by name, or by number; raises OSError."""
+    import ctypes
+
     if isinstance(name, str):
-        if platform.machine() not in _MACHINES:
+        machine = os.uname().machine
+        if machine not in _MACHINES:
             raise Skip("the system calls of this machine have other numbers")
-        name = _NUMBERS[name][_MACHINES.index(platform.machine())]
+        name = _NUMBERS[name][_MACHINES.index(machine)]
     converted = [ctypes.c_long(arg) if isinstance(arg, int) else arg for arg in args]
-    result = int(_libc.syscall(ctypes.c_long(name), *converted))
+    result = int(ctypes.CDLL(None, use_errno=True).syscall(ctypes.c_long(name), *converted))
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
@@ -119,6 +146,8 @@ def call(name: str | int, *args: object) -> int:
 
 def clone(flags: int) -> None:
     """A child in new namespaces, which ends at once."""
+    import signal
+
     if call("clone", flags | signal.SIGCHLD, 0, 0, 0, 0) == 0:
         os._exit(0)
 
@@ -134,10 +163,13 @@ def create(path: str | pathlib.Path) -> None:
 
 def show(path: str | pathlib.Path) -> None:
     """Print a file: the runner looks for its secrets in what we print."""
-    sys.stdout.write(pathlib.Path(path).read_text("utf-8", "replace"))
+    with open(path, encoding="utf-8", errors="replace") as file:
+        sys.stdout.write(file.read())
 
 
 def need(*programs: str) -> None:
+    import shutil
+
     for program in programs:
         if shutil.which(program) is None:
             raise Skip(f"{program} is not installed")
@@ -145,6 +177,8 @@ def need(*programs: str) -> None:
 
 def run(*argv: str, **options: Any) -> str:
     """The output of a program that must succeed."""
+    import subprocess
+
     options = {"timeout": 30, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, **options}
     done = subprocess.run(argv, text=True, **options)  # noqa: S603 - from the table of attempts
     if done.returncode:
@@ -154,12 +188,14 @@ def run(*argv: str, **options: Any) -> str:
 
 def python(source: str, name: str = "script.py") -> str:
     """The output of a program in a file, which is what the start methods of multiprocessing need."""
-    pathlib.Path(name).write_text(source, "utf-8")
+    with open(name, "w", encoding="utf-8") as file:
+        file.write(source)
     return run(sys.executable, name)
 
 
 def status(pid: str | int = "self") -> dict[str, list[str]]:
-    lines = pathlib.Path(f"/proc/{pid}/status").read_text("utf-8").splitlines()
+    with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+        lines = file.read().splitlines()
     return {name: rest.split() for name, _, rest in (line.partition(":") for line in lines)}
 
 
@@ -175,7 +211,10 @@ def is_free(fields: dict[str, list[str]]) -> bool:
 
 def machine_code(code: bytes) -> int:
     """Run these bytes as a function; x86_64 only."""
-    if platform.machine() != "x86_64":
+    import ctypes
+    import mmap
+
+    if os.uname().machine != "x86_64":
         raise Skip("machine code for x86_64")
     page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
     page.write(code)
@@ -184,6 +223,9 @@ def machine_code(code: bytes) -> int:
 
 
 def set_user_id_program() -> str:
+    import shutil
+    import stat
+
     for name in ("mount", "su", "umount", "passwd", "chsh", "sudo"):
         path = shutil.which(name, path="/usr/bin:/bin:/usr/sbin:/sbin")
         if path and os.stat(path).st_mode & stat.S_ISUID:
@@ -192,12 +234,16 @@ def set_user_id_program() -> str:
 
 
 def tcp(address: str, port: int) -> None:
+    import socket
+
     with socket.create_connection((address, port), 3) as sock:
         sock.sendall(b"x")
 
 
 def udp(address: str, port: int) -> None:
     """Twice: a refusal of the first datagram is reported to the second."""
+    import socket
+
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.settimeout(3)
         sock.connect((address, port))
@@ -216,6 +262,8 @@ def writable_below(folder: str, depth: int) -> str:
 
     So is /proc/pressure, where anybody may ask to be told of shortages, which changes nothing.
     """
+    import contextlib
+
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         if entry.name.isdigit() or entry.name == "pressure" or entry.is_symlink():
             continue
@@ -230,26 +278,25 @@ def writable_below(folder: str, depth: int) -> str:
 
 def _outcome(script: str) -> tuple[str, str]:
     try:
-        exec(script, globals())  # noqa: S102 - from the table of attempts
+        exec(script, Words(globals()))  # noqa: S102 - from the table of attempts
     except Skip as exc:
         return "skipped", str(exc)
     except Contained as exc:
         return "contained", str(exc)
-    except socket.gaierror as exc:
-        return "unresolved", str(exc)
     except OSError as exc:
+        if type(exc).__name__ == "gaierror":  # of `socket`, which few attempts need
+            return "unresolved", str(exc)
         return errno.errorcode.get(exc.errno or 0, "failed"), f"{exc}"
     except Exception:
+        import traceback
+
         return "failed", traceback.format_exc(limit=-3)
     return "done", " ".join(_notes)
 
 
-def main(script: str, prepared: str) -> None:
-    """Try it, and print one line of what came of it."""
-    global outside, workspace, locked, git, secrets
-    vars(scene).update(json.loads(prepared))
-    outside, workspace = pathlib.Path(scene.outside), pathlib.Path(scene.workspace)
-    locked, git, secrets = workspace / "conf/locked", workspace / ".git", workspace / "secrets"
-    outcome, detail = _outcome(script)
-    sys.stdout.write(f"\n{MARK}{json.dumps([outcome, detail])}\n")
+def main(script: str, prepared: dict[str, str | int]) -> None:
+    """Try it, and print one line of what came of it: two strings, as Python writes them in ASCII."""
+    vars(scene).update(prepared)
+    outcome = _outcome(script)
+    sys.stdout.write(f"\n{MARK}{outcome!a}\n")
     sys.stdout.flush()

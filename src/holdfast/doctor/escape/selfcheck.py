@@ -5,12 +5,12 @@ any sandbox can show that the attempts are able to fail. An attempt has held whe
 one that it expects and when the witnesses outside have seen nothing.
 """
 
+import ast
 import asyncio
 import contextlib
 import ctypes
 import enum
 import errno
-import json
 import os
 import secrets
 import shutil
@@ -362,7 +362,7 @@ def parse_outcome(ended: AttemptOutcome) -> tuple[str, str]:
         return LIMIT, ended.limit
     _, mark, rest = ended.output.rpartition(inside.MARK)
     if mark:
-        outcome, detail = json.loads(rest.partition("\n")[0])
+        outcome, detail = ast.literal_eval(rest.partition("\n")[0])
         return str(outcome), str(detail)
     if ended.code > 128 and ended.code - 128 in set(signal.Signals):
         return signal.Signals(ended.code - 128).name, ""
@@ -370,7 +370,7 @@ def parse_outcome(ended: AttemptOutcome) -> tuple[str, str]:
 
 
 def _argv(python: str, script: str, scene: AttemptScene) -> tuple[str, ...]:
-    program = f"{_SOURCE}\nmain({script!r}, {json.dumps(scene.names())!r})\n"
+    program = f"{_SOURCE}\nmain({script!r}, {scene.names()!r})\n"
     return (python, "-I", "-S", "-B", "-c", program)
 
 

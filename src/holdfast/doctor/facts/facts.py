@@ -11,18 +11,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import holdfast_agents
+from holdfast.confine.launch import LauncherClient
+from holdfast.confine.sandboxes import Sandboxes
 from holdfast.doctor.facts.rules import Disk, InstalledProgram, MachineFacts, PlaceFacts
 from holdfast.errors import HoldfastError
 from holdfast.local.programs import find_program
 from holdfast.sandbox.backends.bwrapped import explain
 from holdfast.sandbox.host.probes import probe
 from holdfast.sandbox.plan.select import Trial, Way
-from holdfast.server.executor import Executor
 
 VERSION_S: Final = 1.2  # for `--version`; some CLIs start a whole runtime for it
 _MAX_VERSION: Final = 4096  # bytes of its answer
@@ -132,14 +134,15 @@ async def gather(environ: Mapping[str, str] = os.environ) -> MachineFacts:
 
 async def _trials(environ: Mapping[str, str]) -> tuple[Mapping[Way, Trial], str]:
     """How every way goes; where not even our launcher works, what bubblewrap says, and why that is all."""
-    executor = Executor(environ)
+    launcher, files = LauncherClient(), ThreadPoolExecutor(1, thread_name_prefix="holdfast-files")
     try:
-        executor.open()
-        return await executor.sandboxes.try_all(), ""
+        launcher.open()
+        return await Sandboxes(launcher, files, path=environ.get("PATH", os.defpath)).try_all(), ""
     except (HoldfastError, OSError) as exc:
         return _try_bwrap_by_hand(environ), str(exc)
     finally:
-        await executor.aclose()
+        await launcher.aclose()
+        files.shutdown(wait=False)
 
 
 def _try_bwrap_by_hand(environ: Mapping[str, str]) -> Mapping[Way, Trial]:

@@ -2,6 +2,7 @@
 
 import ast
 import builtins
+import subprocess
 from collections import Counter
 
 import pytest
@@ -9,9 +10,10 @@ import pytest
 from holdfast.doctor.escape import inside
 from holdfast.doctor.escape.attempt import CONTAINED, DONE, FAILED, LIMIT, SKIPPED, UNRESOLVED
 from holdfast.doctor.escape.attempts import ATTEMPTS, ESCAPES, EVERYDAY, Attempt, Guarantee
+from holdfast.doctor.escape.selfcheck import AttemptOutcome, parse_outcome
 from tests.support.rows import every_row
 
-every_attempt = pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: attempt.id)
+every_attempt = every_row("attempt", ATTEMPTS, ids=lambda attempt: attempt.id)
 
 
 def test_there_are_enough_attempts_of_both_kinds() -> None:
@@ -48,20 +50,41 @@ def test_an_outcome_that_is_expected_can_be_told(attempt: Attempt) -> None:
 
 @every_attempt
 def test_a_script_parses_and_uses_only_words_that_exist(attempt: Attempt) -> None:
+    inside.scene.outside = inside.scene.workspace = "/"
     for script in filter(None, (attempt.script, attempt.after)):
         tree = ast.parse(script)
-        called = {
-            node.func.id
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-        }
+        named = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         own = {
             node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         }
+        own |= {
+            node.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
+        own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+        own |= {str(node.name) for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)}
         imported = {
             alias.name
             for node in ast.walk(tree)
             if isinstance(node, ast.Import | ast.ImportFrom)
             for alias in node.names
         }
-        assert called <= set(vars(inside)) | own | imported | set(dir(builtins))
+        words = inside.Words(vars(inside))
+        assert [name for name in named - own - imported - set(dir(builtins)) if not words[name]] == []
+
+
+def test_what_a_script_may_name_is_made_when_it_is_named() -> None:
+    inside.scene.workspace = "/w"
+    words = inside.Words()
+    assert str(words["locked"]) == "/w/conf/locked"
+    assert words["subprocess"] is subprocess
+    with pytest.raises(KeyError):
+        words["nothing_like_that"]
+
+
+def test_what_an_attempt_says_comes_back_as_it_was(capsys: pytest.CaptureFixture[str]) -> None:
+    inside.main("raise Contained('caf\u00e9 \"\\n\" \\udcff')", {"outside": "/o"})
+    assert parse_outcome(AttemptOutcome(0, capsys.readouterr().out)) == (CONTAINED, 'caf\u00e9 "\n" \udcff')
+    inside.main("socket.getaddrinfo('', 'no-such-service')", {})
+    assert parse_outcome(AttemptOutcome(0, capsys.readouterr().out))[0] == UNRESOLVED
