@@ -74,12 +74,13 @@ def test_what_lies_beside_a_denied_path_is_read_as_before(anyone: Place) -> None
 
 # --- inside a writable root, where something new may be made beside a denied path: the mask is put back
 
-PATIENT = 20_000  # looks of a command at what is open, before it is taken for left open
+PATIENT = 500_000  # looks of a command at what is open, seconds of them, before it is taken for left open
+FEW = 2_000  # where it is to be left open
 
 LOOK = """
 import os, sys
-def look(act):
-    for _ in range({patient}):
+def look(act, times):
+    for _ in range(times):
         try:
             if not act(): return print("covered", flush=True)
         except OSError:
@@ -106,8 +107,8 @@ class Watched:
         self._child.stdin.flush()
         return self._child.stdout.readline().decode().strip()
 
-    def looks(self, act: str, path: Path) -> str:
-        return self.asks(f"look(lambda: {act}({str(path)!r}))")
+    def looks(self, act: str, path: Path, times: int = PATIENT) -> str:
+        return self.asks(f"look(lambda: {act}({str(path)!r}), {times})")
 
     def wait(self) -> tuple[int, str]:
         """Until it is ended by somebody; its own end is not asked for."""
@@ -121,7 +122,7 @@ class Watched:
 
 @contextlib.contextmanager
 def watched(anyone: Place, *flags: str) -> Iterator[Watched]:
-    script = LOOK.format(patient=PATIENT) + "for line in sys.stdin: exec(line)\n"
+    script = LOOK + "for line in sys.stdin: exec(line)\n"
     with anyone.start(*flags, "--", "/usr/bin/env", "python3", "-c", script) as child:
         inside = Watched(child)
         assert inside.asks("print('up', flush=True)") == "up"
@@ -164,7 +165,7 @@ def test_control_a_file_of_the_workspace_that_is_not_denied_is_read_when_it_was_
 ) -> None:
     with watched(anyone) as inside:
         put(anyone, secret)
-        assert inside.looks("reads", secret) == "open"
+        assert inside.looks("reads", secret, FEW) == "open"
 
 
 def test_it_is_covered_however_often_it_is_replaced(anyone: Place, secret: Path) -> None:
@@ -192,7 +193,7 @@ def test_control_a_directory_that_is_made_anew_is_writable(anyone: Place) -> Non
     folder = anyone.workspace / "folder"
     with watched(anyone) as inside:
         make_repository(anyone, folder)
-        assert inside.looks("writes", folder) == "open"
+        assert inside.looks("writes", folder, FEW) == "open"
 
 
 @pytest.mark.parametrize("where", ["ws/.env", "ws/deep/down/.env", "outside/.env", "outside/deep/.env"])
@@ -314,7 +315,7 @@ def test_a_directory_that_was_replaced_is_not_moved_away_from_its_mask(anyone: P
     with watched(anyone, "--deny", str(path)) as inside:
         swap_folder(anyone, path)
         assert inside.looks("reads", path) == "covered"
-        moves = f"look(lambda: os.rename({str(path.parent)!r}, 'moved') is not None)"
+        moves = f"look(lambda: os.rename({str(path.parent)!r}, 'moved') is None, 1)"
         assert inside.asks(moves) == "covered"
         assert path.parent.is_dir()
 
@@ -411,7 +412,7 @@ async def test_a_command_of_a_server_has_a_guard_too(tmp_path: Path) -> None:
     for path in (secret, other):
         path.write_text("old secret", "utf-8")
     policy = holdfast.Policy.workspace_write(str(secret.parent)).deny(str(secret)).deny(str(other))
-    script = LOOK.format(patient=PATIENT) + "print('up', flush=True)\nfor line in sys.stdin: exec(line)\n"
+    script = LOOK + "print('up', flush=True)\nfor line in sys.stdin: exec(line)\n"
     async with holdfast.connect([sys.executable, "-m", "holdfast", "serve", "--listen", "stdio"]) as env:
         for number in range(3):
             process = await env.start(
@@ -421,7 +422,7 @@ async def test_a_command_of_a_server_has_a_guard_too(tmp_path: Path) -> None:
                 fresh = tmp_path / f"fresh{number}"
                 fresh.write_text("new secret", "utf-8")
                 fresh.rename(path)
-                await process.write(f"look(lambda: reads({str(path)!r}))\n".encode())
+                await process.write(f"look(lambda: reads({str(path)!r}), {PATIENT})\n".encode())
             await process.close_stdin()
             done = await process.wait()
             assert done.stdout.split() == [b"up", b"covered", b"covered"]

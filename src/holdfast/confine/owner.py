@@ -26,6 +26,7 @@ from holdfast.sandbox.values import replace
 if TYPE_CHECKING:
     from holdfast.confine.loopback import Ports
     from holdfast.confine.watching import LocalWatch
+    from holdfast.sandbox.kernel.dnotify import Dnotify
     from holdfast.sandbox.limits import Limits
     from holdfast.wire.processes import DeniedCall, WatchReport
 
@@ -302,6 +303,17 @@ class CommandOwner(Children):
             from holdfast.confine.loopback import Ports
 
             self._ports = Ports([os.dup(fd) for fd in fds])
+
+    def _make_notifier(self) -> "Dnotify":
+        """Whoever waits for us would wait for the end of an inotify instance."""
+        from holdfast.sandbox.kernel.dnotify import Dnotify
+
+        self.loop.add_signal_handler(signal.SIGIO, self._on_appeared)
+        return Dnotify()
+
+    def _on_appeared(self) -> None:
+        if self._masks is not None:
+            self._masks.look()
 
     def _await(self, fd: int) -> None:
         self.loop.add_reader(fd, self._on_readable, fd)

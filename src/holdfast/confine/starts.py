@@ -14,7 +14,7 @@ from holdfast.sandbox.plan import plan as plans
 from holdfast.sandbox.plan.plan import MAX_SOCKETS, Base, Plan, StepKind
 from holdfast.sandbox.plan.planner import plan_for, settle
 from holdfast.sandbox.plan.resolve import look, trace
-from holdfast.sandbox.plan.select import UNCONFINED, Enforcement, Way, declare
+from holdfast.sandbox.plan.select import UNCONFINED, WEAKNESSES, Enforcement, Way, declare
 from holdfast.sandbox.policy.policy import Access, BoundPolicy
 from holdfast.sandbox.protocol import orders
 from holdfast.sandbox.values import replace, value
@@ -224,13 +224,17 @@ def started_of(event: orders.Event) -> StartedCommand:
 
 
 def with_limits(held: Enforcement, started: StartedCommand, bound: BoundPolicy | None) -> Enforcement:
-    """What holds under this policy, with the limits of a start in it."""
+    """What holds under this policy, with the limits of a start in it and what came out weaker in this one."""
+    weaker = (WEAKNESSES.get(word, word) for word in started.weakened)
+    unsaid = tuple(text for text in weaker if text not in held.weakened)
+    if unsaid and bound is not None:
+        held = replace(held, weakened=held.weakened + unsaid)
     if not started.limits:
         return held
     limits = _limits()
     writes = bound is None or bound.full_write or bound.access_at(_GROUPS) is Access.WRITE
-    told, weaker = limits.tell_means(limits.decode_means(started.limits), writable=writes)
-    return replace(held, limits=told, weakened=held.weakened + weaker)
+    told, lost = limits.tell_means(limits.decode_means(started.limits), writable=writes)
+    return replace(held, limits=told, weakened=held.weakened + lost)
 
 
 def exit_of(event: orders.Event) -> Exit:

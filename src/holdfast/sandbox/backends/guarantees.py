@@ -164,9 +164,7 @@ FILES: Final = (
             "A guard outside covers it again, after a gap of milliseconds; if it cannot, the command ends."
         ),
         no("Nobody gets into its namespaces to cover it again."),
-        holds(
-            "Rights belong to what was there at the start; what comes later into such a directory has none."
-        ),
+        partly("What replaces it has no rights, which belong to what was there; what was missing is open."),
     ),
     GuaranteeRow(
         "denied-later",

@@ -25,6 +25,8 @@ from holdfast.sandbox.protocol.orders import Event, Order
 if TYPE_CHECKING:
     import socket
 
+    from holdfast.sandbox.kernel.dnotify import Dnotify
+    from holdfast.sandbox.kernel.inotify import Inotify
     from holdfast.sandbox.launcher.limited import LimitedCommand
     from holdfast.sandbox.launcher.masked import MaskedCommand, MaskedCommands
 
@@ -311,8 +313,14 @@ class Children:
         if self._masks is None:
             from holdfast.sandbox.launcher.masked import MaskedCommands
 
-            self._masks = MaskedCommands(self._await, self._end_uncovered)
+            self._masks = MaskedCommands(self._await, self._end_uncovered, self._make_notifier)
         return self._masks.begin(view)
+
+    def _make_notifier(self) -> "Inotify | Dnotify":
+        """What tells of names that appear. Raises OSError."""
+        from holdfast.sandbox.kernel.inotify import Inotify
+
+        return Inotify(blocking=False)
 
     def _end_uncovered(self, leader: int) -> None:
         self._signal(lambda group: group.leader == leader, signal.SIGKILL)

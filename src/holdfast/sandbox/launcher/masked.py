@@ -11,13 +11,16 @@ import errno
 import os
 import signal
 from collections.abc import Callable
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from holdfast.sandbox.kernel import kernel
-from holdfast.sandbox.kernel.inotify import Inotify
 from holdfast.sandbox.plan.covers import MAX_FOLDERS, covers_of, names_of
 from holdfast.sandbox.plan.plan import Plan, StepKind
 from holdfast.sandbox.watcher import listener
+
+if TYPE_CHECKING:
+    from holdfast.sandbox.kernel.dnotify import Dnotify
+    from holdfast.sandbox.kernel.inotify import Inotify
 
 WEAKER: Final = "masks"  # the word of a start that is not watched, or not in full
 
@@ -35,7 +38,18 @@ class MaskedCommand:
         self._commands = commands
         self._namespaces: tuple[int, ...] = ()
         self._ours, self.theirs = listener.pair()
+        self._before = self._identify()
         self._pins = {step.path: _hold(step.path) for step in view.steps if step.kind is StepKind.PIN}
+
+    def _identify(self) -> list[tuple[int, int, int] | None]:
+        """What is at each cover, and at each directory on the way to it."""
+        paths = dict.fromkeys(os.path.join(*pair) for cover in self.covers for pair in names_of(cover.path))
+        last = {cover.path for cover in self.covers}
+        return [_identity(path, whole=path in last) for path in paths]
+
+    def has_changed(self) -> bool:
+        """Is something else at one of its covers, or on the way there, than before it began?"""
+        return self._identify() != self._before
 
     def begin(self, leader: int) -> None:
         """The process around the command was forked, and has its end of the channel."""
@@ -83,10 +97,16 @@ class MaskedCommand:
 class MaskedCommands:
     """All of one owner, which says how a descriptor is awaited and how a command is ended."""
 
-    def __init__(self, await_: Callable[[int], None], end: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        await_: Callable[[int], None],
+        end: Callable[[int], None],
+        notifier: "Callable[[], Inotify | Dnotify]",
+    ) -> None:
         self.known: dict[int, MaskedCommand] = {}  # leader pid -> command
         self._await, self._end = await_, end
-        self._inotify: Inotify | None = None
+        self._notifier = notifier
+        self._inotify: Inotify | Dnotify | None = None
         self._awaited: dict[int, dict[bytes, set[MaskedCommand]]] = {}  # directory, name -> whose
 
     @property
@@ -101,15 +121,16 @@ class MaskedCommands:
         command = MaskedCommand(view, self)
         try:
             if self._inotify is None:
-                self._inotify = Inotify(blocking=False)
-                self._await(self._inotify.fd)
+                self._inotify = self._notifier()
+                if self._inotify.fd >= 0:
+                    self._await(self._inotify.fd)
         except OSError:
             command.whole = False  # no instance is left; the start says so
         else:
             self._watch(command, self._inotify)
         return command
 
-    def _watch(self, command: MaskedCommand, inotify: Inotify) -> None:
+    def _watch(self, command: MaskedCommand, inotify: "Inotify | Dnotify") -> None:
         numbers: dict[str, int] = {}
         for cover in command.covers:
             for folder, name in names_of(cover.path):
@@ -162,7 +183,8 @@ class MaskedCommands:
         for number, name in names:
             found |= self._awaited.get(number, {}).get(name, set())
         if more:
-            found.update(*(whose for awaited in self._awaited.values() for whose in awaited.values()))
+            all_ = {one for awaited in self._awaited.values() for whose in awaited.values() for one in whose}
+            found |= {one for one in all_ if one.has_changed()}
         for command in found:
             command.appeared = True
             self._guard(command)
@@ -199,6 +221,15 @@ class MaskedCommands:
         from holdfast.sandbox import limits
 
         return limits.encode_reached(limits.UNCOVERED)
+
+
+def _identity(path: str, *, whole: bool) -> tuple[int, int, int] | None:
+    """A number is given again to another file, but not with the same time of change."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_ctime_ns if whole else 0
 
 
 def _hold(path: str) -> int:

@@ -49,6 +49,8 @@ def _list_weaker(plan: Plan, *, degraded: bool) -> Iterator[str]:
     yield "shared memory in /dev/shm is the host's, open to others of the same user"
     if hidden := [step.path for step in plan.steps if step.kind in MASKS]:
         yield f"of {_name_some(hidden)} size, times and names that somebody guesses can be learned"
+    if plan.later:
+        yield f"{_name_some(plan.later)} can be read if somebody makes it while the command runs"
     if degraded and (folders := _of_kind(plan, StepKind.MASK_DIRECTORY)):
         yield f"the names in {_name_some(folders)} can be listed"
 

@@ -101,57 +101,46 @@ class Guard:
 
     def _is_put(self, cover: Cover) -> bool:
         """Is it covered? If not, it has been covered just now."""
-        for pin in cover.pins:
-            if not self._pin(pin):
-                return False
-        folder, name = os.path.split(cover.path)
-        try:
-            above = kernel.open_path(folder)
-        except OSError as exc:
-            if exc.errno in _GONE:
-                return True
-            raise
-        try:
-            return self._cover(cover, above, name)
-        finally:
-            os.close(above)
-
-    def _cover(self, cover: Cover, above: int, name: str) -> bool:
-        try:
-            found = kernel.open_uncovered(name, above)
-        except OSError as exc:
-            if exc.errno in (*_GONE, errno.EXDEV):
-                return True
-            raise
-        try:
-            mode = os.fstat(found).st_mode
-            if cover.read_only:
-                if stat.S_ISLNK(mode):
-                    raise Uncoverable(cover.path)  # who may write where it leads is not known
-                if os.fstatvfs(found).f_flag & os.ST_RDONLY:
-                    return True
-                _put_copy(found, found, READ_ONLY | NO_SUID | NO_DEV)
-                return False
-            link = os.readlink(b"", dir_fd=found) if stat.S_ISLNK(mode) else None
-            self._mask(found, mode)
-            if link is not None:
-                self._mask_led(os.fsdecode(link), above, cover)
+        if not all(map(self._is_pinned, cover.pins)):
             return False
+        found = _find_uncovered(cover.path)
+        if found is None:
+            return True
+        try:
+            return self._cover(cover, found)
         finally:
             os.close(found)
+
+    def _cover(self, cover: Cover, found: int) -> bool:
+        mode = os.fstat(found).st_mode
+        if cover.read_only:
+            if stat.S_ISLNK(mode):
+                raise Uncoverable(cover.path)  # who may write where it leads is not known
+            if os.fstatvfs(found).f_flag & os.ST_RDONLY:
+                return True
+            _put_copy(found, found, READ_ONLY | NO_SUID | NO_DEV)
+            return False
+        link = os.readlink(b"", dir_fd=found) if stat.S_ISLNK(mode) else None
+        self._mask(found, mode)
+        if link is not None:
+            self._mask_led(os.fsdecode(link), cover)
+        return False
 
     def _mask(self, target: int, mode: int) -> None:
         kind = StepKind.MASK_DIRECTORY if stat.S_ISDIR(mode) else StepKind.MASK_FILE
         _put_copy(self._masks[kind], target, 0)
 
-    def _mask_led(self, link: str, above: int, cover: Cover) -> None:
+    def _mask_led(self, link: str, cover: Cover) -> None:
         """What a denied link leads to is denied with it, unless all is."""
+        above = kernel.open_path(os.path.dirname(cover.path))
         try:
             led = kernel.open_led(link, above)
         except OSError as exc:
             if exc.errno in (*_GONE, errno.ELOOP):
                 return  # nowhere
             raise
+        finally:
+            os.close(above)
         try:
             there = os.fstat(led)
             around = [os.stat(folder, follow_symlinks=False) for folder, _ in names_of(cover.path)]
@@ -160,23 +149,14 @@ class Guard:
         finally:
             os.close(led)
 
-    def _pin(self, path: str) -> bool:
-        """A directory that the command must not move is a mount point; the first one is, below the view."""
-        folder, name = os.path.split(path)
-        try:
-            above = kernel.open_path(folder)
-        except OSError as exc:
-            if exc.errno in _GONE:
-                return True
-            raise
-        try:
-            found = kernel.open_uncovered(name, above)
-        except OSError as exc:
-            if exc.errno in (*_GONE, errno.EXDEV):
-                return True
-            raise
-        finally:
-            os.close(above)
+    def _is_pinned(self, path: str) -> bool:
+        """Is a directory that the command must not move a mount point? The first one is, below the view.
+
+        If it is not, it has been made one just now.
+        """
+        found = _find_uncovered(path)
+        if found is None:
+            return True
         try:
             there = os.fstat(found)
             if stat.S_ISLNK(there.st_mode):
@@ -187,6 +167,21 @@ class Guard:
             return False
         finally:
             os.close(found)
+
+
+def _find_uncovered(path: str) -> int | None:
+    """A descriptor of what is at a path, a link itself; None if nothing is, or something is mounted there."""
+    above = -1
+    try:
+        above = kernel.open_path(os.path.dirname(path))
+        return kernel.open_uncovered(os.path.basename(path), above)
+    except OSError as exc:
+        if exc.errno in _GONE or (exc.errno == errno.EXDEV and above >= 0):
+            return None
+        raise
+    finally:
+        if above >= 0:
+            os.close(above)
 
 
 def _put_copy(source: int, target: int, attributes: int) -> None:

@@ -2,14 +2,15 @@
 
 import errno
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
+from holdfast.sandbox.kernel.dnotify import Dnotify
 from holdfast.sandbox.kernel.inotify import Inotify
-from holdfast.sandbox.launcher import masked
 from holdfast.sandbox.launcher.masked import WEAKER, MaskedCommand, MaskedCommands
 from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
 from holdfast.sandbox.watcher import listener
@@ -25,7 +26,8 @@ def plan(*denied: Path) -> Plan:
 class Owner:
     def __init__(self) -> None:
         self.ended: list[int] = []
-        self.commands = MaskedCommands(lambda _: None, self.ended.append)
+        self.notifier: Callable[[], Inotify | Dnotify] = lambda: Inotify(blocking=False)
+        self.commands = MaskedCommands(lambda _: None, self.ended.append, lambda: self.notifier())
 
     def begin(self, leader: int, *denied: Path, enterable: bool = False) -> MaskedCommand:
         command = self.commands.begin(plan(*denied))
@@ -65,12 +67,38 @@ def test_whose_command_has_ended_hears_no_more(owner: Owner, tmp_path: Path) -> 
     assert (one.appeared, other.appeared) == (False, True)
 
 
-def test_a_flood_concerns_all(owner: Owner, tmp_path: Path) -> None:
-    one = owner.begin(LEADER, tmp_path / ".env")
+def test_a_flood_is_looked_through_for_what_changed(owner: Owner, tmp_path: Path) -> None:
+    one, other = owner.begin(LEADER, tmp_path / ".env"), owner.begin(OTHER, tmp_path / "token")
+    (tmp_path / ".env").touch()
     for number in range(600):
         (tmp_path / f"{number}").touch()
     owner.commands.look()
-    assert one.appeared
+    assert (one.appeared, other.appeared) == (True, False)
+
+
+def test_without_names_it_is_looked_what_changed(owner: Owner, tmp_path: Path) -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGIO, lambda number, _: heard.append(number))
+    try:
+        owner.notifier = Dnotify
+        (tmp_path / "there").write_text("old")
+        one = owner.begin(LEADER, tmp_path / "folder" / "token")
+        other = owner.begin(OTHER, tmp_path / "there")
+        (tmp_path / "beside").touch()
+        owner.commands.look()
+        assert (one.appeared, other.appeared) == (False, False)
+        (tmp_path / "folder").mkdir()
+        owner.commands.look()
+        assert (one.appeared, other.appeared) == (True, False)
+        (tmp_path / "there").unlink()
+        (tmp_path / "there").write_text("new")
+        owner.commands.look()
+        assert other.appeared
+        assert heard
+    finally:
+        for leader in (LEADER, OTHER):
+            owner.commands.on_died(leader)
+        signal.signal(signal.SIGIO, before)
 
 
 def _refuse(code: int) -> Callable[..., NoReturn]:
@@ -80,10 +108,8 @@ def _refuse(code: int) -> Callable[..., NoReturn]:
     return refuse
 
 
-def test_without_an_instance_it_is_said(
-    owner: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(masked, "Inotify", _refuse(errno.EMFILE))
+def test_without_an_instance_it_is_said(owner: Owner, tmp_path: Path) -> None:
+    owner.notifier = _refuse(errno.EMFILE)
     owner.begin(LEADER, tmp_path / ".env", enterable=True)
     assert owner.commands.enter(LEADER) == (WEAKER,)
 

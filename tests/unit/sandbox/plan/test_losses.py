@@ -81,3 +81,9 @@ def test_many_paths_are_counted_not_listed() -> None:
         text for text in find_losses(made(WS, *many), abi=9, degraded=True).missing if "read-only" in text
     ]
     assert text == "/ws/0, /ws/1, /ws/2, /ws/3 and 3 more read-only"
+
+
+def test_what_is_denied_and_missing_is_open_once_it_is_made() -> None:
+    plan = Plan(Base.HOST, (), network_off=True, cwd="/", later=("/w/.env",))
+    told = "/w/.env can be read if somebody makes it while the command runs"
+    assert told in find_losses(plan, abi=7, degraded=False).weakened
