@@ -26,7 +26,7 @@ def deep_page(told: dict[str, Any]) -> str:
             run["date"],
             f"`{run['head']}`",
             run.get("of") or "all",
-            run["outcome"],
+            "; ".join((run["outcome"], *(f"{name}: {why}" for name, why in run.get("failed", {}).items()))),
             _counted(run["tests"]),
             _counted(run["did"]),
             ", ".join(

@@ -47,13 +47,8 @@ async def test_the_denied_path_is_named_and_what_is_suggested_helps(place: Path)
 
         async def run(name: str, **more: Any) -> tuple[str, list[WorkerReport]]:
             """In a pane that a person can look at; its pane, and all that is told of it until its end."""
-            wish: dict[str, Any] = {
-                "model": MODEL,
-                "base": model.url("write"),
-                "key": KEY,
-                "prompt": PROMPT,
-                "id": name,
-            }
+            wish: dict[str, Any] = {"model": MODEL, "base": model.url("write"), "key": KEY, "prompt": PROMPT}
+            wish["id"] = name
             env = {"HOME": str(bench.home), "PATH": path, "LANG": "C.UTF-8"}
             told = []
             async with Workers.connect(place / "h") as watched:

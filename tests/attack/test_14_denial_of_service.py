@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import resource
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from holdfast.board.store import open_store
 from holdfast.client.environment import connect
 from holdfast.local.lobby import Lobby
 from holdfast.web.server import DashboardOptions, serve
+from tests.support.jumping import JumpingLoop
 from tests.support.patience import patient
 from tests.support.root_only import root_only
 
@@ -153,3 +155,60 @@ async def test_whoever_waits_longest_makes_room() -> None:
         transport.close()
     assert len(lobby) == 0
     listener.close()
+
+
+UPGRADE = """
+import os, socket, sys
+uid, port, said = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+if os.getuid() != uid:
+    os.setgroups([]); os.setresgid(uid, uid, uid); os.setresuid(uid, uid, uid)
+sock = socket.socket(); sock.settimeout(60); sock.connect(("127.0.0.1", port))
+try:
+    if said == "request":
+        sock.sendall(b"GET / HTTP/1.1\\r\\nHost: x\\r\\nUpgrade: websocket\\r\\nConnection: Upgrade\\r\\n"
+                     b"Sec-WebSocket-Version: 13\\r\\n"
+                     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\\r\\n\\r\\n")
+    print(sock.recv(100).decode().partition("\\r\\n")[0])
+except ConnectionError:
+    print("")
+"""
+
+
+def asked(url: str, uid: int, said: str) -> str:
+    """The first line of what a server answers this user; nothing if it hangs up."""
+    argv = [sys.executable, "-c", UPGRADE, str(uid), str(port_of(url)), said]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=patient(90), check=True)
+    return done.stdout.strip()
+
+
+def test_a_stranger_is_turned_away_before_a_word_is_said(tmp_path: Path) -> None:
+    with serving(tmp_path) as url:
+        assert asked(url, os.getuid(), "request") == "HTTP/1.1 101 Switching Protocols"
+        assert asked(url, STRANGER, "request") == "HTTP/1.1 401 Unauthorized"
+        assert asked(url, STRANGER, "nothing") == "HTTP/1.1 401 Unauthorized", "and nobody listened"
+
+
+class _Silent(asyncio.Transport):
+    """A connection that nobody says anything on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cut = asyncio.Event()
+
+    def abort(self) -> None:
+        self.cut.set()
+
+
+def test_whoever_says_nothing_is_cut_off_in_time() -> None:
+    """Also where there is room for all; whoever was let in is not."""
+
+    async def wait() -> None:
+        lobby, silent, known = Lobby(64, within_s=10.0), _Silent(), _Silent()
+        lobby.enter(silent)
+        lobby.enter(known)
+        lobby.leave(known)
+        await asyncio.wait_for(silent.cut.wait(), 11.0)
+        assert not known.cut.is_set()
+
+    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+        runner.run(wait())

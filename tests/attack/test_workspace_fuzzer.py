@@ -32,7 +32,9 @@ from tests.support.patience import patient
 from tests.support.tiers import DEEP, sizes
 from tests.support.workspace_trees import SECRET, Victim, grow
 
-MOST_S: Final = 5.0  # for all that is done with one tree
+MOST_S: Final = 5.0  # of processor time, for all that is done with one tree
+HANG_S: Final = 60.0  # whoever takes that long waits for something
+PART_S: Final = patient(900.0)  # for a thousand trees, on a machine that does much else
 GRANT: Final = Grant(board="b", task="t", run="r", generation=1, token="x", socket="", outbox="", command=[])
 
 
@@ -59,7 +61,7 @@ class PlainGit(Git):
         self, argv: list[str], *, cwd: str, env: dict[str, str], input: bytes | None, **_: object
     ) -> Any:
         done = subprocess.run(  # noqa: ASYNC221 - nobody else is on this loop
-            argv, cwd=cwd, env=env, input=input, capture_output=True, timeout=patient(MOST_S), check=False
+            argv, cwd=cwd, env=env, input=input, capture_output=True, timeout=patient(HANG_S), check=False
         )
         return SimpleNamespace(code=done.returncode, stdout=done.stdout, stderr=done.stderr, dropped_bytes=0)
 
@@ -182,7 +184,10 @@ def refuse(letter: Envelope) -> HandoffAnswer:
 
 PARTS: Final = [
     pytest.param(range(200), id="quick"),
-    *(pytest.param(range(at, at + 1_000), id=f"from {at}", marks=DEEP) for at in range(0, 10_000, 1_000)),
+    *(
+        pytest.param(range(at, at + 1_000), id=f"from {at}", marks=[DEEP, pytest.mark.timeout(PART_S)])
+        for at in range(0, 10_000, 1_000)
+    ),
 ]
 
 

@@ -29,12 +29,15 @@ class DeepRecord:
         self._outcomes: Counter[str] = Counter()
         self._did: Counter[str] = Counter()
         self._slowest: dict[str, list[Any]] = {}
+        self._failed: dict[str, str] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if isinstance(report, pytest.SubtestReport):
             return  # its test fails too
         if report.when == "call" or not report.passed:
             self._outcomes["failed" if report.failed else report.outcome] += 1
+        if report.failed:
+            self._failed[report.nodeid.rpartition("::")[2]] = str(report.longrepr).strip().splitlines()[-1]
         if report.when == "teardown":  # has what setup and call said as well
             for name, value in report.user_properties:
                 if isinstance(value, int):
@@ -51,6 +54,7 @@ class DeepRecord:
             "tests": dict(sorted(self._outcomes.items())),
             "did": dict(sorted(self._did.items())),
             "slowest": dict(sorted(self._slowest.items(), key=lambda named: -named[1][0])),
+            "failed": self._failed,
             "seconds": round(time.monotonic() - self._begun),
         }
         self._file.write_text(json.dumps(added(entry, self._read()), indent=1) + "\n", "utf-8")
