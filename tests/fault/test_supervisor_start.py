@@ -14,6 +14,7 @@ from holdfast.agents.evidence.evidence import Evidence, Source, Vanished
 from holdfast.agents.supervisor import background
 from holdfast.agents.supervisor import supervisor as supervising
 from holdfast.agents.supervisor.supervisor import Supervisor
+from holdfast.agents.worker.book import WorkerRecords
 from holdfast.agents.worker.launching import WorkerSpec, preflight
 from holdfast.errors import ConnectionLost, NotFound, OperationFailed, UsageError
 from tests.support.arena import PLACE, end_exec_server
@@ -75,7 +76,7 @@ async def test_a_start_on_a_full_disk_leaves_nothing_and_can_be_made_again(
     with monkeypatch.context() as patched:
         match where:
             case "record":
-                patched.setattr(supervising.WorkerRecords, "write", full)
+                patched.setattr(WorkerRecords, "write", full)
             case "files":
                 patched.setattr(supervising, "FollowedWorker", full)
             case _:
