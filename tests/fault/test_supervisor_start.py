@@ -14,8 +14,9 @@ from holdfast.agents.evidence.evidence import Evidence, Source, Vanished
 from holdfast.agents.supervisor import background
 from holdfast.agents.supervisor import supervisor as supervising
 from holdfast.agents.supervisor.supervisor import Supervisor
+from holdfast.agents.worker.book import WorkerRecords
 from holdfast.agents.worker.launching import WorkerSpec, preflight
-from holdfast.errors import ConnectionLost, UsageError
+from holdfast.errors import ConnectionLost, NotFound, OperationFailed, UsageError
 from tests.support.arena import PLACE, end_exec_server
 from tests.support.patience import patient
 
@@ -45,7 +46,7 @@ async def start() -> AsyncIterator[Start]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.mark.parametrize("error", [TimeoutError(), OSError(28, "No space left on device")])
+@pytest.mark.parametrize("error", [TimeoutError(), OSError(24, "Too many open files")])
 async def test_a_start_that_fails_in_any_way_is_over(
     start: Start, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
@@ -58,6 +59,58 @@ async def test_a_start_that_fails_in_any_way_is_over(
     worker = start.supervisor.find("w")
     assert worker.done.is_set()
     assert worker.status.failure == "launch"
+
+
+@pytest.mark.parametrize("where", ["record", "files", "server"])
+async def test_a_start_on_a_full_disk_leaves_nothing_and_can_be_made_again(
+    start: Start, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Whoever is asked again would otherwise find a worker that nobody follows."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    async def full_there(*_: object) -> None:
+        full()
+
+    with monkeypatch.context() as patched:
+        match where:
+            case "record":
+                patched.setattr(WorkerRecords, "write", full)
+            case "files":
+                patched.setattr(supervising, "FollowedWorker", full)
+            case _:
+                patched.setattr(background, "reach_exec_server", full_there)
+        with pytest.raises(OperationFailed, match="No space left"):
+            await start.supervisor.run(start.wish)
+        with pytest.raises(NotFound):
+            start.supervisor.find("w")
+    worker = await start.supervisor.run(start.wish)
+    assert worker.record.pid is not None
+    worker.stop(grace_s=0.0)
+    async with asyncio.timeout(WITHIN_S):
+        await worker.done.wait()
+
+
+async def test_the_end_of_a_worker_on_a_full_disk_is_written_later(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    worker = await start.supervisor.run(start.wish)
+    book = start.supervisor.book
+    with monkeypatch.context() as patched:
+        patched.setattr(type(book), "write", full)
+        worker.stop(grace_s=0.0)
+        async with asyncio.timeout(WITHIN_S):
+            await worker.done.wait()
+        assert (worker.owes, worker.status.failure) == (True, "killed")
+        assert book.read("w").phase == "started"
+    async with asyncio.timeout(WITHIN_S):
+        while worker.owes:
+            await asyncio.sleep(0.02)
+    assert book.read("w").phase == "ended"
 
 
 async def test_a_worker_that_is_stopped_while_it_starts_does_not_run_on(
