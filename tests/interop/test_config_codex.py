@@ -280,3 +280,34 @@ def test_environments_that_codex_refuses_are_not_written(bench: Bench) -> None:
     assert "environments.toml" in told.stderr
     assert file.read_text() == "unknown = 1\n"
     assert bench.file.read_bytes() == before
+
+
+ADMIN = """
+import sys
+from pathlib import Path
+from holdfast.agentconfig.clients import read_codex_requirements
+
+admin = read_codex_requirements(Path(sys.argv[1]))
+print(admin.modes, admin.approvals, admin.profiles)
+"""
+DEMANDS = (
+    'allowed_sandbox_modes = ["read-only", "workspace-write"]\nallowed_approval_policies = ["on-request"]\n'
+)
+
+
+def test_what_an_administrator_demands_is_known(tmp_path: Path) -> None:
+    etc = tmp_path / "etc"
+    subprocess.run(["cp", "-a", "/etc", etc], check=False, timeout=TIMEOUT_S, stderr=subprocess.DEVNULL)
+    (etc / "codex").mkdir(exist_ok=True)
+    (etc / "codex" / "requirements.toml").write_text(DEMANDS)
+    inside = ["unshare", "--user", "--map-root-user", "--mount"]
+    inside += ["sh", "-c", 'mount --bind "$0" /etc && exec "$@"', str(etc)]
+
+    def ask(*around: str) -> str:
+        argv = [*around, sys.executable, "-c", ADMIN, str(requires_codex())]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    assert ask(*inside) == "('read-only', 'workspace-write') ('on-request',) False"
+    assert ask() == "None None False"

@@ -207,7 +207,7 @@ def read_codex_requirements(binary: Path) -> Admin:
         tempfile.TemporaryDirectory(prefix=SCRATCH, ignore_cleanup_errors=True) as scratch,
         app_server(binary, Path(scratch), Path(scratch), ()) as server,
     ):
-        return _admin(server.call("configRequirements/read", None).get("read_codex_requirements"))
+        return _admin(server.call("configRequirements/read", None).get("requirements"))
 
 
 def read_codex_values(binary: Path, home: Path, cwd: Path, overrides: Sequence[str] = ()) -> Effective:
