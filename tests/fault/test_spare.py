@@ -65,8 +65,8 @@ def _waits(pid: int) -> bool:
 async def test_a_spare_becomes_the_process_around_the_next_command(tmp_path: Path) -> None:
     mark = fresh_mark()
     async with holdfast_server(tmp_path / "home") as server, ready(server.url) as peer:
-        [launcher] = _children(server.pid)
         assert await _confined(peer, "first", "true", tmp_path) == 0
+        [launcher] = _children(server.pid)
         spare = await _spare_of(launcher)
         await peer.start("second", f"exec sleep {mark}", cwd=tmp_path.as_uri(), sandbox=_policy(tmp_path))
         [command] = await seen_running(mark)
@@ -77,9 +77,9 @@ async def test_a_spare_becomes_the_process_around_the_next_command(tmp_path: Pat
 
 async def test_commands_without_a_sandbox_make_no_spare(tmp_path: Path) -> None:
     async with holdfast_server(tmp_path / "home") as server, ready(server.url) as peer:
-        [launcher] = _children(server.pid)
         await peer.start("p", "true")
         await peer.closed("p")
+        [launcher] = _children(server.pid)
         await peer.start("q", "sleep 0.05")
         await peer.closed("q")
         assert _children(launcher) == []
@@ -102,8 +102,8 @@ async def test_what_runs_in_a_spare_is_confined_as_ever(tmp_path: Path, round_: 
 
 async def test_a_spare_without_network_is_not_used_for_a_command_with_it(tmp_path: Path) -> None:
     async with holdfast_server(tmp_path / "home") as server, ready(server.url) as peer:
-        [launcher] = _children(server.pid)
         assert await _confined(peer, "off", "true", tmp_path) == 0
+        [launcher] = _children(server.pid)
         spare = await _spare_of(launcher)
         script = "readlink /proc/self/ns/net"
         assert await _confined(peer, "on", script, tmp_path, network="enabled") == 0
@@ -113,8 +113,8 @@ async def test_a_spare_without_network_is_not_used_for_a_command_with_it(tmp_pat
 
 async def test_a_spare_that_was_killed_costs_nothing(tmp_path: Path) -> None:
     async with holdfast_server(tmp_path / "home") as server, ready(server.url) as peer:
-        [launcher] = _children(server.pid)
         assert await _confined(peer, "first", "true", tmp_path) == 0
+        [launcher] = _children(server.pid)
         spare = await _spare_of(launcher)
         os.kill(spare, signal.SIGKILL)
         async with asyncio.timeout(WAIT_S):
@@ -125,8 +125,8 @@ async def test_a_spare_that_was_killed_costs_nothing(tmp_path: Path) -> None:
 
 async def test_a_spare_ends_with_its_launcher(tmp_path: Path) -> None:
     async with holdfast_server(tmp_path / "home") as server, ready(server.url) as peer:
-        [launcher] = _children(server.pid)
         assert await _confined(peer, "first", "true", tmp_path) == 0
+        [launcher] = _children(server.pid)
         spare = await _spare_of(launcher)
         os.kill(launcher, signal.SIGKILL)
         async with asyncio.timeout(WAIT_S):
