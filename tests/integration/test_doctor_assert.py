@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.agentconfig import clients
 from holdfast.doctor.assertion import probe, routes, witness
 from holdfast.doctor.assertion.claims import ClaimAttempt
 from holdfast.doctor.assertion.routes import playing
@@ -266,8 +267,28 @@ def test_a_program_that_never_ends_is_ended_with_its_children(tmp_path: Path) ->
     _until_gone(int(ended.out))
 
 
+def _run_program(place: Path) -> None:
+    routes.run_program(["sleep", "600"], cwd=place, environ=os.environ, seconds=TIMEOUT_S)
+
+
+def _silent(place: Path) -> Path:
+    program = place / "program"
+    program.write_text("#!/bin/sh\nexec sleep 600\n")
+    program.chmod(0o700)
+    return program
+
+
+def _ask_codex(place: Path) -> None:
+    clients.read_codex_values(_silent(place), place, place)
+
+
+def _ask_opencode(place: Path) -> None:
+    clients.opencode_config(_silent(place), place, {}, "config")
+
+
+@pytest.mark.parametrize("start", [_run_program, _ask_codex, _ask_opencode])
 def test_a_signal_while_a_program_starts_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[int] = []
 
@@ -281,7 +302,7 @@ def test_a_signal_while_a_program_starts_leaves_nothing(
     before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         with pytest.raises(SystemExit):
-            routes.run_program(["sleep", "600"], cwd=tmp_path, environ=os.environ, seconds=TIMEOUT_S)
+            start(tmp_path)
     finally:
         signal.signal(signal.SIGTERM, before)
     _until_gone(started[0])

@@ -6,7 +6,6 @@ import os
 import re
 import selectors
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
@@ -19,6 +18,7 @@ from holdfast.agentconfig.environments import FILE as ENVIRONMENTS
 from holdfast.agentconfig.settings import Effective, flatten
 from holdfast.errors import InvalidRequest, NotFound, OperationFailed, SandboxUnavailable
 from holdfast.local.atomicfile import replace_file
+from holdfast.local.owned import owned_program
 
 ANSWER_S: Final = 60.0  # they start in two seconds; on a machine that does much else, many of those
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024  # all settings of all layers, many times over
@@ -127,28 +127,16 @@ def opencode_config(binary: Path, cwd: Path, variables: Mapping[str, str], *what
 def _run(command: list[str], cwd: Path, variables: Mapping[str, str], said: bytes) -> tuple[bytes, bytes]:
     """Its output and its errors; the whole group of processes is gone afterwards."""
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        streams = {"stdin": subprocess.PIPE, "stdout": output, "stderr": errors}
         try:
-            process = subprocess.Popen(  # noqa: S603 - the operator's own program
-                command,
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=errors,
-                env={**os.environ, **variables},
-                cwd=cwd,
-                start_new_session=True,
-            )
+            with owned_program(command, env={**os.environ, **variables}, cwd=cwd, **streams) as process:
+                process.communicate(said, timeout=ANSWER_S)
         except OSError as exc:
             raise OperationFailed(f"cannot start {command[0]}: {exc.strerror}") from None
-        try:
-            process.communicate(said, timeout=ANSWER_S)
         except subprocess.TimeoutExpired:
             raise OperationFailed(
                 f"{command[0]} does not answer in {ANSWER_S:.0f} s", remedy=f"{command[0]} --version"
             ) from None
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
         output.seek(0)
         errors.seek(0)
         return output.read(MAX_ANSWER_BYTES), errors.read(MAX_ERROR_BYTES)
@@ -352,31 +340,27 @@ def app_server(
             told = stack.enter_context(
                 tempfile.TemporaryFile(dir=home)
             )  # a place that Codex must have anyway
-            process = subprocess.Popen(  # noqa: S603 - the operator's own program
-                [str(binary), "app-server", *arguments],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=told,
-                env={**os.environ, "CODEX_HOME": str(home)},
-                cwd=cwd,
-                start_new_session=True,
+            process = stack.enter_context(
+                owned_program(
+                    [str(binary), "app-server", *arguments],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=told,
+                    env={**os.environ, "CODEX_HOME": str(home)},
+                    cwd=cwd,
+                )
             )
         except OSError as exc:
             raise OperationFailed(
                 f"cannot start {binary}: {exc.strerror}", remedy="codex --version"
             ) from None
-        try:
-            if process.stdin is None or process.stdout is None:
-                raise AssertionError("asked for pipes")
-            server = AppServer(process.stdin, process.stdout, told, seconds)
-            about = {"name": "holdfast", "title": "holdfast", "version": "1"}
-            server.call("initialize", {"clientInfo": about})
-            server.send({"method": "initialized"})
-            yield server
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+        if process.stdin is None or process.stdout is None:
+            raise AssertionError("asked for pipes")
+        server = AppServer(process.stdin, process.stdout, told, seconds)
+        about = {"name": "holdfast", "title": "holdfast", "version": "1"}
+        server.call("initialize", {"clientInfo": about})
+        server.send({"method": "initialized"})
+        yield server
 
 
 class AppServer:

@@ -13,7 +13,6 @@ import secrets
 import selectors
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -30,6 +29,7 @@ from holdfast.agentconfig.files import MAX_CONFIG_BYTES
 from holdfast.agentconfig.settings import Key, flatten
 from holdfast.doctor.assertion.witness import PREFIX, Questions, temporary
 from holdfast.errors import HoldfastError
+from holdfast.local.owned import owned_program
 from holdfast.sandbox.policy.paths import within
 
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024  # instructions and tools are 40 KiB; those of people, much more
@@ -368,29 +368,6 @@ class Ended:
     err: str
 
 
-@contextlib.contextmanager
-def _deferred_signals() -> Iterator[Callable[[], None]]:
-    """Hold back what would end us until `let_through`: a program that is being started has no owner yet."""
-    came: list[int] = []
-    handlers: dict[signal.Signals, Any] = {}
-
-    def let_through() -> None:
-        while handlers:
-            number, handler = handlers.popitem()
-            signal.signal(number, handler)
-        while came:
-            signal.raise_signal(came.pop())
-
-    if threading.current_thread() is threading.main_thread():  # no other is interrupted
-        for number in (signal.SIGINT, signal.SIGTERM):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # what is ignored, a program inherits
-                handlers[number] = signal.signal(number, lambda number, _: came.append(number))
-    try:
-        yield let_through
-    finally:
-        let_through()
-
-
 def run_program(argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str], seconds: float) -> Ended:
     """Without input.
 
@@ -398,39 +375,29 @@ def run_program(argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str], s
         OSError: it cannot be started.
     """
     until = time.monotonic() + seconds
-    with _deferred_signals() as let_through:
-        process = subprocess.Popen(  # noqa: S603 - the operator's own programs
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=dict(environ),
-            cwd=cwd,
-            start_new_session=True,
-        )
+    with owned_program(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=dict(environ),
+        cwd=cwd,
+    ) as process:
         if process.stdout is None or process.stderr is None:
             raise AssertionError("asked for pipes")
         kept = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
         out, err = kept.values()
         code: int | None = None
-        try:
-            let_through()
-            with selectors.DefaultSelector() as selector:
-                for file in kept:
-                    selector.register(file, selectors.EVENT_READ)
-                while selector.get_map() and (left := until - time.monotonic()) > 0:
-                    for key, _ in selector.select(left):
-                        data = os.read(key.fd, _READ)
-                        if data:
-                            kept[key.fd] += data[: max(0, MAX_OUTPUT - len(kept[key.fd]))]
-                        else:
-                            selector.unregister(key.fd)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                code = process.wait(max(0.0, until - time.monotonic()))
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            process.stdout.close()
-            process.stderr.close()
+        with selectors.DefaultSelector() as selector:
+            for file in kept:
+                selector.register(file, selectors.EVENT_READ)
+            while selector.get_map() and (left := until - time.monotonic()) > 0:
+                for key, _ in selector.select(left):
+                    data = os.read(key.fd, _READ)
+                    if data:
+                        kept[key.fd] += data[: max(0, MAX_OUTPUT - len(kept[key.fd]))]
+                    else:
+                        selector.unregister(key.fd)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = process.wait(max(0.0, until - time.monotonic()))
     return Ended(code, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
