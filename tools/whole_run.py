@@ -89,7 +89,7 @@ def run(place: Path, busy: int) -> bool:
     if done.returncode != 0:
         failed = ", ".join(dict.fromkeys(_FAILED.findall(said))) or said.strip().splitlines()[-1][:200]
         words = f"**failed**: {words}; {failed}"
-        sys.stderr.write(said[-20_000:])
+        sys.stderr.write(said[max(0, said.find("= FAILURES =")) :])
     if not RECORD.exists():
         RECORD.parent.mkdir(parents=True, exist_ok=True)
         RECORD.write_text(HEAD, "utf-8")
