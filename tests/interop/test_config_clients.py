@@ -5,7 +5,6 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import warm
 from tests.support.agents import ENV, model, requires_agent
 from tests.support.patience import patient
 from tests.support.servers import isolated_environment
@@ -51,14 +51,8 @@ class Bench:
 
     def run(self, command: str, *options: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
         words = [command, "--home", str(self.home), "--cwd", str(self.repo), *map(str, options)]
-        return subprocess.run(
-            [sys.executable, "-m", "holdfast", "config", self.agent, *words],
-            env=self.environment | more,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+        env = self.environment | more
+        return warm.run(["config", self.agent, *words], env=env, cwd=self.base, timeout=TIMEOUT_S)
 
     def done(self, command: str, *options: str | Path) -> dict[str, Any]:
         told = self.run(command, "--json", *options)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from tests.support import warm
 from tests.support.patience import patient
 
 WAIT_S: Final = patient(60)
@@ -37,16 +38,7 @@ class Board:
         )
 
     def run(self, *args: str) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "holdfast", *args]
-        return subprocess.run(
-            command,
-            env=self.environment,
-            cwd=self.cwd,
-            capture_output=True,
-            text=True,
-            timeout=WAIT_S,
-            check=False,
-        )
+        return warm.run(args, env=self.environment, cwd=self.cwd, timeout=WAIT_S)
 
     def answer(self, *args: str, code: int = 0) -> dict[str, object]:
         done = self.run(*args, "--json")
