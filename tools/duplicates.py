@@ -59,9 +59,7 @@ def lines_that_count(source: str) -> list[Line]:
         ):
             words[token.start[0]].append(token.string)
     counts = logic - left_out
-    counted = (
-        (number, " ".join(said)) for number, said in sorted(words.items()) if number in counts
-    )
+    counted = ((number, " ".join(said)) for number, said in sorted(words.items()) if number in counts)
     return [
         Line(number, text)
         for number, text in counted

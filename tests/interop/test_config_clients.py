@@ -1,5 +1,6 @@
 """`holdfast config claude` and `opencode` with the real ones: what was written is in force, or check says."""
 
+import functools
 import json
 import os
 import shlex
@@ -87,7 +88,29 @@ def claude(base: Path) -> Bench:
 
 @pytest.fixture
 def opencode(base: Path) -> Bench:
-    return Bench("opencode", base)
+    """It says its version at once: to start for that takes it as long as everything else that it is asked."""
+    bench = Bench("opencode", base)
+    known = base / "opencode"
+    real, version = shlex.quote(str(bench.binary)), version_of(bench.binary)
+    known.write_text(f'#!/bin/sh\n[ "$*" = --version ] && exec echo {version}\nexec {real} "$@"\n')
+    known.chmod(0o755)
+    bench.binary = known
+    return bench
+
+
+@functools.cache
+def version_of(binary: Path) -> str:
+    asked = [str(binary), "--version"]
+    with tempfile.TemporaryDirectory(prefix="holdfast-interop-", dir="/var/tmp") as home:
+        return subprocess.run(
+            asked,
+            env=isolated_environment(Path(home)),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=True,
+        ).stdout.strip()
 
 
 LOOSE: dict[str, object] = {
@@ -217,8 +240,9 @@ def test_claude_without_what_its_sandbox_needs_is_not_a_pass(claude: Bench) -> N
     assert claude.run("check", PATH=str(tools)).returncode == 125
 
 
-def test_opencode_asks_the_rules_that_were_written(opencode: Bench) -> None:
-    """Its own tool, called as the agent would call it."""
+def test_opencode_asks_the_rules_that_were_written(base: Path) -> None:
+    """Its own tool, called as the agent would call it. OpenCode says its version itself here."""
+    opencode = Bench("opencode", base)
     applied = opencode.done("apply", "--writes", "nothing")
     assert not write_file(opencode, applied["launch"], opencode.repo / "denied.txt")
     applied = opencode.done("apply")

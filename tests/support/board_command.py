@@ -37,6 +37,15 @@ class Board:
             text=True,
         )
 
+    def cold(self, *args: str) -> "subprocess.CompletedProcess[str]":
+        """With an interpreter of its own, as people start it."""
+        with self.start(*args) as process:
+            try:
+                out, err = process.communicate(timeout=WAIT_S)
+            finally:
+                process.kill()
+        return subprocess.CompletedProcess(list(args), process.returncode, out, err)
+
     def run(self, *args: str) -> "subprocess.CompletedProcess[str]":
         return warm.run(args, env=self.environment, cwd=self.cwd, timeout=WAIT_S)
 

@@ -66,11 +66,11 @@ def serve(asked: socket.socket) -> bool:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     running: dict[int, int] = {}
     while True:
-        ready, _, _ = select.select([asked, woken], [], [])
+        ready, _, _ = select.select([asked.fileno(), woken], [], [])
         if woken in ready:
             os.read(woken, 4096)
             report(running)
-        if asked in ready:
+        if asked.fileno() in ready:
             order, fds, _, _ = socket.recv_fds(asked, MOST_BYTES, 4)
             if not order:
                 return False
