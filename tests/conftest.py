@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 from hypothesis import settings
 
-from tests.support import patience, proc, root_only
+from tests.support import patience, proc, root_only, warm
 from tests.support.deep_record import DeepRecord
 from tests.support.starts import Starts
 from tests.support.tiers import DEEP, asyncio_first
@@ -100,6 +100,7 @@ def pytest_collection_modifyitems(
 def nothing_is_left_running() -> Iterator[None]:
     """Whatever the tests of this process started is gone when they are done."""
     yield
+    warm.INTERPRETER.close()
     until = time.monotonic() + patience.patient(20.0)
     while (left := proc.below(os.getpid())) and time.monotonic() < until:
         time.sleep(0.05)

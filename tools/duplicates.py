@@ -58,9 +58,8 @@ def lines_that_count(source: str) -> list[Line]:
             tokenize.DEDENT,
         ):
             words[token.start[0]].append(token.string)
-    counted = (
-        (number, " ".join(said)) for number, said in sorted(words.items()) if number in logic - left_out
-    )
+    counts = logic - left_out
+    counted = ((number, " ".join(said)) for number, said in sorted(words.items()) if number in counts)
     return [
         Line(number, text)
         for number, text in counted

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.board_command import Board
 
-pytestmark = pytest.mark.timeout(300)  # dozens of processes, each of which starts an interpreter
+pytestmark = pytest.mark.timeout(300)  # dozens of processes
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """`holdfast board` and `holdfast task` as processes: what they print, and how they exit."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from holdfast.commands.task.look import STATUSES, STOPPED
 from tests.support.board_command import Board
 from tests.support.boards import claimed
 
-pytestmark = pytest.mark.timeout(300)  # dozens of processes, each of which starts an interpreter
+pytestmark = pytest.mark.timeout(300)  # dozens of processes
 
 
 @pytest.fixture
@@ -79,6 +80,32 @@ def test_exit_codes_and_errors_are_the_same_for_people_and_programs(board: Board
         assert plain.stdout == ""
         assert str(error["message"]) in plain.stderr
     assert board.answer("task", "list", code=2)["error"]
+
+
+def test_a_command_that_is_started_says_and_does_what_the_loaded_one_does(
+    address: str, tmp_path: Path
+) -> None:
+    """The other tests here take the loaded one."""
+    board = Board(address, tmp_path / "home")
+    assert board.cold("board", "create", "b", "--title", "Demo", "--json").returncode == 0
+    made = board.cold("task", "create", "first", "--board", "b", "--key", "k", "--json")
+    assert json.loads(made.stdout)["task"] == board.task("create", "first", "--board", "b", "--key", "k")
+    (board.cwd / ".holdfast.toml").write_text('board = "b"\n', "utf-8")
+    for words in (
+        ("--help",),
+        ("task", "list"),
+        ("task", "list", "--json"),
+        ("task", "show", "t_nothing"),
+        ("task", "list", "--limit", "0", "--json"),
+        ("task", "nothing"),
+        ("board", "list", "--store", f"postgresql:///x?host={tmp_path}"),
+    ):
+        cold, loaded = board.cold(*words), board.run(*words)
+        assert (cold.returncode, cold.stdout, cold.stderr) == (
+            loaded.returncode,
+            loaded.stdout,
+            loaded.stderr,
+        ), words
 
 
 def test_a_short_id_means_the_one_task_that_begins_so(address: str, tmp_path: Path) -> None:

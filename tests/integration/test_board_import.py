@@ -3,8 +3,6 @@
 import json
 import os
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from holdfast.board.rules.rows import NewTask
 from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.store import open_store
 from holdfast.errors import Conflict, InvalidRequest, NotFound
+from tests.support import warm
 from tests.support.patience import patient
 
 WAIT_S = patient(60)
@@ -54,14 +53,9 @@ def insert(db: sqlite3.Connection, task: str, status: str, key: str | None = Non
 
 
 def command(address: str, *arguments: str, code: int = 0) -> dict[str, object]:
-    done = subprocess.run(
-        [sys.executable, "-m", "holdfast", "board", "import-hermes", *arguments, "--json"],
-        env={**os.environ, "HOLDFAST_STORE": address},
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-        check=False,
-    )
+    words = ["board", "import-hermes", *arguments, "--json"]
+    env = {**os.environ, "HOLDFAST_STORE": address}
+    done = warm.run(words, env=env, cwd=os.getcwd(), timeout=WAIT_S)
     assert done.returncode == code, done.stderr + done.stdout
     found = json.loads(done.stdout)
     assert isinstance(found, dict)

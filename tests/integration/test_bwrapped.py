@@ -27,6 +27,7 @@ from tests.support.confinement import Outcome
 from tests.support.patience import patient
 from tests.support.peer import descendants_named, seen_running
 from tests.support.root_only import IDENTITIES
+from tests.support.tiers import sizes
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is Linux's"),
@@ -35,6 +36,7 @@ pytestmark = [
 
 REAL: Final = shutil.which("bwrap") or ""
 WAIT_S: Final = patient(30.0)
+KILLS: Final = 25  # at other moments of a set-up
 
 
 class Scene:
@@ -414,11 +416,14 @@ async def test_what_detached_itself_ends_with_the_command(mine: Scene, mark: str
     await gone(mark)
 
 
+@sizes("steps", quick=range(0, KILLS, 4), deep=range(KILLS))
 @pytest.mark.parametrize("victim", ["command", "launcher"])
-async def test_whenever_it_is_killed_nothing_is_left(mine: Scene, mark: str, victim: str) -> None:
+async def test_whenever_it_is_killed_nothing_is_left(
+    mine: Scene, mark: str, victim: str, steps: range
+) -> None:
     before, mounts = mine.tree(), Path("/proc/self/mountinfo").read_text("utf-8")
     reached = 0
-    for step in range(25):
+    for step in steps:
         async with running(mine) as runs:
             await runs.start("true")
             await runs.end()  # now the launcher is there
@@ -440,4 +445,4 @@ async def test_whenever_it_is_killed_nothing_is_left(mine: Scene, mark: str, vic
             await gone(mark)
     assert mine.tree() == before
     assert Path("/proc/self/mountinfo").read_text("utf-8") == mounts
-    assert reached < 25
+    assert reached < len(steps)

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from holdfast.board.rules.transitions import TaskStatus
 from holdfast.dispatch import hostload
 from holdfast.dispatch.rules import pressure
 from holdfast.dispatch.rules.pressure import HostLimits, HostLoad, MemoryLoad
+from tests.support import warm
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.patience import patient
 from tests.support.tiers import asyncio_first
@@ -99,14 +99,8 @@ async def test_a_host_that_is_full_says_so(yard: Yard) -> None:
 
 def foreseen(yard: Yard, *words: str) -> "subprocess.CompletedProcess[str]":
     argv = ["dispatch", "--home", str(yard.home), "--store", yard.address, "--board", "b", "--dry-run"]
-    return subprocess.run(
-        [sys.executable, "-m", "holdfast", *argv, "--json", *words],
-        env={"PATH": os.environ["PATH"], "HOME": str(yard.user)},
-        capture_output=True,
-        text=True,
-        timeout=patient(60),
-        check=False,
-    )
+    env = {"PATH": os.environ["PATH"], "HOME": str(yard.user)}
+    return warm.run([*argv, "--json", *words], env=env, cwd=os.getcwd(), timeout=patient(60))
 
 
 async def test_a_quota_is_waited_for_until_the_reset_that_the_cli_announced(yard: Yard) -> None:

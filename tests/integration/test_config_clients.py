@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import warm
 from tests.support.patience import patient
 
 TIMEOUT_S = patient(60)
@@ -28,14 +29,8 @@ def base() -> Iterator[Path]:
 
 def config(base: Path, agent: str, command: str, *options: str | Path) -> subprocess.CompletedProcess[str]:
     where = ["--home", str(base / "home"), "--cwd", str(base / "work")]
-    return subprocess.run(
-        [sys.executable, "-m", "holdfast", "config", agent, command, *where, *map(str, options)],
-        env={"PATH": "/nowhere", "HOME": "/nowhere"},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
+    words = ["config", agent, command, *where, *map(str, options)]
+    return warm.run(words, env={"PATH": "/nowhere", "HOME": "/nowhere"}, cwd=base, timeout=TIMEOUT_S)
 
 
 @pytest.mark.parametrize("agent", AGENTS)

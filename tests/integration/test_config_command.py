@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import warm
 from tests.support.patience import patient
 
 TIMEOUT_S = patient(60)
@@ -26,14 +26,8 @@ def home() -> Iterator[Path]:
 
 
 def config(command: str, *options: str | Path, path: str = "/nowhere") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "holdfast", "config", "codex", command, *map(str, options)],
-        env={"PATH": path, "HOME": "/nowhere"},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
+    words = ["config", "codex", command, *map(str, options)]
+    return warm.run(words, env={"PATH": path, "HOME": "/nowhere"}, cwd=os.getcwd(), timeout=TIMEOUT_S)
 
 
 def test_without_codex_the_version_is_unknown_and_the_strict_decision_is_written(

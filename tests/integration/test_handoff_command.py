@@ -3,7 +3,7 @@
 import asyncio
 import functools
 import json
-import subprocess
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ import pytest
 from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.store import Store, open_store
 from holdfast.handoff import outbox
-from tests.support import identity
+from tests.support import identity, warm
 from tests.support.boards import made
 from tests.support.exec_command import Done, Place, place
 from tests.support.handoff import ingesting, serving, started
@@ -45,14 +45,7 @@ def sandboxed() -> Iterator[Place]:
 
 
 def handoff(workspace: Path, *args: str) -> Done:
-    done = subprocess.run(
-        [sys.executable, "-m", "holdfast", "handoff", *args],
-        cwd=workspace,
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-        check=False,
-    )
+    done = warm.run(["handoff", *args], env=os.environ, cwd=workspace, timeout=WAIT_S)
     return Done(done.returncode, done.stdout, done.stderr)
 
 

@@ -19,6 +19,7 @@ from holdfast.agents.supervisor.processes import ProcessInfo
 from holdfast.board.rules.rows import NewTask
 from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.store import open_store
+from tests.support import warm
 from tests.support.home import WAIT_S, command, environment, home, started, until
 from tests.support.patience import patient
 
@@ -37,9 +38,7 @@ def anyio_backend() -> str:
 
 def asked(home: Path, *words: str) -> tuple[int, dict[str, Any]]:
     """The exit code and the answer of a command that ends by itself."""
-    done = subprocess.run(
-        command(*words, "--json"), env=environment(home), capture_output=True, timeout=WAIT_S, check=False
-    )
+    done = warm.run([*words, "--json"], env=environment(home), cwd=os.getcwd(), timeout=WAIT_S)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
 

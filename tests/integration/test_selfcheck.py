@@ -16,6 +16,7 @@ from holdfast.sandbox.kernel import landlock
 from tests.support import identity
 from tests.support.escapes import MODES, Mode, Row, attempts_of, suite
 from tests.support.root_only import root_only
+from tests.support.tiers import DEEP
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
@@ -24,12 +25,17 @@ pytestmark = [
 
 CONFINED: Final = [mode for mode in MODES.values() if mode.confined]
 FREE: Final = [mode for mode in MODES.values() if not mode.confined]
+# That attempts can succeed is shown once, by root where root runs the tests.
+AGAIN: Final = [mode for mode in FREE if identity.AS_ROOT and not mode.root]
 MUST_BITE: Final = 100  # of the attempts that are made without a sandbox, as anybody
 
 
 def as_params(modes: list[Mode]) -> list[object]:
     as_root = root_only("to be tried as root")
-    return [pytest.param(mode, id=mode.name, marks=[as_root] if mode.root else []) for mode in modes]
+    return [
+        pytest.param(mode, id=mode.name, marks=[as_root] if mode.root else [DEEP] if mode in AGAIN else [])
+        for mode in modes
+    ]
 
 
 def tried(mode: Mode) -> dict[str, Row]:

@@ -4,7 +4,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ from holdfast.board.store import Store
 from holdfast.local import peers
 from holdfast.web import cookies, server
 from holdfast.web.entrance import PORT
+from tests.support import warm
 from tests.support.patience import patient
 from tests.support.web import Dashboard, board, dashboard, path
 
@@ -40,9 +40,8 @@ def browser(here: Dashboard, **headers: str) -> httpx2.AsyncClient:
 
 
 def typed(home: Path, *words: str, **more: str) -> "subprocess.CompletedProcess[str]":
-    argv = [sys.executable, "-m", "holdfast", "open", "--json", "--home", str(home), *words]
     env = {"PATH": os.environ["PATH"], "HOME": str(home)} | more
-    return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    return warm.run(["open", "--json", "--home", str(home), *words], env=env, cwd=os.getcwd(), timeout=WAIT_S)
 
 
 def link_of(home: Path) -> str:

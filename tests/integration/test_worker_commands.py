@@ -22,6 +22,7 @@ from holdfast.agents.sdk import Workers
 from holdfast.agents.supervisor import background
 from holdfast.agents.supervisor.messages import WorkerReport
 from holdfast.errors import InvalidRequest, NotFound
+from tests.support import warm
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.pane import shows, tmux_server
 from tests.support.pane import tmux as tell
@@ -42,10 +43,7 @@ class Place:
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
         env = {**os.environ, "HOLDFAST_HOME": str(self.home)}
-        argv = [sys.executable, "-m", "holdfast", "worker", *words]
-        return subprocess.run(
-            argv, cwd=self.work, env=env, capture_output=True, text=True, timeout=WAIT_S, check=False
-        )
+        return warm.run(["worker", *words], cwd=self.work, env=env, timeout=WAIT_S)
 
 
 @asynccontextmanager

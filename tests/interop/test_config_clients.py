@@ -1,11 +1,11 @@
 """`holdfast config claude` and `opencode` with the real ones: what was written is in force, or check says."""
 
+import functools
 import json
 import os
 import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import warm
 from tests.support.agents import ENV, model, requires_agent
 from tests.support.patience import patient
 from tests.support.servers import isolated_environment
@@ -51,14 +52,8 @@ class Bench:
 
     def run(self, command: str, *options: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
         words = [command, "--home", str(self.home), "--cwd", str(self.repo), *map(str, options)]
-        return subprocess.run(
-            [sys.executable, "-m", "holdfast", "config", self.agent, *words],
-            env=self.environment | more,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+        env = self.environment | more
+        return warm.run(["config", self.agent, *words], env=env, cwd=self.base, timeout=TIMEOUT_S)
 
     def done(self, command: str, *options: str | Path) -> dict[str, Any]:
         told = self.run(command, "--json", *options)
@@ -93,7 +88,29 @@ def claude(base: Path) -> Bench:
 
 @pytest.fixture
 def opencode(base: Path) -> Bench:
-    return Bench("opencode", base)
+    """It says its version at once: to start for that takes it as long as everything else that it is asked."""
+    bench = Bench("opencode", base)
+    known = base / "opencode"
+    real, version = shlex.quote(str(bench.binary)), version_of(bench.binary)
+    known.write_text(f'#!/bin/sh\n[ "$*" = --version ] && exec echo {version}\nexec {real} "$@"\n')
+    known.chmod(0o755)
+    bench.binary = known
+    return bench
+
+
+@functools.cache
+def version_of(binary: Path) -> str:
+    asked = [str(binary), "--version"]
+    with tempfile.TemporaryDirectory(prefix="holdfast-interop-", dir="/var/tmp") as home:
+        return subprocess.run(
+            asked,
+            env=isolated_environment(Path(home)),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=True,
+        ).stdout.strip()
 
 
 LOOSE: dict[str, object] = {
@@ -223,8 +240,9 @@ def test_claude_without_what_its_sandbox_needs_is_not_a_pass(claude: Bench) -> N
     assert claude.run("check", PATH=str(tools)).returncode == 125
 
 
-def test_opencode_asks_the_rules_that_were_written(opencode: Bench) -> None:
-    """Its own tool, called as the agent would call it."""
+def test_opencode_asks_the_rules_that_were_written(base: Path) -> None:
+    """Its own tool, called as the agent would call it. OpenCode says its version itself here."""
+    opencode = Bench("opencode", base)
     applied = opencode.done("apply", "--writes", "nothing")
     assert not write_file(opencode, applied["launch"], opencode.repo / "denied.txt")
     applied = opencode.done("apply")

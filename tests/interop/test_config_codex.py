@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support import provider
+from tests.support import provider, warm
 from tests.support.codex import CodexClient, requires_codex
 from tests.support.patience import patient
 from tests.support.provider import scripted, turns
@@ -45,14 +44,8 @@ class Bench:
     def run(self, command: str, *options: str | Path) -> subprocess.CompletedProcess[str]:
         home = self.file.parent
         words = [command, "--home", str(home), "--cwd", str(self.repo), *map(str, options)]
-        return subprocess.run(
-            [sys.executable, "-m", "holdfast", "config", "codex", *words],
-            env=isolated_environment(self.base / "client") | {"CODEX_BIN": str(self.binary)},
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+        env = isolated_environment(self.base / "client") | {"CODEX_BIN": str(self.binary)}
+        return warm.run(["config", "codex", *words], env=env, cwd=self.base, timeout=TIMEOUT_S)
 
     def done(self, command: str, *options: str | Path) -> dict[str, Any]:
         told = self.run(command, "--json", *options)

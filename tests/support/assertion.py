@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from tests.support import warm
 from tests.support.patience import patient
 
 # Without /tmp: what Codex mounts there for a moment, it takes away from every other Codex on the machine.
@@ -78,16 +79,21 @@ class Bench:
         **more: str,
     ) -> Asserted:
         """Once; `around` is a program that starts it, `command` all of the words."""
-        done = subprocess.run(
-            [*around, *(command or self.command("--json", *options))],
-            cwd=self.base,
-            env=self.environ(**more),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+        env = self.environ(**more)
+        if around or command:
+            done = subprocess.run(
+                [*around, *(command or self.command("--json", *options))],
+                cwd=self.base,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=TIMEOUT_S,
+                check=False,
+            )
+        else:
+            words = self.command("--json", *options)[3:]
+            done = warm.run(words, env=env, cwd=self.base, timeout=TIMEOUT_S)
         tree = json.loads(done.stdout) if done.stdout else {}
         return Asserted(done.returncode, tree, done.stderr)
 

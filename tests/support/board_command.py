@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from tests.support import warm
 from tests.support.patience import patient
 
 WAIT_S: Final = patient(60)
@@ -36,17 +37,17 @@ class Board:
             text=True,
         )
 
+    def cold(self, *args: str) -> "subprocess.CompletedProcess[str]":
+        """With an interpreter of its own, as people start it."""
+        with self.start(*args) as process:
+            try:
+                out, err = process.communicate(timeout=WAIT_S)
+            finally:
+                process.kill()
+        return subprocess.CompletedProcess(list(args), process.returncode, out, err)
+
     def run(self, *args: str) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "holdfast", *args]
-        return subprocess.run(
-            command,
-            env=self.environment,
-            cwd=self.cwd,
-            capture_output=True,
-            text=True,
-            timeout=WAIT_S,
-            check=False,
-        )
+        return warm.run(args, env=self.environment, cwd=self.cwd, timeout=WAIT_S)
 
     def answer(self, *args: str, code: int = 0) -> dict[str, object]:
         done = self.run(*args, "--json")

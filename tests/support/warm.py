@@ -1,0 +1,106 @@
+"""Commands that people type, as processes that do not load the program first.
+
+Most of what a short command costs is to start an interpreter. A process that has loaded everything forks for
+each of them: it has its own id, streams, environment and directory, and ends as it would. For what the start
+itself plays a part in, start `python -m holdfast`.
+"""
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from tests.support.patience import patient
+
+SCRIPT: Final = Path(__file__).with_name("warm_interpreter.py")
+WAIT_S: Final = patient(60)
+
+
+class Interpreter:
+    """Started when it is first needed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._started: tuple[subprocess.Popen[bytes], socket.socket] | None = None
+
+    def _asked(self) -> socket.socket:
+        with self._lock:
+            if self._started is None:
+                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                with theirs:
+                    process = subprocess.Popen(
+                        [sys.executable, "-P", str(SCRIPT), str(theirs.fileno())],
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.DEVNULL,
+                        pass_fds=[theirs.fileno()],
+                    )
+                self._started = process, ours
+            return self._started[1]
+
+    def close(self) -> None:
+        with self._lock:
+            started, self._started = self._started, None
+        if started is not None:
+            started[1].close()
+            started[0].wait(WAIT_S)
+
+    def run(
+        self,
+        words: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: str | os.PathLike[str],
+        timeout: float = WAIT_S,
+    ) -> "subprocess.CompletedProcess[str]":
+        """`holdfast` with these words, like `subprocess.run`."""
+        order = json.dumps([list(words), dict(env), os.fspath(cwd)]).encode()
+        with contextlib.ExitStack() as open_files:
+            read: list[int] = []
+            given = [os.open(os.devnull, os.O_RDONLY)]
+            for _ in ("output", "errors", "status"):
+                ours, theirs = os.pipe()
+                open_files.callback(os.close, ours)
+                read.append(ours)
+                given.append(theirs)
+            try:
+                socket.send_fds(self._asked(), [order], given)
+            finally:
+                for fd in given:
+                    os.close(fd)
+            out, err, status = _contents(read, timeout, words)
+        code = int(status.split()[1])
+        return subprocess.CompletedProcess(list(words), code, out.decode(), err.decode())
+
+
+def _contents(pipes: Sequence[int], timeout: float, words: Sequence[str]) -> list[bytes]:
+    """All of each; the last begins with the process that is killed when it takes too long."""
+    found = dict.fromkeys(pipes, b"")
+    until = time.monotonic() + timeout
+    with selectors.DefaultSelector() as waiting:
+        for pipe in pipes:
+            waiting.register(pipe, selectors.EVENT_READ)
+        while waiting.get_map():
+            ready = waiting.select(until - time.monotonic())
+            if not ready and time.monotonic() > until:
+                if pid := found[pipes[-1]].partition(b"\n")[0]:
+                    os.kill(int(pid), signal.SIGKILL)
+                raise subprocess.TimeoutExpired(list(words), timeout, *list(found.values())[:2])
+            for key, _ in ready:
+                if data := os.read(key.fd, 1 << 16):
+                    found[key.fd] += data
+                else:
+                    waiting.unregister(key.fd)
+    return list(found.values())
+
+
+INTERPRETER: Final = Interpreter()
+run = INTERPRETER.run

@@ -1,0 +1,92 @@
+"""An interpreter that has loaded every command already, and becomes each that is asked for by a fork.
+
+A script: its argument is a socket, over which come the words, the surroundings and the three streams of a
+command, and a pipe, into which go its process id and how it ended. It ends when the socket does.
+"""
+
+import gc
+import json
+import os
+import pkgutil
+import select
+import signal
+import socket
+import sys
+from importlib import import_module
+
+import holdfast
+from holdfast.entry import main
+
+MOST_BYTES = 1 << 20
+ROOMS = ("holdfast.commands", "holdfast.agentconfig", "holdfast.doctor")
+LOADED_WHEN_USED = ("getpass", "holdfast.cli", "psycopg", "resource", "sqlite3")
+
+
+def load() -> None:
+    for room in map(import_module, ROOMS):
+        for found in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
+            import_module(found.name)
+    for name in LOADED_WHEN_USED:
+        import_module(name)
+    gc.collect()
+    gc.freeze()
+
+
+def report(running: dict[int, int]) -> None:
+    """Say of each that has ended how it did."""
+    while running:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            return
+        pipe = running.pop(pid)
+        os.write(pipe, f"{os.waitstatus_to_exitcode(status)}\n".encode())
+        os.close(pipe)
+
+
+def become(order: bytes, streams: list[int]) -> None:
+    """In the child: what a new process of the command would be."""
+    words, environ, cwd = json.loads(order)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.environ.clear()
+    os.environ.update(environ)
+    os.chdir(cwd)
+    sys.argv[:] = [os.path.join(os.path.dirname(holdfast.__file__), "__main__.py"), *words]
+
+
+def serve(asked: socket.socket) -> bool:
+    """Whether this is a child now, which is to go on as a command."""
+    woken, wakes = os.pipe()
+    os.set_blocking(woken, False)
+    os.set_blocking(wakes, False)
+    signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    running: dict[int, int] = {}
+    while True:
+        ready, _, _ = select.select([asked.fileno(), woken], [], [])
+        if woken in ready:
+            os.read(woken, 4096)
+            report(running)
+        if asked.fileno() in ready:
+            order, fds, _, _ = socket.recv_fds(asked, MOST_BYTES, 4)
+            if not order:
+                return False
+            *streams, pipe = fds
+            if not (pid := os.fork()):
+                for fd in (asked.detach(), woken, wakes, pipe, *running.values()):
+                    os.close(fd)
+                become(order, streams)
+                return True
+            for stream in streams:
+                os.close(stream)
+            os.write(pipe, f"{pid}\n".encode())
+            running[pid] = pipe
+
+
+if __name__ == "__main__":
+    load()
+    if serve(socket.socket(fileno=int(sys.argv.pop()))):
+        main()
