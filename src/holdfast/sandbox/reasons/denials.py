@@ -153,7 +153,7 @@ def _denial(seen: Match, evidence: DenialEvidence) -> Denial | None:
             return _filesystem(seen, evidence)
         case Layer.NETWORK if seen.fingerprint.id in ("net.unix", "net.agent"):
             return _unix_socket(seen)
-        case Layer.NETWORK:
+        case Layer.NETWORK | Layer.APP:
             return _network(seen, evidence) if evidence.network_off else None
         case Layer.SYSCALL:
             return _plain("syscall", seen, seen.fingerprint.confidence)
@@ -175,11 +175,14 @@ def _unix_socket(seen: Match) -> Denial:
     return replace(plain, path=path, rule=sockets.RULE, grant=grant)
 
 
-def _network(seen: Match, evidence: DenialEvidence) -> Denial:
+def _network(seen: Match, evidence: DenialEvidence) -> Denial | None:
     confidence, host = seen.fingerprint.confidence, seen.host
+    at_home = host is None or _LOOPBACK.fullmatch(host) is not None
+    if seen.fingerprint.id == "net.refused" and not at_home:
+        return None  # somebody answered: without a network nobody would have
     if seen.fingerprint.id == "net.socket" and host is None and evidence.backend in VIEWS:
         return replace(_plain("network", seen, confidence), rule=_SPECIAL_SOCKETS)
-    if seen.fingerprint.id == "net.connect" and (host is None or _LOOPBACK.fullmatch(host)):
+    if seen.fingerprint.layer is Layer.APP and at_home:
         confidence *= OWN_LOOPBACK
     plain = _plain("network", seen, confidence)
     return replace(plain, host=host, rule="the network is off", grant="--network on")

@@ -194,6 +194,18 @@ def test_a_service_missing_on_loopback_is_believed_only_a_little() -> None:
     assert denial.confidence < 0.4
 
 
+@every_row(
+    "output",
+    [
+        "dial tcp 192.0.2.1:443: connect: connection refused",
+        "Error: connect ECONNREFUSED 192.0.2.1:443",
+        "ssh: connect to host example.com port 22: Connection refused",
+    ],
+)
+def test_a_refusal_from_elsewhere_is_no_denial(output: str) -> None:
+    assert seen(output) is None  # with the network off there is nobody who could refuse
+
+
 SYSCALLS = [
     ("strace: ptrace(PTRACE_TRACEME, ...): Operation not permitted", 1, "ptrace"),
     ("Cannot open netlink socket: Operation not permitted", 1, "nolink"),
