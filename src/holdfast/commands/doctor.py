@@ -163,6 +163,13 @@ def _unreadable(file: str, exc: OSError) -> HoldfastError:
     help="Claim that commands can reach URL: http, https or tcp://HOST:PORT.",
 )
 @click.option(
+    "--status",
+    "statuses",
+    metavar="CODE",
+    multiple=True,
+    help="What an http(s) URL of --network must answer with: 204, 4xx, any. Can be repeated.  [default: 2xx]",
+)
+@click.option(
     "--deny-network",
     metavar="URL",
     multiple=True,
@@ -191,6 +198,7 @@ def assert_(
     deny_write: tuple[str, ...],
     network: tuple[str, ...],
     deny_network: tuple[str, ...],
+    statuses: tuple[str, ...],
     seconds: float,
     as_json: bool,
     **wished: Any,
@@ -221,6 +229,7 @@ def assert_(
                     deny_write=tuple(map(os.path.abspath, deny_write)),
                     network=network,
                     deny_network=deny_network,
+                    statuses=statuses,
                 ),
                 **wished,
             ),
