@@ -190,7 +190,7 @@ EVERYDAY_ROWS: Final = (
         "holdfast exec --allow-write ~/.npm -- COMMAND with the directory that is named: it is made",
         (
             rf"ENOENT: no such file or directory, mkdir '(?P<path>{_STATE})'",
-            r"npm (?:ERR!|error) enoent [^\n]{0,40}mkdir",
+            rf"Log files were not written due to an error writing to the directory: (?P<path>{_STATE})",
         ),
     ),
 )  # fmt: skip

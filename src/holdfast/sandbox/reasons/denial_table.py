@@ -320,6 +320,12 @@ COMMAND_ROWS: Final = (
         ),
     ),
     FingerprintRow(
+        "fs.mkdir", Layer.FILESYSTEM, 0.8,
+        "node says ENOENT where a directory could not be made because its place is read-only",
+        "add --allow-write for the directory: it is made",
+        (r"ENOENT: no such file or directory, mkdir '(?P<path>[^'\n]{1,400})'",),
+    ),
+    FingerprintRow(
         "fs.erofs", Layer.FILESYSTEM, 0.95,
         "the path is outside what the policy makes writable",
         "add --allow-write for the path",

@@ -49,3 +49,14 @@ def test_a_cli_that_would_not_find_the_server_is_not_started(tmp_path: Path) -> 
     assert "/s/.gemini/settings.json" in ready(tmp_path, "gemini", "gemini", SERVER).files
     with pytest.raises(UsageError):
         ready(tmp_path, "gemini", "gemini", SERVER, relocate=False)
+
+
+def test_a_directory_that_is_granted_before_it_exists_is_made(tmp_path: Path) -> None:
+    (tmp_path / "sh").touch(mode=0o700)
+    granted = [str(tmp_path / ".npm" / "_logs"), str(tmp_path / "notes.txt")]
+    wish = WorkerSpec(
+        agent="shell", cwd="/w", env={"PATH": str(tmp_path)}, arguments=["-c", "true"], writable=granted
+    )
+    prepare(wish, state="/s")
+    assert (tmp_path / ".npm" / "_logs").is_dir()
+    assert not (tmp_path / "notes.txt").exists()

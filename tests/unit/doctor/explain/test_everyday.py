@@ -89,6 +89,10 @@ TEXTS: list[tuple[str, str]] = [
     ("tls.name", "certificate verify failed: Hostname mismatch, certificate is not valid for 'example.com'."),
     ("tls.name", 'invalid peer certificate: certificate not valid for name "example.com"; certificate is'),
     ("state.missing", "npm error enoent ENOENT: no such file or directory, mkdir '/home/me/.npm'"),
+    (
+        "state.missing",
+        "npm error Log files were not written due to an error writing to the directory: /home/me/.npm/_logs",
+    ),
     ("state.missing", "Error: ENOENT: no such file or directory, mkdir '/home/me/.cache/tool/x'"),
 ]  # fmt: skip
 

@@ -119,6 +119,7 @@ SETUP = [
 
 # id, text, the paths it names
 FILES: list[tuple[str, str, tuple[str, ...]]] = [
+    ("fs.mkdir", "Error: ENOENT: no such file or directory, mkdir '/ro/d/e'", ("/ro/d/e",)),
     ("fs.erofs", "touch: cannot touch '/ro/new': Read-only file system", ("/ro/new",)),
     ("fs.erofs", "mkdir: cannot create directory \u2018../ro/d\u2019: Read-only file system", ("../ro/d",)),
     ("fs.erofs", "touch: cannot touch '../ro/a file': Read-only file system", ("../ro/a file",)),
