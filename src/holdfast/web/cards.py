@@ -9,6 +9,7 @@ import msgspec
 from holdfast.board.rules.rows import Run, Task
 from holdfast.board.rules.transitions import TaskStatus
 from holdfast.errors import UsageError
+from holdfast.local.shown import cut_words
 
 MAX_LINE: Final = 240  # characters of what a card says below its title: a page of cards stays below 100 KiB
 MAX_CARDS: Final = 100  # of one answer; whoever scrolls further asks again
@@ -89,7 +90,7 @@ def card(task: Task, why: str, run: Run | None) -> TaskCard:
             line = why
     return TaskCard(
         **{name: getattr(task, name) for name in TaskCard.__struct_fields__ if hasattr(task, name)},
-        line=" ".join(line[:MAX_LINE].split()),
+        line=cut_words(line, MAX_LINE),
         beat_ms=run.heartbeat_ms if run else None,
     )
 
