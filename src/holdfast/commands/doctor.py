@@ -271,9 +271,12 @@ def _assertion_lines(found: "AssertionReport") -> list[str]:
     show_default=True,
     help="End each run after this time.",
 )
+@click.option("--verbose", is_flag=True, help="Name every circumstance that differs, not only the outcome.")
 @_json_option
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-def compare(limits: ExecLimits, timeout_s: float, as_json: bool, command: tuple[str, ...]) -> None:
+def compare(
+    limits: ExecLimits, timeout_s: float, verbose: bool, as_json: bool, command: tuple[str, ...]
+) -> None:
     """Run a command plain and confined, and show what differs.
 
     THE COMMAND RUNS TWICE, with nothing to read: first without any sandbox, then with the limits that the
@@ -298,7 +301,7 @@ def compare(limits: ExecLimits, timeout_s: float, as_json: bool, command: tuple[
         fail(exc, _CANNOT_TELL)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
-    lines = [*equivalence.lines(done.found), f"confined by {done.enforcement.backend}"]
+    lines = [*equivalence.lines(done.found, verbose=verbose), f"confined by {done.enforcement.backend}"]
     _print(done.report(), lines, as_json=as_json)
     sys.exit(done.found.exit_code)
 

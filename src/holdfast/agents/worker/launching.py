@@ -276,7 +276,7 @@ def _server(agent: Agent, wish: WorkerSpec) -> list[str]:
 def _binary(agent: Agent, wish: WorkerSpec) -> str:
     found = shutil.which(agent.binary, path=wish.env.get("PATH", os.defpath))
     if found is None:
-        remedy = f"{agent.package.registry} install {agent.package.name}" if agent.package else None
+        remedy = agent.package.install if agent.package else None
         raise NotFound(f"{agent.binary} is not installed, or not on PATH", remedy=remedy)
     return found
 
