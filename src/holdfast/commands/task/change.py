@@ -159,10 +159,8 @@ def create(
         **(wished | _bounds(max_tokens, max_cost)),
     )
     made = store.create(board, new, who=user_name(), key=key)
-    told = answer(made)
-    if warning := _nobody_takes(store, made):
-        return {**told, "warnings": warning[:1], "text": [*told["text"], *warning]}
-    return told
+    warning = _nobody_takes(store, made)
+    return answer(made, warning) | ({"warnings": warning[:1]} if warning else {})
 
 
 def _nobody_takes(store: "Store", task: "Task") -> list[str]:

@@ -52,8 +52,7 @@ def review(
 
     said = tuple(_remark(place, text) for place, text in remarks)
     after = store.review(id, Review(remarks=said, **given), who=name or user_name())
-    told = answer(after)
-    return {**told, "text": [*told["text"], *_how_to_take(after)]} if given["approve"] else told
+    return answer(after, _how_to_take(after) if given["approve"] else ())
 
 
 def _how_to_take(task: "Task") -> list[str]:
