@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -199,6 +200,18 @@ def test_a_directory_that_is_missing_is_made_and_granted_alone(own: Place) -> No
     done = own.sh("echo x > ../outside/.state/tool/a; echo x > ../outside/b", *asked)
     assert ((wanted / "a").read_text(), (own.outside / "b").exists(), done.code != 0) == ("x\n", False, True)
     assert wanted.stat().st_mode & 0o777 == 0o700
+
+
+def test_the_printed_grant_for_a_linked_interpreter_is_the_one_that_works(own: Place) -> None:
+    real = own.outside / "bin"
+    real.mkdir()
+    shutil.copy(shutil.which("dash") or "/bin/sh", real / "tool")
+    (own.workspace / "tool").symlink_to(real / "tool")
+    asked = ("--deny", str(own.outside))
+    flag = re.search(r"to allow it: (--allow-read) (\S+)", own.sh("./tool -c true", *asked).err)
+    assert flag is not None
+    assert flag.groups() == ("--allow-read", str(real / "tool"))
+    assert own.sh("./tool -c true", *asked, *flag.groups()).code == 0
 
 
 def test_the_printed_grant_for_a_missing_directory_is_the_one_that_works(own: Place) -> None:

@@ -75,8 +75,8 @@ def matches(task: Task, asked: CardFilter, who: str) -> bool:
     return text in _fold(task.title) or text in _fold(task.body)
 
 
-def card(task: Task, why: str, run: Run | None) -> TaskCard:
-    """`run` is the one that holds it."""
+def card(task: Task, why: str, run: Run | None, error: str = "") -> TaskCard:
+    """`run` is the one that holds it; `error` is how the last one of a task that failed ended."""
     match task.status:
         case TaskStatus.WAITING_HUMAN:
             line = task.question or why
@@ -84,6 +84,8 @@ def card(task: Task, why: str, run: Run | None) -> TaskCard:
             line = task.result or ""
         case TaskStatus.RUNNING:
             line = "" if run is None else f"looks stuck: {run.stuck}" if run.stuck else run.note
+        case TaskStatus.FAILED if error:
+            line = f"{task.reason}: {error}"
         case TaskStatus.FAILED | TaskStatus.CANCELLED | TaskStatus.ARCHIVED:
             line = task.reason
         case _:
