@@ -122,6 +122,13 @@ def find_board(start: Path, environ: "os._Environ[str] | dict[str, str]", home: 
         ) from None
 
 
+def current_home() -> Path:
+    """The home whose dispatcher a command without --home means."""
+    from holdfast.home import default_home
+
+    return default_home().absolute()
+
+
 def name_boards(context: click.Context) -> str:
     """The boards of the store that is meant, to be chosen from; nothing where that cannot be told."""
     from holdfast.board.store import open_store

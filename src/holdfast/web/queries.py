@@ -81,7 +81,7 @@ def _cards(store: Store, board: str, found: list[Task]) -> list[TaskCard]:
     reasons = store.reasons(board, found) if found else {}
     runs = {task.id: store.run(task.run_id) for task in found if task.run_id is not None}
     failed = (task.id for task in found if task.status is TaskStatus.FAILED)
-    errors = {id: last[0].error for id in failed if (last := store.runs(id)[-1:])}
+    errors = {id: last[0].error or "" for id in failed if (last := store.runs(id)[-1:])}
     return [
         cards.card(task, reasons.get(task.id, ""), runs.get(task.id), errors.get(task.id, ""))
         for task in found

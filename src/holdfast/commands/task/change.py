@@ -8,7 +8,7 @@ import click
 
 from holdfast.commands.clickoptions import duration
 from holdfast.commands.output import Answer, AnswerCommand
-from holdfast.commands.store import board_option, user_name, with_store
+from holdfast.commands.store import board_option, current_home, user_name, with_store
 from holdfast.commands.task.lines import answer
 from holdfast.errors import HoldfastError, NotFound, OperationFailed, UsageError
 
@@ -169,10 +169,9 @@ def _nobody_takes(store: "Store", task: "Task") -> list[str]:
     if not task.assignee or not reason.startswith("no worker accepts it"):
         return []
     from holdfast.dispatch.installed import find_installed
-    from holdfast.home import default_home
 
     try:
-        known = sorted(find_installed(default_home(), os.environ))
+        known = sorted(find_installed(current_home(), os.environ))
     except HoldfastError:  # a file of profiles that is wrong: whoever starts workers says so
         known = []
     if task.assignee in known:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from holdfast.commands.output import Answer, AnswerCommand
-from holdfast.commands.store import board_option, user_name, with_store
+from holdfast.commands.store import board_option, current_home, user_name, with_store
 from holdfast.commands.task.lines import answer
 from holdfast.commands.task.look import follow_events
 from holdfast.errors import NotFound, UsageError
@@ -59,11 +59,10 @@ def _how_to_take(task: "Task") -> list[str]:
     """Where the approved work of a worktree is, and the two commands that take it."""
     from holdfast.board.rules.rows import WorkspaceKind
     from holdfast.board.rules.transitions import TaskStatus
-    from holdfast.home import default_home
 
     if task.workspace_kind is not WorkspaceKind.WORKTREE or task.status is not TaskStatus.DONE:
         return []
-    folder, branch = default_home().absolute() / "board" / task.id, f"holdfast/{task.id}"
+    folder, branch = current_home() / "board" / task.id, f"holdfast/{task.id}"
     there, title = shlex.quote(str(folder)), shlex.quote(task.title)
     return [
         f"  its work is on the branch {branch}, in {folder}; to take it:",
