@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import click
 
 from holdfast.doctor.explain.causes import CONFIG_ROWS, LAUNCH_ROWS, RUN_ROWS
+from holdfast.doctor.explain.everyday import EVERYDAY_ROWS
 from holdfast.doctor.explain.explanation import PROBES
 from holdfast.doctor.facts import rules
 from holdfast.errors import FACES, INTERNAL
@@ -20,6 +21,7 @@ TABLES: Final = (
     ("Configuration of agents", "Refused, ignored, overruled, or not the one in force.", CONFIG_ROWS),
     ("Sandbox of agents", "An agent's own sandbox does not start, or stops the agent's tools.", LAUNCH_ROWS),
     ("Work of agents", "What goes wrong while an agent works.", RUN_ROWS),
+    ("Everyday", "What fails as well without any sandbox.", EVERYDAY_ROWS),
     ("Setting up a sandbox", "A sandbox could not be built, ours or somebody else's.", SETUP_ROWS),
     ("Inside a sandbox", "What a confined command sees when it is refused something.", COMMAND_ROWS),
 )

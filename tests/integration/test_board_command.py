@@ -1,11 +1,14 @@
 """`holdfast board` and `holdfast task` as processes: what they print, and how they exit."""
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from holdfast.board.rules.retry import FailureKind
+from holdfast.board.rules.rows import NewTask, WorkspaceKind
 from holdfast.board.rules.transitions import Actor, Move, TaskStatus, moves
 from holdfast.board.store import open_store
 from holdfast.commands.task.change import MOVES
@@ -207,6 +210,60 @@ def test_a_title_does_not_command_the_terminal(board: Board) -> None:
     board.answer("board", "create", "b")
     board.task("create", "red \x1b[31m", "--board", "b")
     assert "\x1b" not in board.run("task", "list", "--board", "b").stdout
+
+
+def test_a_task_that_nobody_would_take_is_made_with_a_warning(sqlite_board: Board) -> None:
+    sqlite_board.run("board", "create", "b")
+    unknown = sqlite_board.answer("task", "create", "x", "--board", "b", "--assignee", "nonesuch")
+    assert unknown["warnings"] == ["warning: `nonesuch` is no worker profile here: the task waits"]
+    idle = sqlite_board.run("task", "create", "x", "--board", "b", "--assignee", "script")
+    assert "warning: no dispatcher works for the board b: the task waits" in idle.stdout
+    assert "up --board b" in idle.stdout
+    with open_store(sqlite_board.address) as store:
+        store.offer("b", "here", ["script"])
+    told = sqlite_board.answer("task", "create", "x", "--board", "b", "--assignee", "script")
+    assert "warnings" not in told
+    nobody = sqlite_board.answer("task", "create", "x", "--board", "b", "--triage")
+    assert "warnings" not in nobody
+
+
+def test_whoever_asks_which_board_is_told_which_there_are(sqlite_board: Board) -> None:
+    asked = (("task", "list"), ("dispatch",))
+    for words in asked:
+        assert "there are" not in sqlite_board.run(*words).stderr  # there is no store, and none is made
+    for name in ("b", "crew"):
+        sqlite_board.run("board", "create", name)
+    for words in asked:
+        done = sqlite_board.run(*words)
+        assert (done.returncode, "there are: b, crew" in done.stderr) == (2, True), done.stderr
+
+
+def test_approved_work_of_a_worktree_says_where_it_is_and_how_to_take_it(sqlite_board: Board) -> None:
+    repository = sqlite_board.home / "my project"
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@example.com", "-C", str(repository))
+    subprocess.run(["git", "init", "-q", "-b", "main", str(repository)], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "begin"], check=True)
+    sqlite_board.run("board", "create", "b")
+    new = NewTask(
+        title="it's done", assignee="x", workspace_kind=WorkspaceKind.WORKTREE, workspace=str(repository)
+    )
+    with open_store(sqlite_board.address) as store:
+        _, run = claimed(store, store.create("b", new).id)
+        task = store.request_review(run.ref, "e", "look")
+    folder = sqlite_board.home / "board" / task.id
+    subprocess.run([*git, "worktree", "add", "-q", "-b", f"holdfast/{task.id}", str(folder)], check=True)
+    (folder / ".holdfast").mkdir()
+    (folder / ".holdfast" / "run.json").write_text("{}")
+    (folder / "made.txt").write_text("made")
+    done = sqlite_board.run("task", "review", task.id, "--approve")
+    assert f"the branch holdfast/{task.id}, in {folder}" in done.stdout
+    commands = [line.strip()[2:] for line in done.stdout.splitlines() if line.strip().startswith("$ ")]
+    assert len(commands) == 2
+    names = {f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    for command in commands:
+        subprocess.run(["sh", "-c", command], check=True, env=os.environ | names, capture_output=True)
+    assert (repository / "made.txt").read_text() == "made"
+    assert not (repository / ".holdfast").exists()
 
 
 def test_the_command_line_offers_the_statuses_and_moves_that_there_are() -> None:

@@ -80,12 +80,25 @@ def test_claims_that_hold_and_claims_that_do_not(bench: Bench, url: str) -> None
     other, third = bench.base / "other", bench.base / "third"
     other.mkdir()
     third.mkdir()
-    good = bench.run("--write", other, "--deny-write", third, "--network", url)
+    good = bench.run("--write", other, "--deny-write", third, "--network", url, "--status", "302")
     assert (good.code, good.failing()) == (0, []), good
     bad = bench.run("--deny-write", bench.workspace, "--write", bench.workspace / "x", "--deny-network", url)
     assert (bad.code, bad.failing()) == (1, [f"writes {bench.workspace}"]), bad
-    assert bench.run("--network", url, "--deny-network", url.replace("127.0.0.1", "localhost")).code == 1
+    assert (
+        bench.run(
+            "--network", url, "--status", "3xx", "--deny-network", url.replace("127.0.0.1", "localhost")
+        ).code
+        == 1
+    )
     assert not [path for path in bench.base.rglob("*") if path.is_file()]
+
+
+def test_an_answer_that_is_an_error_is_not_what_was_claimed(bench: Bench, url: str) -> None:
+    done = bench.run("--network", url)
+    assert (done.code, done.failing()) == (1, [f"reaches {url}"]), done
+    [claim] = [each for each in done.tree["claims"] if each["claim"].startswith("reaches")]
+    assert "it answers with status 302, wanted 2xx" in claim["evidence"]
+    assert "--status CODE" in claim["remedy"]
 
 
 def test_a_denial_without_a_control_is_not_judged(bench: Bench) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -184,8 +185,41 @@ def test_a_missing_path_can_be_allowed_only_where_it_could_be_created(own: Place
     (own.workspace / ".git").rmdir()
     assert own.run("--allow-write", ".git", "--", "mkdir", ".git").code == 0
     assert (own.workspace / ".git").is_dir()
-    done = own.run("--allow-write", "../outside/no", "--", "true")
-    assert (done.code, len(done.err.splitlines())) == (2, 1)
+    done = own.run("--allow-write", "../outside/no.txt", "--", "true")
+    assert done.code == 2
+    assert "there is no such file; create it or allow its directory" in done.err
+    assert not (own.outside / "no.txt").exists()
+
+
+def test_a_directory_that_is_missing_is_made_and_granted_alone(own: Place) -> None:
+    wanted = own.outside / ".state" / "tool"
+    asked = ("--allow-write", "../outside/.state/tool")
+    planned = own.run(*asked, "--print-plan")
+    assert f"make the directory {wanted}, which is missing, and let it be written" in planned.out
+    assert not wanted.exists()
+    done = own.sh("echo x > ../outside/.state/tool/a; echo x > ../outside/b", *asked)
+    assert ((wanted / "a").read_text(), (own.outside / "b").exists(), done.code != 0) == ("x\n", False, True)
+    assert wanted.stat().st_mode & 0o777 == 0o700
+
+
+def test_the_printed_grant_for_a_linked_interpreter_is_the_one_that_works(own: Place) -> None:
+    real = own.outside / "bin"
+    real.mkdir()
+    shutil.copy(shutil.which("dash") or "/bin/sh", real / "tool")
+    (own.workspace / "tool").symlink_to(real / "tool")
+    asked = ("--deny", str(own.outside))
+    flag = re.search(r"to allow it: (--allow-read) (\S+)", own.sh("./tool -c true", *asked).err)
+    assert flag is not None
+    assert flag.groups() == ("--allow-read", str(real / "tool"))
+    assert own.sh("./tool -c true", *asked, *flag.groups()).code == 0
+
+
+def test_the_printed_grant_for_a_missing_directory_is_the_one_that_works(own: Place) -> None:
+    script = "mkdir -p ../outside/.cache/tool && echo x > ../outside/.cache/tool/a"
+    flag = re.search(r"to allow it: (--allow-write) (\S+)", own.sh(script).err)
+    assert flag is not None
+    assert flag.groups() == ("--allow-write", f"{own.outside}/.cache")
+    assert own.sh(script, *flag.groups()).code == 0
 
 
 def test_another_directory_is_the_workspace_there(own: Place) -> None:
@@ -313,7 +347,7 @@ def test_a_path_is_explained_and_nothing_is_run(own: Place) -> None:
         f"{own.workspace}/link/no/file, which is {own.outside}/no/file",
         "  read: allowed: everything is readable",
         f"  write: denied: outside the writable roots /tmp, {own.workspace}"
-        f" (--allow-write {own.outside} allows it)",
+        f" (--allow-write {own.outside}/no allows it)",
     ]
     assert not (own.workspace / "ran").exists()
 

@@ -73,6 +73,12 @@ async def test_a_worker_is_followed_to_its_end_and_explained() -> None:
         done = await asyncio.to_thread(here.command, "run", "shell", "--id", "one", "echo said; exit 0")
         assert done.returncode == 0, done.stderr
         assert "completed" in done.stdout.splitlines()[-1]
+        assert "said" in done.stdout.splitlines()[:-1]
+        quiet = await asyncio.to_thread(
+            here.command, "run", "shell", "--id", "hush", "--quiet", "echo said; exit 0"
+        )
+        assert "said" not in quiet.stdout.splitlines()
+        assert "completed" in quiet.stdout.splitlines()[-1]
         failed = await asyncio.to_thread(
             here.command, "run", "shell", "--id", "two", "--json", "mkdir /no; exit 3"
         )
@@ -81,7 +87,7 @@ async def test_a_worker_is_followed_to_its_end_and_explained() -> None:
         assert (last["state"], last["failure"], last["schemaVersion"]) == ("failed", "sandbox", 1)
         assert "/no" in last["about"]
         listed = await asyncio.to_thread(here.command, "list", "--all", "--json")
-        assert [report["id"] for report in json.loads(listed.stdout)] == ["one", "two"]
+        assert [report["id"] for report in json.loads(listed.stdout)] == ["one", "hush", "two"]
         assert json.loads((await asyncio.to_thread(here.command, "list", "--json")).stdout) == []
         why = await asyncio.to_thread(here.command, "why", "two")
         assert "rule exit-denied" in why.stdout

@@ -163,6 +163,13 @@ def _unreadable(file: str, exc: OSError) -> HoldfastError:
     help="Claim that commands can reach URL: http, https or tcp://HOST:PORT.",
 )
 @click.option(
+    "--status",
+    "statuses",
+    metavar="CODE",
+    multiple=True,
+    help="What an http(s) URL of --network must answer with: 204, 4xx, any. Can be repeated.  [default: 2xx]",
+)
+@click.option(
     "--deny-network",
     metavar="URL",
     multiple=True,
@@ -191,6 +198,7 @@ def assert_(
     deny_write: tuple[str, ...],
     network: tuple[str, ...],
     deny_network: tuple[str, ...],
+    statuses: tuple[str, ...],
     seconds: float,
     as_json: bool,
     **wished: Any,
@@ -221,6 +229,7 @@ def assert_(
                     deny_write=tuple(map(os.path.abspath, deny_write)),
                     network=network,
                     deny_network=deny_network,
+                    statuses=statuses,
                 ),
                 **wished,
             ),
@@ -262,9 +271,12 @@ def _assertion_lines(found: "AssertionReport") -> list[str]:
     show_default=True,
     help="End each run after this time.",
 )
+@click.option("--verbose", is_flag=True, help="Name every circumstance that differs, not only the outcome.")
 @_json_option
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-def compare(limits: ExecLimits, timeout_s: float, as_json: bool, command: tuple[str, ...]) -> None:
+def compare(
+    limits: ExecLimits, timeout_s: float, verbose: bool, as_json: bool, command: tuple[str, ...]
+) -> None:
     """Run a command plain and confined, and show what differs.
 
     THE COMMAND RUNS TWICE, with nothing to read: first without any sandbox, then with the limits that the
@@ -289,7 +301,7 @@ def compare(limits: ExecLimits, timeout_s: float, as_json: bool, command: tuple[
         fail(exc, _CANNOT_TELL)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
-    lines = [*equivalence.lines(done.found), f"confined by {done.enforcement.backend}"]
+    lines = [*equivalence.lines(done.found, verbose=verbose), f"confined by {done.enforcement.backend}"]
     _print(done.report(), lines, as_json=as_json)
     sys.exit(done.found.exit_code)
 

@@ -14,6 +14,7 @@ import click
 
 from holdfast import DISTRIBUTION
 from holdfast.errors import HoldfastError, StartupError, UsageError, face, kind
+from holdfast.local.shown import strip_sequences
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -174,7 +175,7 @@ def show_data(data: bytes, *, raw: bool = False) -> None:
 
 def printable(text: str) -> str:
     """Whoever named a file or a server does not command our terminal."""
-    return "".join(char if char.isprintable() else "\ufffd" for char in text)
+    return "".join(char if char.isprintable() else "\ufffd" for char in strip_sequences(text))
 
 
 def pasteable(text: str) -> str:

@@ -13,7 +13,7 @@ import click
 
 from holdfast.commands.clickoptions import complete_id
 from holdfast.commands.output import BOARD_USED, Answer, json_option
-from holdfast.errors import OperationFailed, UsageError
+from holdfast.errors import HoldfastError, OperationFailed, UsageError
 from holdfast.local.atomicfile import replace_file
 
 if TYPE_CHECKING:
@@ -122,6 +122,28 @@ def find_board(start: Path, environ: "os._Environ[str] | dict[str, str]", home: 
         ) from None
 
 
+def current_home() -> Path:
+    """The home whose dispatcher a command without --home means."""
+    from holdfast.home import default_home
+
+    return default_home().absolute()
+
+
+def name_boards(context: click.Context) -> str:
+    """The boards of the store that is meant, to be chosen from; nothing where that cannot be told."""
+    from holdfast.board.store import open_store
+    from holdfast.home import default_home
+
+    address = context.params.get("address") or os.environ.get("HOLDFAST_STORE")
+    address = address or str((context.params.get("home") or default_home()) / "board.db")
+    try:
+        with open_store(address, create=False) as store:
+            names = [board.slug for board in store.boards() if not board.archived]
+    except HoldfastError:
+        return ""
+    return f"; there are: {', '.join(names)}" if names else "; there is none yet: holdfast board create NAME"
+
+
 def switch_board(home: Path, name: str) -> None:
     """What a person means from now on. Written whole, or not at all."""
     try:
@@ -156,7 +178,7 @@ def _choose_board(context: click.Context, _parameter: click.Parameter, value: st
     try:
         name, source = find_board(Path.cwd(), os.environ, default_home())
     except UsageError as exc:
-        raise click.UsageError(f"{exc}: {exc.remedy}") from None
+        raise click.UsageError(f"{exc}: {exc.remedy}{name_boards(context)}") from None
     context.meta[BOARD_USED] = {"name": name, "from": source}
     return name
 

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from holdfast.sandbox.policy import sockets
 from holdfast.sandbox.policy.credentials import is_credential
-from holdfast.sandbox.policy.paths import parent
+from holdfast.sandbox.policy.paths import grantable, name, parent
 from holdfast.sandbox.policy.policy import Access
 from holdfast.sandbox.reasons.denials import Explain
 from holdfast.wire.processes import DeniedCall
@@ -66,10 +66,10 @@ class Rules:
         if is_credential(seen.path):
             return decision.why, None
         needed = seen.path
-        if seen.access in ("create", "remove") or not self.exists(needed):
+        if seen.access == "remove" or (seen.access == "create" and self.exists(needed)):
             needed = parent(needed)  # a path that is granted alone is a mount point
-        while needed != "/" and not self.exists(needed):
-            needed = parent(needed)
+        folder = seen.syscall.startswith("mkdir") and name(needed).startswith(".")
+        needed = grantable(needed, self.exists, folder=folder)
         wider = decision if needed == "/" else self.explain(needed, Access.WRITE)
         return decision.why, decision.grant if wider.allowed else wider.grant
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from holdfast.sandbox.plan.select import Enforcement
-from holdfast.sandbox.policy.policy import Network
+from holdfast.sandbox.policy.policy import Access, BoundPolicy, Network, PathDecision
 from holdfast.sandbox.reasons.denials import Denial, DenialEvidence, classify, looks_denied
 from holdfast.sandbox.values import value
 
@@ -50,6 +50,13 @@ class DenialVerdict:
 Judge: TypeAlias = Callable[[int, bytes], DenialVerdict]
 
 
+def _explain_real(policy: BoundPolicy, path: str, access: Access) -> PathDecision:
+    """Who decides about a path; of one that is allowed and is a link, who decides about where it leads."""
+    decision = policy.explain(path, access)
+    real = os.path.realpath(path) if decision.allowed else path
+    return decision if real == path else policy.explain(real, access)
+
+
 def judge_of(sandbox: "Sandbox", cwd: str) -> Judge | None:
     """Judges a command that ran in this sandbox, and cleans up after it; None for one without."""
     if sandbox.bound is None:
@@ -69,7 +76,7 @@ def judge_of(sandbox: "Sandbox", cwd: str) -> Judge | None:
                 DenialEvidence(
                     exit_code,
                     output[-MAX_TAIL:].decode("utf-8", "replace"),
-                    policy.explain,
+                    lambda path, access: _explain_real(policy, path, access),
                     policy.network is Network.OFF,
                     cwd,
                     backend=sandbox.enforcement.backend,

@@ -21,7 +21,7 @@ from holdfast.sandbox.plan.resolve import locate, trace
 from holdfast.sandbox.plan.select import ANY, Choice
 from holdfast.sandbox.policy import policy
 from holdfast.sandbox.policy.credentials import credentials, find_secrets
-from holdfast.sandbox.policy.paths import absolute, join, parent, within
+from holdfast.sandbox.policy.paths import absolute, grantable, is_file_name, join, name, parent, quote, within
 from holdfast.sandbox.policy.policy import Access, BoundPolicy, Network, Policy, bind
 from holdfast.sandbox.values import replace, value
 
@@ -69,6 +69,19 @@ class ResolvedWish:
     loopback_ports: tuple[int, ...]
     withheld: Withheld
     limits: "Limits | None" = None
+    missing: tuple[str, ...] = ()  # directories that are granted, and made before the command is planned
+
+    def make_missing(self) -> None:
+        """Make what is granted and not there; only its owner can look into it.
+
+        Raises:
+            UsageError: it cannot be made.
+        """
+        for path in self.missing:
+            try:
+                os.makedirs(path, 0o700, exist_ok=True)
+            except OSError as exc:
+                raise UsageError(f"--allow-write {path}: cannot make it: {exc.strerror}") from None
 
 
 # --- what the command line calls
@@ -93,6 +106,7 @@ def execute(wish: Wish, argv: Sequence[str]) -> Ending:
         if not argv or not argv[0]:
             raise UsageError("no command given: holdfast exec [OPTIONS] -- COMMAND")
         scene = scene_of(wish, os.environ)
+        scene.make_missing()
         return replace(_execute(scene, argv, watch=wish.watch), withheld=scene.withheld)
     except HoldfastError as exc:
         return outcome.build_failure(exc)
@@ -157,16 +171,21 @@ def scene_of(wish: Wish, environ: Mapping[str, str]) -> ResolvedWish:
         env["PWD"] = cwd
     where = locate(cwd, (cwd,), env)
     base = bind(policy, where)
-    for path in (absolute(path, here) for path in wish.allow_write):
+    missing = []
+    for asked in wish.allow_write:
+        path = absolute(asked, here)
         # Where its directory is writable, allowing a missing path means that it may be created.
         if not os.path.lexists(path) and not base.explain(parent(path), Access.WRITE).allowed:
-            raise UsageError(
-                f"--allow-write {path}: there is no such file or directory; create it or allow its directory"
-            )
+            if is_file_name(path) and not asked.endswith("/"):
+                raise UsageError(
+                    f"--allow-write {path}: there is no such file; create it or allow its directory",
+                    remedy=f"--allow-write {quote(path)}/ if it is to be a directory, which is made",
+                )
+            missing.append(path)
         policy = policy.allow_write(path)
     ports = _ports(wish.loopback_ports)
     bound = hide_homes(bind(policy, where), environ)
-    return ResolvedWish(cwd, env, bound, wish.choice, ports, withheld, limits)
+    return ResolvedWish(cwd, env, bound, wish.choice, ports, withheld, limits, tuple(missing))
 
 
 def _withhold(wish: Wish, here: str, cwd: str, environ: Mapping[str, str]) -> Withheld:
@@ -258,8 +277,8 @@ def _load(path: str) -> "tuple[Policy, Limits | None]":
 def _answer(path: str, bound: BoundPolicy) -> PathAnswer:
     real = trace(path).real
     write, above = bound.explain(real, Access.WRITE), real
-    while not os.path.lexists(above) and not bound.explain(parent(above), Access.WRITE).allowed:
-        above = parent(above)  # what is missing cannot be allowed, only the directory to create it in
+    if not bound.explain(parent(real), Access.WRITE).allowed:
+        above = grantable(real, os.path.lexists, folder=name(real).startswith("."))
     if above != real and write.grant is not None:
         write = replace(write, grant=bound.explain(above, Access.WRITE).grant)
     return PathAnswer(path, real, bound.explain(real, Access.READ), write)
@@ -279,10 +298,11 @@ async def _plan(scene: ResolvedWish) -> Planned:
         )
     finally:
         await executor.aclose()
+    making = [f"make the directory {path}, which is missing, and let it be written" for path in scene.missing]
     if sandbox.confinement is not None:
-        return Planned(sandbox.confinement.plan.describe(), sandbox.enforcement)
+        return Planned([*making, *sandbox.confinement.plan.describe()], sandbox.enforcement)
     made, _ = plan_of(scene.bound, scene.cwd)  # nothing has to be enforced
-    return Planned(made.describe(), sandbox.enforcement)
+    return Planned([*making, *made.describe()], sandbox.enforcement)
 
 
 def _execute(scene: ResolvedWish, argv: Sequence[str], *, watch: bool) -> Ending:

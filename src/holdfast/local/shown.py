@@ -4,9 +4,16 @@ A name or an output may hold bytes that are no text, and sequences that a termin
 cursor, rename the window, fill the clipboard or answer on the keyboard. Shown, they are spelled out.
 """
 
+import re
 from typing import Final
 
 _ESCAPED_BYTES: Final = range(0xDC80, 0xDD00)  # how Python keeps a byte that is no text
+_SEQUENCES: Final = re.compile(  # that a terminal obeys and a reader has no use for
+    r"(?:\x1b\[|\x9b)[0-?]{0,64}[ -/]{0,8}[@-~]"
+    r"|\x1b\][^\x07\x1b\n]{0,2000}(?:\x07|\x1b\\)?"
+    r"|\x1b[PX^_][^\x1b\n]{0,2000}(?:\x1b\\)?"
+    r"|\x1b[ -/]{0,4}[0-~]"
+)
 _SHORT: Final = {"\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
@@ -29,6 +36,25 @@ def show_text(text: str) -> str:
     """
     lines = text.replace("\r\n", "\n")
     return "".join(char if char.isprintable() or char in "\n\t" else _spell(char) for char in lines)
+
+
+def strip_sequences(text: str) -> str:
+    r"""What a person would read on the terminal for which this was coloured.
+
+    >>> strip_sequences("\x1b[31mred\x1b[0m \x1b]0;title\x07end")
+    'red end'
+    """
+    return _SEQUENCES.sub("", text) if "\x1b" in text or "\x9b" in text else text
+
+
+def cut_words(text: str, most: int) -> str:
+    """One line of at most so many characters; what does not fit ends after a whole word, with an ellipsis."""
+    line = " ".join(strip_sequences(text[: 4 * most]).split())
+    if len(line) <= most:
+        return line
+    kept = line[: most - 1]
+    whole = kept if line[most - 1] == " " else kept.rpartition(" ")[0] or kept
+    return f"{whole.rstrip(' ,;:')}…"
 
 
 def show_bytes(data: bytes) -> str:

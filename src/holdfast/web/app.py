@@ -49,6 +49,7 @@ class Dashboard:
     cut: Callable[[Scope], None]  # ends the connection of a request at once
     only: tuple[str, ...] = ()  # the boards that are shown; all of them when empty
     profiles: tuple[str, ...] = ()  # whose workers can be started here, to choose from
+    first: str | None = None  # the board that a page opens when it is told of none
     files: Mapping[str, tuple[bytes, str]] = field(default_factory=dict)
     door: Door | None = None  # without one only the token lets anybody in
 
@@ -80,7 +81,7 @@ class Dashboard:
 async def _boards(here: Dashboard, _request: Request) -> ASGIApp:
     def look(store: Store) -> JsonObject:
         found = [one for one in store.boards() if not here.only or one.slug in here.only]
-        return {"boards": found, "who": here.who, "profiles": here.profiles}
+        return {"boards": found, "who": here.who, "profiles": here.profiles, "first": here.first}
 
     return await here.answer(look)
 

@@ -9,6 +9,7 @@ import msgspec
 from holdfast.board.rules.rows import Run, Task
 from holdfast.board.rules.transitions import TaskStatus
 from holdfast.errors import UsageError
+from holdfast.local.shown import cut_words
 
 MAX_LINE: Final = 240  # characters of what a card says below its title: a page of cards stays below 100 KiB
 MAX_CARDS: Final = 100  # of one answer; whoever scrolls further asks again
@@ -74,8 +75,8 @@ def matches(task: Task, asked: CardFilter, who: str) -> bool:
     return text in _fold(task.title) or text in _fold(task.body)
 
 
-def card(task: Task, why: str, run: Run | None) -> TaskCard:
-    """`run` is the one that holds it."""
+def card(task: Task, why: str, run: Run | None, error: str = "") -> TaskCard:
+    """`run` is the one that holds it; `error` is how the last one of a task that failed ended."""
     match task.status:
         case TaskStatus.WAITING_HUMAN:
             line = task.question or why
@@ -83,13 +84,15 @@ def card(task: Task, why: str, run: Run | None) -> TaskCard:
             line = task.result or ""
         case TaskStatus.RUNNING:
             line = "" if run is None else f"looks stuck: {run.stuck}" if run.stuck else run.note
+        case TaskStatus.FAILED if error:
+            line = f"{task.reason}: {error}"
         case TaskStatus.FAILED | TaskStatus.CANCELLED | TaskStatus.ARCHIVED:
             line = task.reason
         case _:
             line = why
     return TaskCard(
         **{name: getattr(task, name) for name in TaskCard.__struct_fields__ if hasattr(task, name)},
-        line=" ".join(line[:MAX_LINE].split()),
+        line=cut_words(line, MAX_LINE),
         beat_ms=run.heartbeat_ms if run else None,
     )
 

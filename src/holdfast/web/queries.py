@@ -10,7 +10,7 @@ import msgspec
 from holdfast.board.asyncstore import AsyncStore
 from holdfast.board.rules import transitions
 from holdfast.board.rules.rows import Board, JsonObject, Run, Task
-from holdfast.board.rules.transitions import Actor
+from holdfast.board.rules.transitions import Actor, TaskStatus
 from holdfast.board.store import Store
 from holdfast.dispatch import runview
 from holdfast.errors import NotFound
@@ -80,7 +80,12 @@ def detail(store: Store, id: str) -> JsonObject:
 def _cards(store: Store, board: str, found: list[Task]) -> list[TaskCard]:
     reasons = store.reasons(board, found) if found else {}
     runs = {task.id: store.run(task.run_id) for task in found if task.run_id is not None}
-    return [cards.card(task, reasons.get(task.id, ""), runs.get(task.id)) for task in found]
+    failed = (task.id for task in found if task.status is TaskStatus.FAILED)
+    errors = {id: last[0].error or "" for id in failed if (last := store.runs(id)[-1:])}
+    return [
+        cards.card(task, reasons.get(task.id, ""), runs.get(task.id), errors.get(task.id, ""))
+        for task in found
+    ]
 
 
 async def run_output(store: AsyncStore, home: Path, id: str, run: str | None, mark: str) -> JsonObject:

@@ -44,6 +44,7 @@ class DashboardOptions:
     host: str = "127.0.0.1"
     port: int = 0
     slow_s: float = SLOW_S
+    first: str | None = None  # the board that a page opens when it is told of none
     fallback: bool = False  # a free port, when this one is taken
 
 
@@ -71,6 +72,7 @@ async def serve(
             base = _base(listener)
             here = Dashboard(
                 *(store, feed, options.home, options.who, server.cut, options.boards, options.profiles),
+                first=options.first,
                 files=files,
                 door=Door(options.home, base),
             )

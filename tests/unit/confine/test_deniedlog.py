@@ -31,7 +31,7 @@ def why(**changes: object) -> tuple[str | None, str | None]:
         ("/home/me/f", "write", "--allow-write /home/me/f"),
         ("/home/me/f", "remove", "--allow-write /home/me"),
         ("/home/me/new", "create", "--allow-write /home/me"),
-        ("/home/me/a/b/c", "create", "--allow-write /home/me"),
+        ("/home/me/a/b/c", "create", "--allow-write /home/me/a"),
         ("/home/me/odd name", "write", "--allow-write '/home/me/odd name'"),
         ("/etc/x", "create", "--allow-write /etc"),
     ],
@@ -41,6 +41,11 @@ def test_the_grant_is_the_smallest_that_is_there_to_be_granted(path: str, access
     assert found == grant
     assert rule is not None
     assert rule == "outside the writable roots /tmp, /home/me/ws"
+
+
+def test_a_state_directory_is_granted_by_itself() -> None:
+    assert why(path="/home/me/.npm", access="create", syscall="mkdirat")[1] == "--allow-write /home/me/.npm"
+    assert why(path="/home/me/.toolrc", access="create", syscall="openat")[1] == "--allow-write /home/me"
 
 
 def test_protected_metadata_is_named() -> None:

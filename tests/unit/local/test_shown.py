@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.local.shown import is_text, show_bytes, show_name, show_text
+from holdfast.local.shown import cut_words, is_text, show_bytes, show_name, show_text, strip_sequences
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,36 @@ def test_two_names_are_never_shown_alike(one: bytes, other: bytes) -> None:
 def test_what_is_no_text_is_told_from_what_is() -> None:
     assert is_text("grün")
     assert not is_text(os.fsdecode(b"gr\xfcn"))
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b[38;2;1;2;3mx\x1b[?25l", "x"),
+        ("\x1b]0;title\x07end", "end"),
+        ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"),
+        ("\x1b(Bx\x1b=", "x"),
+        ("\x9b2Jx", "x"),
+        ("\x1bPq#0\x1b\\x", "x"),
+        ("[31m is text here", "[31m is text here"),
+        ("no end \x1b[", "no end "),
+    ],
+)
+def test_what_only_a_terminal_obeys_is_left_out(text: str, read: str) -> None:
+    assert strip_sequences(text) == read
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("short", "short"),
+        ("two\nlines", "two lines"),
+        ("one two three", "one two…"),
+        ("one two, three", "one two…"),
+        ("onetwothree", "onetwoth…"),
+        ("\x1b[31mone\x1b[0m two", "one two"),
+    ],
+)
+def test_a_line_is_cut_after_a_whole_word(text: str, line: str) -> None:
+    assert cut_words(text, 9) == line

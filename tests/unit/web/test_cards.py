@@ -100,7 +100,19 @@ def test_a_running_card_says_what_its_worker_says_and_when() -> None:
     assert card(changed(status=TaskStatus.RUNNING), "is running", None).line == ""
 
 
+def test_a_card_that_failed_says_the_cause() -> None:
+    failed = changed(status=TaskStatus.FAILED, reason="its work did not succeed (3 of 3 attempts)")
+    said = card(failed, "", None, "exit code 2; denied: /usr/x").line
+    assert said == "its work did not succeed (3 of 3 attempts): exit code 2; denied: /usr/x"
+
+
+def test_a_reason_is_not_cut_within_a_word_and_has_no_escape_codes() -> None:
+    said = card(changed(status=TaskStatus.FAILED, reason="\x1b[31mdenied\x1b[0m " * 100), "", None).line
+    assert said.endswith("denied…")
+    assert "\x1b" not in said
+
+
 def test_what_a_card_says_is_bounded() -> None:
     shown = card(changed(status=TaskStatus.DONE, result="x" * 100_000), "", None)
-    assert len(shown.line) == MAX_LINE
+    assert MAX_LINE - 20 < len(shown.line) <= MAX_LINE
     assert not hasattr(shown, "body")

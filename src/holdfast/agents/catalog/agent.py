@@ -40,6 +40,12 @@ class Package:
     registry: str  # npm or pypi
     name: str
 
+    @property
+    def install(self) -> str:
+        """What to type so that its program is on the PATH."""
+        how = "npm install -g" if self.registry == "npm" else "pipx install"
+        return f"{how} {self.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class Versions:

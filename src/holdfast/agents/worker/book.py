@@ -251,6 +251,47 @@ class NumberFile:
             self._fd = -1
 
 
+class LogReader:
+    """What a `Log` gets, read as it grows by another process, also where it is begun anew."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fd = -1
+
+    def read(self, max_bytes: int) -> bytes:
+        """What has come since the last time; nothing before there is such a file."""
+        if self._fd < 0 and not self._open():
+            return b""
+        found = os.read(self._fd, max_bytes)
+        if found or not self._is_begun_anew():
+            return found
+        if found := os.read(self._fd, max_bytes):  # written after the first look, before the new beginning
+            return found
+        os.close(self._fd)
+        self._fd = -1
+        return self.read(max_bytes)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _open(self) -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        return self._fd >= 0
+
+    def _is_begun_anew(self) -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            return not os.path.samestat(os.fstat(self._fd), os.stat(self._path))
+        return False
+
+
+def output_of(home: Path, worker: str) -> Path:
+    """Where the supervisor of this home keeps what a worker says."""
+    return home / "workers" / worker / "output.log"
+
+
 def tail(path: Path, max_bytes: int) -> bytes:
     """The end of a log, across both its files."""
     parts: list[bytes] = []

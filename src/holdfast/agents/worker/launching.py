@@ -1,5 +1,6 @@
 """A wish for a worker as what is needed to start it: command, environment, policy, files."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -36,6 +37,7 @@ from holdfast.sandbox.plan.planner import Sight, settle
 from holdfast.sandbox.plan.prerequisites import Uncovered, uncover
 from holdfast.sandbox.plan.resolve import look, trace
 from holdfast.sandbox.policy.amounts import parse
+from holdfast.sandbox.policy.paths import is_file_name
 from holdfast.sandbox.policy.policy import Access, BoundPolicy, Network, Where, bind, workspace_write
 
 # What a confined worker may use unless its wish says otherwise ("none" lifts one), so that one that forks or
@@ -212,6 +214,7 @@ def prepare(wish: WorkerSpec, *, state: str) -> PreparedStart:
     environment["TMPDIR"] = os.path.join(state, "tmp")
     files = state_files(agent, base=wish.base, model=wish.model or "", mcp=server)
     program = _binary(agent, wish)
+    _make_granted(wish)
     policy = _policy(wish, state)
     if not wish.unconfined:
         program, policy = _with_programs(wish, program, policy)
@@ -273,7 +276,7 @@ def _server(agent: Agent, wish: WorkerSpec) -> list[str]:
 def _binary(agent: Agent, wish: WorkerSpec) -> str:
     found = shutil.which(agent.binary, path=wish.env.get("PATH", os.defpath))
     if found is None:
-        remedy = f"{agent.package.registry} install {agent.package.name}" if agent.package else None
+        remedy = agent.package.install if agent.package else None
         raise NotFound(f"{agent.binary} is not installed, or not on PATH", remedy=remedy)
     return found
 
@@ -308,6 +311,16 @@ def uncovering(policy: Policy, needed: Mapping[str, Sight], wish: WorkerSpec) ->
     table = {rule.path: real.access_at(rule.path) for rule in real.rules}
     never = {os.path.realpath(path) for path in (*wish.secret, *find_homes())}
     return uncover(needed, table, around=os.path.realpath(wish.cwd), never=never)
+
+
+def _make_granted(wish: WorkerSpec) -> None:
+    """A directory that is granted before it exists is made: what is missing cannot be made writable alone."""
+    for path in wish.writable:
+        if not wish.unconfined and not os.path.lexists(path) and not is_file_name(path):
+            with contextlib.suppress(
+                OSError
+            ):  # then it stays missing, and the worker is told so when it tries
+                os.makedirs(path, 0o700)
 
 
 def _policy(wish: WorkerSpec, state: str) -> Policy:

@@ -9,7 +9,7 @@ import click
 
 from holdfast.commands.clickoptions import choose_limits, home_option, host_options
 from holdfast.commands.output import Answer, AnswerCommand, AnswerGroup, json_option, say
-from holdfast.commands.store import store_option
+from holdfast.commands.store import name_boards, store_option
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def dispatch(
     from holdfast.dispatch.rules import pressure
 
     if not boards:
-        raise UsageError("say which board", remedy="--board NAME")
+        raise UsageError("say which board", remedy=f"--board NAME{name_boards(context)}")
     if once + drain + dry_run > 1:
         raise UsageError("--once, --drain and --dry-run cannot be used together")
     held = hostload.watch_load(choose_limits(min_free, max_load))

@@ -223,7 +223,9 @@ class _Running:
             self._shown.set()
 
         try:
-            serving = dashboard(wanted.address, wanted.home, opened, note=note, port=wanted.web_port)
+            serving = dashboard(
+                wanted.address, wanted.home, opened, note=note, first=wanted.board, port=wanted.web_port
+            )
         except StartupError as exc:
             self._print("web", [f"dashboard    none: {exc}; {exc.remedy}"], address=None)
             self._shown.set()

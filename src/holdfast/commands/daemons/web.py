@@ -87,6 +87,7 @@ def dashboard(
     note: "Callable[[str], None]",
     *,
     boards: tuple[str, ...] = (),
+    first: str | None = None,
     host: str = "127.0.0.1",
     port: int | None = None,
 ) -> "Coroutine[None, None, None]":
@@ -102,5 +103,15 @@ def dashboard(
 
     profiles = tuple(sorted(find_installed(home, os.environ)))
     number, fallback = (PORT, True) if port is None else (port, False)
-    options = DashboardOptions(address, home, user_name(), boards, profiles, host, number, fallback=fallback)
+    options = DashboardOptions(
+        address,
+        home,
+        user_name(),
+        boards,
+        profiles,
+        host,
+        number,
+        first=first or next(iter(boards), None),
+        fallback=fallback,
+    )
     return serve(options, announce, note)

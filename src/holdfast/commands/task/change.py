@@ -8,11 +8,12 @@ import click
 
 from holdfast.commands.clickoptions import duration
 from holdfast.commands.output import Answer, AnswerCommand
-from holdfast.commands.store import board_option, user_name, with_store
+from holdfast.commands.store import board_option, current_home, user_name, with_store
 from holdfast.commands.task.lines import answer
-from holdfast.errors import NotFound, OperationFailed, UsageError
+from holdfast.errors import HoldfastError, NotFound, OperationFailed, UsageError
 
 if TYPE_CHECKING:
+    from holdfast.board.rules.rows import Task
     from holdfast.board.store import Store
 
 # As in board/transitions.py, which is not imported before it is needed; a test compares.
@@ -157,7 +158,29 @@ def create(
         pool=pool or "",
         **(wished | _bounds(max_tokens, max_cost)),
     )
-    return answer(store.create(board, new, who=user_name(), key=key))
+    made = store.create(board, new, who=user_name(), key=key)
+    warning = _nobody_takes(store, made)
+    return answer(made, warning) | ({"warnings": warning[:1]} if warning else {})
+
+
+def _nobody_takes(store: "Store", task: "Task") -> list[str]:
+    """That nobody would start it, and what to do about it; nothing if somebody would, or it is not due."""
+    reason = store.why(task.id).reason
+    if not task.assignee or not reason.startswith("no worker accepts it"):
+        return []
+    from holdfast.dispatch.installed import find_installed
+
+    try:
+        known = sorted(find_installed(current_home(), os.environ))
+    except HoldfastError:  # a file of profiles that is wrong: whoever starts workers says so
+        known = []
+    if task.assignee in known:
+        words = f"no dispatcher works for the board {task.board}"
+        return [f"warning: {words}: the task waits", f"  try: holdfast up --board {task.board}"]
+    return [
+        f"warning: `{task.assignee}` is no worker profile here: the task waits",
+        f"  try: holdfast task assign {task.id} NAME, one of: {', '.join(known)}",
+    ]
 
 
 @click.command(cls=AnswerCommand)

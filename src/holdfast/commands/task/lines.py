@@ -1,5 +1,6 @@
 """A task and its runs in one line each."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -47,6 +48,6 @@ def event_line(event: "TaskEvent") -> str:
     return f"{event.seq:>6}  {event.task_id or '-'}  {event.kind:<16} {event.actor}  {members}".rstrip()
 
 
-def answer(task: "Task") -> "Answer":
-    """What a command says that changed a task."""
-    return {"task": task, "text": [task_line(task)]}
+def answer(task: "Task", more: Sequence[str] = ()) -> "Answer":
+    """What a command says that changed a task, and what else a person should know."""
+    return {"task": task, "text": [task_line(task), *more]}

@@ -1,17 +1,19 @@
 """`holdfast task`: what waits for a person, and their verdict about work. Parse, call, print."""
 
+import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from holdfast.commands.output import Answer, AnswerCommand
-from holdfast.commands.store import board_option, user_name, with_store
+from holdfast.commands.store import board_option, current_home, user_name, with_store
 from holdfast.commands.task.lines import answer
 from holdfast.commands.task.look import follow_events
 from holdfast.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
+    from holdfast.board.rules.rows import Task
     from holdfast.board.store import Store
     from holdfast.board.verbs.inbox import Waiting
     from holdfast.board.verbs.reviews import Remark
@@ -49,7 +51,24 @@ def review(
     from holdfast.board.verbs.reviews import Review
 
     said = tuple(_remark(place, text) for place, text in remarks)
-    return answer(store.review(id, Review(remarks=said, **given), who=name or user_name()))
+    after = store.review(id, Review(remarks=said, **given), who=name or user_name())
+    return answer(after, _how_to_take(after) if given["approve"] else ())
+
+
+def _how_to_take(task: "Task") -> list[str]:
+    """Where the approved work of a worktree is, and the two commands that take it."""
+    from holdfast.board.rules.rows import WorkspaceKind
+    from holdfast.board.rules.transitions import TaskStatus
+
+    if task.workspace_kind is not WorkspaceKind.WORKTREE or task.status is not TaskStatus.DONE:
+        return []
+    folder, branch = current_home() / "board" / task.id, f"holdfast/{task.id}"
+    there, title = shlex.quote(str(folder)), shlex.quote(task.title)
+    return [
+        f"  its work is on the branch {branch}, in {folder}; to take it:",
+        f"  $ git -C {there} add -A -- . ':!.holdfast' && git -C {there} commit -m {title}",
+        f"  $ git -C {shlex.quote(task.workspace)} merge {branch}",
+    ]
 
 
 @click.command(cls=AnswerCommand)

@@ -1,11 +1,12 @@
 """`holdfast worker`: parse, call, print."""
 
 import asyncio
+import contextlib
 import functools
 import json
 import os
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
 
@@ -36,6 +37,8 @@ COLOURS: Final = {
     "completed": "green",
     "lost": "red",
 }
+_LOOK_S: Final = 0.2  # between looks at what a worker said: soon enough for a reader
+_AT_ONCE: Final = 64 * 1024
 _EXITS: Final = {"completed": 0}  # of `run` and `wait`; every other end is 1
 
 
@@ -143,11 +146,15 @@ def _on_worker(
 @click.option("--no-watch", is_flag=True, help="Do not record which calls the sandbox refuses.")
 @click.option("--trace", is_flag=True, help="Record every refused call with strace, reads too; slow.")
 @click.option("--detach", is_flag=True, help="Start it and return.")
+@click.option("--quiet", is_flag=True, help="Print its states only, and not what it says.")
 @_json_option
 @home_option
 @_with_workers
 async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...], **options: Any) -> int:
     """Start an agent CLI with a prompt, and follow it to its end.
+
+    What it says is printed as it comes, with its states between; on a terminal of its own it has a screen
+    instead, which `holdfast worker attach` shows. With --json there are states only.
 
     The prompt of the agent `shell` is a script. Without a prompt the agent's interactive program runs on a
     terminal.
@@ -192,14 +199,44 @@ async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...],
     if options["detach"]:
         _print(started.report, as_json=options["as_json"])
         return 0
+    silent = options["quiet"] or options["as_json"] or options["tty"] or options["tmux"] or not words
     try:
-        async for change in started.changes():
-            _print(change, as_json=options["as_json"])
+        async with _showing_output(workers.home, started.id, silent=silent) as show:
+            async for change in started.changes():
+                show()
+                _print(change, as_json=options["as_json"])
     except asyncio.CancelledError:
         click.echo(f"holdfast: ending {started.id}", err=True)
         await asyncio.shield(started.stop())
         raise
     return _EXITS.get(started.report.state, 1)
+
+
+@contextlib.asynccontextmanager
+async def _showing_output(home: Path, id: str, *, silent: bool) -> AsyncIterator[Callable[[], None]]:
+    """Print what a worker says as it comes; what is given prints what there is at once."""
+    from holdfast.agents.worker.book import LogReader, output_of
+
+    if silent:
+        yield lambda: None
+        return
+    reader = LogReader(output_of(home, id))
+
+    def show() -> None:
+        while data := reader.read(_AT_ONCE):
+            show_data(data)
+
+    async def follow() -> None:
+        while True:
+            show()
+            await asyncio.sleep(_LOOK_S)
+
+    following = asyncio.create_task(follow())
+    try:
+        yield show
+    finally:
+        following.cancel()
+        reader.close()
 
 
 @worker.command("list", cls=OneLine)

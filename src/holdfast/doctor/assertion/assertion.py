@@ -410,6 +410,8 @@ def _trust(order: AssertOrder, effective: Mapping[Key, object]) -> Iterator[Judg
 
 def _remedy(claim: BootClaim, plain: ClaimAttempt, order: AssertOrder) -> str:
     reaches = claim.kind is ClaimKind.REACHES
+    if claims.answers_wrongly(claim, plain):
+        return "see what is wrong at the other side, or demand what it should answer: --status CODE"
     if not plain.ok and reaches:
         return f"see why this machine itself does not reach {claims.hide_query(claim.subject)}"
     if not plain.ok:

@@ -6,6 +6,7 @@ there for another reason.
 
 import enum
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
@@ -17,6 +18,9 @@ SCHEMA_VERSION: Final = 1
 MAX_PATHS: Final = 64  # claims about files; each is tried inside and outside
 MAX_URLS: Final = 8  # each may take its whole time limit, and a start script waits for all
 _SCHEMES: Final = ("http", "https", "tcp")
+DEFAULT_STATUS: Final = "2xx"  # a service that answers with an error is there and does not work
+_STATUS: Final = re.compile(r"[1-5](?:\d\d|xx)|any")
+_ANSWERED: Final = re.compile(r"status (\d{3})\b")
 
 
 class Word(enum.StrEnum):
@@ -64,13 +68,17 @@ EXPECTATIONS: Final[Mapping[str, Mapping[Role, bool]]] = {
 
 @dataclass(frozen=True, slots=True)
 class BootClaim:
-    """`subject` is a path or an address; `dry` must not be changed even for a moment."""
+    """`subject` is a path or an address; `dry` must not be changed even for a moment.
+
+    An address over HTTP that is wanted is to answer with one of `statuses`: 204, 2xx, or any.
+    """
 
     kind: ClaimKind
     wanted: bool
     subject: str = ""
     role: Role | None = None
     dry: bool = False
+    statuses: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         shown = hide_query(self.subject) if self.kind is ClaimKind.REACHES else self.subject
@@ -130,18 +138,24 @@ def parse_claims(
     deny_write: Sequence[str] = (),
     network: Sequence[str] = (),
     deny_network: Sequence[str] = (),
+    statuses: Sequence[str] = (),
 ) -> tuple[BootClaim, ...]:
     """The claims of a command line; paths are absolute.
 
     Raises:
-        UsageError: an address that cannot be tried, a contradiction, or too many.
+        UsageError: an address that cannot be tried, a contradiction, too many, or no status.
     """
+    for status in statuses:
+        if _STATUS.fullmatch(status) is None:
+            raise UsageError(f"--status {status}: not an HTTP status", remedy="give 204, 2xx or any")
+    if statuses and not any(urlsplit(url).scheme in _SCHEMES[:2] for url in network):
+        raise UsageError("--status says what an http(s) address of --network answers with, and there is none")
     for url in (*network, *deny_network):
         _check_url(url)
     found = [
         *(BootClaim(ClaimKind.WRITES, True, path) for path in write),
         *(BootClaim(ClaimKind.WRITES, False, path) for path in deny_write),
-        *(BootClaim(ClaimKind.REACHES, True, url) for url in network),
+        *(BootClaim(ClaimKind.REACHES, True, url, statuses=_demanded(url, statuses)) for url in network),
         *(BootClaim(ClaimKind.REACHES, False, url) for url in deny_network),
     ]
     for kind, option, most in (
@@ -154,6 +168,10 @@ def parse_claims(
         if both := sorted({one for one in subjects if subjects.count(one) > 1}):
             raise UsageError(f"{hide_query(both[0])} is named twice by --{option} and --deny-{option}")
     return tuple(found)
+
+
+def _demanded(url: str, statuses: Sequence[str]) -> tuple[str, ...]:
+    return () if url.startswith("tcp:") else tuple(statuses) or (DEFAULT_STATUS,)
 
 
 def _check_url(url: str) -> None:
@@ -216,6 +234,8 @@ def _judge_attempt(claim: BootClaim, inside: ClaimAttempt | None, plain: ClaimAt
     if inside is None:
         return Word.UNKNOWN, "nothing was answered from inside"
     outside = "it works outside" if plain.ok else f"outside: {_describe(plain)}"
+    if inside.ok and (wrong := _wrong_status(claim, inside)) is not None:
+        return Word.NO, f"{wrong}; {outside if not plain.ok else f'outside: {_describe(plain)}'}"
     if inside.ok and inside.lasting is not False:
         return Word.YES, _describe(inside) or "done"
     if inside.ok:
@@ -226,6 +246,21 @@ def _judge_attempt(claim: BootClaim, inside: ClaimAttempt | None, plain: ClaimAt
             f"{_describe(inside)}; {outside}: without a sandbox it fails as well, which shows nothing",
         )
     return Word.NO, f"{_describe(inside)}; {outside}"
+
+
+def _wrong_status(claim: BootClaim, tried: ClaimAttempt) -> str | None:
+    """What was answered and what was wanted; None if that is so, or nothing is demanded."""
+    answer = _ANSWERED.match(tried.said)
+    if not claim.statuses or answer is None:
+        return None
+    if any(demand in ("any", answer[1], f"{answer[1][0]}xx") for demand in claim.statuses):
+        return None
+    return f"it answers with {answer[0]}, wanted {' or '.join(claim.statuses)}"
+
+
+def answers_wrongly(claim: BootClaim, plain: ClaimAttempt) -> bool:
+    """Is it reached outside, with a status that is not wanted there either?"""
+    return plain.ok and _wrong_status(claim, plain) is not None
 
 
 def _is_sandbox_error(kind: ClaimKind, inside: str, outside: str) -> bool:

@@ -213,6 +213,7 @@ def run(wish: Wish, argv: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> Com
     if not argv or not argv[0]:
         raise UsageError("no command given: holdfast doctor compare [OPTIONS] -- COMMAND")
     scene = scene_of(wish, os.environ)
+    scene.make_missing()
     environ = dict(os.environ) if wish.cwd is None else {**os.environ, "PWD": scene.cwd}
     named = [absolute(path, os.getcwd()) for path in (*wish.allow_write, *wish.deny)]
     return asyncio.run(_run(scene, environ, tuple(argv), list_places(scene.cwd, environ, named), timeout_s))

@@ -371,15 +371,18 @@ def _shorten(text: str) -> str:
 # --- for people
 
 
-def lines(found: Comparison) -> list[str]:
-    """The answer in one line, what differs as `plain → confined`, and how much does not."""
+def lines(found: Comparison, *, verbose: bool = True) -> list[str]:
+    """The answer in one line, what differs as `plain → confined`, the outcome first, and how much does not.
+
+    Without `verbose` the circumstances that differ are counted by their group.
+    """
     alike = {
         ReachAnswer.YES: "behaved the same",
         ReachAnswer.NO: "behaved differently",
         ReachAnswer.UNKNOWN: "may have behaved differently",
     }
     told = [f"host-equivalent: {found.host_equivalent}; the command {alike[found.behaved_alike]}"]
-    for group in GROUPS:
+    for group in (OUTCOME, *(one for one in GROUPS if one != OUTCOME and verbose)):
         rows = [
             row for row in found.rows if row.group == group and row.verdict is not EquivalenceVerdict.SAME
         ]
@@ -396,4 +399,14 @@ def lines(found: Comparison) -> list[str]:
             )
             told += [f"    so {consequence}"] if consequence else []
     same = sum(row.verdict is EquivalenceVerdict.SAME for row in found.rows)
+    if not verbose and (differing := _count_circumstances(found)):
+        told += ["", f"circumstances that differ: {differing} (--verbose names them)"]
     return [*told, "", f"{same} things are the same"]
+
+
+def _count_circumstances(found: Comparison) -> str:
+    counts: dict[str, int] = {}
+    for row in found.rows:
+        if row.group != OUTCOME and row.verdict is not EquivalenceVerdict.SAME:
+            counts[row.group] = counts.get(row.group, 0) + 1
+    return ", ".join(f"{number} of {group}" for group, number in counts.items())

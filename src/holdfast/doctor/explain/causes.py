@@ -456,6 +456,7 @@ RUN_ROWS: Final = (
         (
             r"Cannot connect to the Docker daemon",
             r"trying to connect to the (?:Docker daemon socket|docker API) at",
+            r"\b(?:connect E\w{3,12}|dial unix) (?:/[\w.-]{1,80}){1,8}/(?:docker|podman)[\w.-]{0,40}\.sock\b",
         ),
     ),
     FingerprintRow(
@@ -482,6 +483,9 @@ RUN_ROWS: Final = (
             r"self[- ]signed certificate(?: in certificate chain)?",
             r"\bCERTIFICATE_VERIFY_FAILED",
             r"x509: OSStatus -26276",
+            r"\bUNABLE_TO_VERIFY_LEAF_SIGNATURE\b",
+            r"unable to verify the first certificate",
+            r"invalid peer certificate: UnknownIssuer",
         ),
     ),
     FingerprintRow(

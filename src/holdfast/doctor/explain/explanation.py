@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from holdfast.doctor.explain.causes import CONFIG_ROWS, LAUNCH_ROWS, RUN_ROWS
+from holdfast.doctor.explain.everyday import EVERYDAY_ROWS
 from holdfast.doctor.explain.redaction import redact
 from holdfast.sandbox.host.hostfacts import Fact, HostFacts
 from holdfast.sandbox.reasons import fingerprints
@@ -36,7 +37,7 @@ WINDOW_LINES: Final = 400  # looked at together; more would only cost memory
 
 # What agents say is more special than what the tools below them say, so it comes first.
 TABLE: Final = (
-    *map(fingerprints.fingerprint, (*CONFIG_ROWS, *LAUNCH_ROWS, *RUN_ROWS)),
+    *map(fingerprints.fingerprint, (*CONFIG_ROWS, *LAUNCH_ROWS, *RUN_ROWS, *EVERYDAY_ROWS)),
     *fingerprints.TABLE,
 )
 _CONDITIONS: Final = frozenset(pattern for row in TABLE for pattern in (*row.beside, *row.unless))

@@ -1,8 +1,14 @@
 """Absolute paths as text: folded, compared and measured without looking at the disk. Pure module."""
 
 import re
+from collections.abc import Callable
 
 from holdfast.errors import UsageError
+
+# Names that people and tools give to files; anything else that is granted before it exists is a directory.
+_FILE_NAMES = re.compile(
+    r".\.[A-Za-z]\w{0,4}$|(?:rc|_history|profile|_logout|lock)$|^\.(?:gitconfig|viminfo)$"
+)
 
 
 def absolute(path: str, cwd: str) -> str:
@@ -44,6 +50,25 @@ def depth(path: str) -> int:
 def within(path: str, top: str) -> bool:
     """Is `path` the same as `top`, or below it?"""
     return path == top or top == "/" or path.startswith(f"{top}/")
+
+
+def is_file_name(path: str) -> bool:
+    """Is it the name of a file rather than of a directory, as names go?"""
+    return _FILE_NAMES.search(name(path)) is not None
+
+
+def grantable(path: str, exists: Callable[[str], bool], *, folder: bool = False) -> str:
+    """The least to grant so that something can be made at `path`; itself if it is there.
+
+    That is the first directory on the way that is missing: a grant makes it. What is made in a directory that
+    exists needs that directory, unless it is a `folder` itself.
+    """
+    at, below = path, path
+    while at != "/" and not exists(at):
+        at, below = parent(at), at
+    if at in (path, "/"):
+        return path
+    return at if is_file_name(below) or (below == path and not folder) else below
 
 
 def quote(path: str) -> str:

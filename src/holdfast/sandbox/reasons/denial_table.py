@@ -288,17 +288,27 @@ COMMAND_ROWS: Final = (
         ("ENETUNREACH",),
     ),
     FingerprintRow(
-        "net.connect", Layer.NETWORK, 0.8,
-        "nothing answers at that address from inside the sandbox",
-        "run with --network on, or start the service inside the sandbox: its loopback is its own",
+        "net.refused", Layer.APP, 0.8,
+        "nothing listens at that address and port; whoever is there said so, and no sandbox did",
+        "start the service, or check its address and port; a command with the network off has a loopback of"
+        " its own, where a service of the host is not",
         (
-            rf"Failed to connect to {_ADDRESS} port \d{{1,5}}",
-            rf"connect to host {_ADDRESS} port \d{{1,5}}: (?:Connection refused|failure)",
+            rf"connect to host {_ADDRESS} port \d{{1,5}}: Connection refused",
             rf"connect ECONNREFUSED {_ADDRESS}:\d",
             rf"dial (?:tcp|udp)[46]? {_ADDRESS}:\d{{1,5}}: connect: connection refused",
             rf'connection to server at "{_ADDRESS}"[^\n]{{0,80}} failed: Connection refused',
         ),
         ("ECONNREFUSED",),
+    ),
+    FingerprintRow(
+        "net.connect", Layer.APP, 0.8,
+        "no connection came about: nothing listens there, or there is no way",
+        "start the service, or check its address and port; a command with the network off needs --network on,"
+        " or the service inside, since its loopback is its own",
+        (
+            rf"Failed to connect to {_ADDRESS} port \d{{1,5}}",
+            rf"connect to host {_ADDRESS} port \d{{1,5}}: failure",
+        ),
     ),
     FingerprintRow(
         "net.pip", Layer.NETWORK, 0.6,
@@ -308,6 +318,12 @@ COMMAND_ROWS: Final = (
             r"Could not find a version that satisfies the requirement [^\n]{1,160}\(from versions: none\)",
             r"No matching distribution found for ",
         ),
+    ),
+    FingerprintRow(
+        "fs.mkdir", Layer.FILESYSTEM, 0.8,
+        "node says ENOENT where a directory could not be made because its place is read-only",
+        "add --allow-write for the directory: it is made",
+        (r"ENOENT: no such file or directory, mkdir '(?P<path>[^'\n]{1,400})'",),
     ),
     FingerprintRow(
         "fs.erofs", Layer.FILESYSTEM, 0.95,

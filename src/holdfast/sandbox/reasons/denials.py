@@ -15,7 +15,7 @@ from typing import Final, Literal
 from holdfast.errors import UsageError
 from holdfast.sandbox.policy import sockets
 from holdfast.sandbox.policy.credentials import is_credential
-from holdfast.sandbox.policy.paths import absolute, parent
+from holdfast.sandbox.policy.paths import absolute, grantable, name, parent
 from holdfast.sandbox.policy.policy import Access, PathDecision
 from holdfast.sandbox.reasons.fingerprint_table import Layer
 from holdfast.sandbox.reasons.fingerprints import Match, by_errno, match
@@ -43,7 +43,9 @@ NESTED = 0.7  # a sandbox inside ours that could not be built
 
 # These show a refused write as EROFS; from them EACCES and EPERM mean a denied path or an ordinary failure.
 VIEWS: Final = frozenset({"namespaces", "bwrap"})
-_WRITES: Final = frozenset({"fs.erofs", "fs.ebusy", "fs.exdev", "tmp", "sqlite.readonly", "sqlite.cantopen"})
+_WRITES: Final = frozenset(
+    {"fs.erofs", "fs.ebusy", "fs.exdev", "fs.mkdir", "tmp", "sqlite.readonly", "sqlite.cantopen"}
+)
 _TELLING: Final = frozenset({"fs.erofs", "fs.eacces", "tmp", "sqlite.readonly", "sqlite.cantopen"})
 
 _WRITING: Final = re.compile(
@@ -69,6 +71,7 @@ _REMOVING: Final = re.compile(
     r"|mover)\b",
     re.IGNORECASE,
 )
+_FOLDER: Final = re.compile(r"\bmkdir\b|directory|verzeichnis|dossier|directorio", re.IGNORECASE)
 _DATABASE: Final = re.compile(r"(?<![\w/.~-])((?:\.{0,2}/)?[\w./@+-]{1,400}\.(?:db3?|sqlite3?))(?![\w/.])")
 _LOOPBACK: Final = re.compile(r"localhost|127\.[\d.]{5,11}|::1|0\.0\.0\.0", re.IGNORECASE)
 
@@ -153,7 +156,7 @@ def _denial(seen: Match, evidence: DenialEvidence) -> Denial | None:
             return _filesystem(seen, evidence)
         case Layer.NETWORK if seen.fingerprint.id in ("net.unix", "net.agent"):
             return _unix_socket(seen)
-        case Layer.NETWORK:
+        case Layer.NETWORK | Layer.APP:
             return _network(seen, evidence) if evidence.network_off else None
         case Layer.SYSCALL:
             return _plain("syscall", seen, seen.fingerprint.confidence)
@@ -175,11 +178,14 @@ def _unix_socket(seen: Match) -> Denial:
     return replace(plain, path=path, rule=sockets.RULE, grant=grant)
 
 
-def _network(seen: Match, evidence: DenialEvidence) -> Denial:
+def _network(seen: Match, evidence: DenialEvidence) -> Denial | None:
     confidence, host = seen.fingerprint.confidence, seen.host
+    at_home = host is None or _LOOPBACK.fullmatch(host) is not None
+    if seen.fingerprint.id == "net.refused" and not at_home:
+        return None  # somebody answered: without a network nobody would have
     if seen.fingerprint.id == "net.socket" and host is None and evidence.backend in VIEWS:
         return replace(_plain("network", seen, confidence), rule=_SPECIAL_SOCKETS)
-    if seen.fingerprint.id == "net.connect" and (host is None or _LOOPBACK.fullmatch(host)):
+    if seen.fingerprint.layer is Layer.APP and at_home:
         confidence *= OWN_LOOPBACK
     plain = _plain("network", seen, confidence)
     return replace(plain, host=host, rule="the network is off", grant="--network on")
@@ -310,8 +316,9 @@ def _grant(
     changed = seen.fingerprint.id.startswith(("sqlite.", "fs.exdev")) or _REMOVING.search(words)
     if changed or (evidence.exists is None and _CREATING.search(words)):
         needed = parent(path)
-    while evidence.exists is not None and needed != "/" and not evidence.exists(needed):
-        needed = parent(needed)
+    if evidence.exists is not None:
+        folder = name(needed).startswith(".") and _FOLDER.search(words) is not None
+        needed = grantable(needed, evidence.exists, folder=folder)
     if needed in (path, "/"):
         return decision.grant
     directory = explain(needed, Access.WRITE)

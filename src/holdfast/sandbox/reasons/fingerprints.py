@@ -234,7 +234,7 @@ def _read(known: Fingerprint, hit: re.Match[str], number: int, lines: Sequence[s
     start, end = max(hit.start() - line_start, 0), hit.end() - line_start
     path, host = named.get("path"), named.get("host")
     paths: tuple[str, ...] = ()
-    if known.layer is Layer.NETWORK:
+    if known.id.startswith("net."):
         host = _clean(host) if host else _host_in(line[:start])
     elif known.layer is Layer.FILESYSTEM and not path:
         paths = paths_in(line, start, end) or _paths_above(lines, number)

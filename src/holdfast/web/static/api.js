@@ -42,6 +42,23 @@ export function query(values) {
   return asked.size ? `?${asked}` : "";
 }
 
+/** Nobody answers there: the browser's own words ("Failed to fetch") tell a reader nothing. */
+export class Unreachable extends Error {
+  constructor() {
+    super("Holdfast does not answer any more: it was ended, or this machine cannot be reached.");
+    this.remedy = "holdfast status says what runs; holdfast up starts it again, and this page goes on by itself";
+  }
+}
+
+async function asked(where, options) {
+  try {
+    return await fetch(where, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Unreachable();
+  }
+}
+
 async function answered(response) {
   const answer = await response.json().catch(() => ({}));
   if (!response.ok) throw new Refused(response.status, answer.error);
@@ -49,17 +66,17 @@ async function answered(response) {
 }
 
 export async function get(where, values = {}, signal = undefined) {
-  return answered(await fetch(where + query(values), { headers: authorization(), signal }));
+  return answered(await asked(where + query(values), { headers: authorization(), signal }));
 }
 
 export async function post(where, body) {
   const headers = { ...authorization(), "Content-Type": "application/json" };
-  return answered(await fetch(where, { method: "POST", headers, body: JSON.stringify(body) }));
+  return answered(await asked(where, { method: "POST", headers, body: JSON.stringify(body) }));
 }
 
 /** Save a file of a task or of a run under its own name. */
 export async function save(where, values, name) {
-  const response = await fetch(where + query(values), { headers: authorization() });
+  const response = await asked(where + query(values), { headers: authorization() });
   if (!response.ok) await answered(response);
   const link = document.createElement("a");
   link.href = URL.createObjectURL(await response.blob());

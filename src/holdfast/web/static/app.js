@@ -19,7 +19,7 @@ const KEYS = {
   ArrowLeft: ["column to the left", () => aside(-1)],
   ArrowRight: ["column to the right", () => aside(1)],
   Enter: ["open the card", () => selected() && drawer.open(selected())],
-  Escape: ["close, or leave a field", () => drawer.close()],
+  Escape: ["close, or empty and leave a field", () => drawer.close()],
   n: ["new task", () => newTask()],
   m: ["what waits on me", () => byId("mine").click()],
   c: ["comment on the open task", () => byId("drawer").querySelector(".say textarea")?.focus()],
@@ -49,6 +49,7 @@ const board = new Board(byId("columns"), {
   failed,
 });
 let last = null; // the card that was selected last
+let typing; // when nobody has typed for a while, the filter follows
 
 function go(change) {
   const now = place();
@@ -68,6 +69,7 @@ function counted({ board: { slug }, counts }) {
 function state(text) {
   const link = byId("link");
   link.dataset.state = text;
+  link.title = text === "reconnecting" ? "Holdfast does not answer; it is asked again and again" : "";
   link.textContent = text === "live" ? `live${board.standing?.board.paused ? " · board paused" : ""}` : text;
   if (text === "refused") locked();
 }
@@ -128,7 +130,13 @@ function pressed(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || byId("dialog").open) return;
   const field = event.target.closest("input, textarea, select");
   if (field) {
-    if (event.key === "Escape") field.blur();
+    if (event.key !== "Escape") return;
+    if (field === byId("search") || field === byId("assignee")) {
+      event.preventDefault(); // the browser empties one of the two, and tells nobody
+      field.value = "";
+      filtered();
+    }
+    field.blur();
     return;
   }
   if (event.key === "Enter" && event.target.closest("button, a, summary, [role=link]")) return;
@@ -137,6 +145,13 @@ function pressed(event) {
   if (!known) return;
   event.preventDefault();
   known[1]();
+}
+
+/** Show what the two fields ask for, now. */
+function filtered() {
+  clearTimeout(typing);
+  const wanted = { search: byId("search").value.trim(), assignee: byId("assignee").value.trim() };
+  board.filter(wanted).catch(failed);
 }
 
 function toggled(button, changed) {
@@ -148,12 +163,10 @@ function toggled(button, changed) {
 }
 
 function wired() {
-  let typing;
   for (const name of ["search", "assignee"]) {
     byId(name).addEventListener("input", () => {
       clearTimeout(typing);
-      const wanted = () => ({ search: byId("search").value.trim(), assignee: byId("assignee").value.trim() });
-      typing = setTimeout(() => board.filter(wanted()).catch(failed), TYPING_MS);
+      typing = setTimeout(filtered, TYPING_MS);
     });
   }
   toggled(byId("mine"), (on) => board.filter({ mine: on ? "true" : "" }).catch(failed));
@@ -179,9 +192,9 @@ function wired() {
 async function start() {
   takeToken();
   wired();
-  const { boards, profiles } = await get(path("boards"));
+  const { boards, profiles, first: meant } = await get(path("boards"));
   const open = boards.filter((one) => !one.archived);
-  const asked = place().get("board");
+  const asked = place().get("board") ?? meant;
   const [first] = [...open.filter((one) => one.slug === asked), ...open.filter((one) => one.last_seq), ...open, ...boards];
   byId("profiles").replaceChildren(...profiles.map((name) => el("option", { value: name })));
   byId("boards").replaceChildren(...boards.map(({ slug, title }) => el("option", { value: slug }, title ? `${slug}: ${title}` : slug)));

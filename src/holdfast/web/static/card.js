@@ -1,6 +1,6 @@
 // One task in a column.
 
-import { el } from "./dom.js";
+import { el, plain } from "./dom.js";
 import { ago, now } from "./format.js";
 
 const STUCK_MS = 45000; // leases are a minute long, and heartbeats come several times in that time
@@ -21,11 +21,11 @@ export function made(card, open) {
 
 export function fill(node, card) {
   const quiet = card.beat_ms !== null && now() - card.beat_ms > STUCK_MS;
-  node.setAttribute("aria-label", `${card.title}, ${card.assignee || "unassigned"}`);
+  node.setAttribute("aria-label", `${plain(card.title)}, ${card.assignee || "unassigned"}`);
   node.toggleAttribute("data-quiet", quiet);
   node.replaceChildren(
     el("h3", {}, card.title),
-    el("p", { class: "line" }, card.line || (quiet ? "its worker is silent" : "")),
+    el("p", { class: "line", title: card.line }, card.line || (quiet ? "its worker is silent" : "")),
     el(
       "footer",
       {},

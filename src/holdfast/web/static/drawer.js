@@ -243,6 +243,6 @@ function happened(event) {
     { class: "event" },
     el("time", { class: "dim" }, clock(event.at_ms)),
     el("b", {}, ` ${words(event.kind)} `),
-    el("span", { class: "dim" }, `by ${event.actor} ${text.slice(0, 300)}`),
+    el("span", { class: "dim" }, `by ${event.actor} ${text.length > 300 ? `${text.slice(0, text.lastIndexOf(" ", 299) + 1 || 299)}…` : text}`),
   );
 }

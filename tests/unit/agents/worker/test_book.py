@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agents.worker.book import Log, NumberFile
+from holdfast.agents.worker.book import Log, LogReader, NumberFile
 
 
 class Full:
@@ -87,3 +87,22 @@ def test_a_number_that_cannot_be_written_stays_what_it_was(tmp_path: Path, disk:
     number.set(8)
     number.close()
     assert NumberFile(tmp_path / "read").value == 7
+
+
+def test_a_log_is_read_as_it_grows_and_across_its_new_beginning(tmp_path: Path) -> None:
+    path = tmp_path / "output.log"
+    reader = LogReader(path)
+    try:
+        assert reader.read(100) == b""
+        log = Log(path, 10)
+        log.append(b"12345")
+        assert reader.read(100) == b"12345"
+        assert reader.read(100) == b""
+        log.append(b"67890")
+        log.append(b"abc")  # does not fit: a new file
+        assert reader.read(100) == b"67890"
+        assert reader.read(100) == b"abc"
+        assert reader.read(100) == b""
+        log.close()
+    finally:
+        reader.close()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.agents.worker.launching import PreparedStart, WorkerSpec, prepare
-from holdfast.errors import UsageError
+from holdfast.errors import NotFound, UsageError
 
 SERVER = ["/bin/holdfast", "mcp", "--run", "/w/.holdfast/run.json"]
 
@@ -49,3 +49,25 @@ def test_a_cli_that_would_not_find_the_server_is_not_started(tmp_path: Path) -> 
     assert "/s/.gemini/settings.json" in ready(tmp_path, "gemini", "gemini", SERVER).files
     with pytest.raises(UsageError):
         ready(tmp_path, "gemini", "gemini", SERVER, relocate=False)
+
+
+@pytest.mark.parametrize(
+    ("agent", "advice"), [("codex", "npm install -g @openai/codex"), ("aider", "pipx install aider-chat")]
+)
+def test_the_advice_for_a_missing_program_brings_it_onto_the_path(
+    tmp_path: Path, agent: str, advice: str
+) -> None:
+    with pytest.raises(NotFound) as caught:
+        prepare(WorkerSpec(agent=agent, cwd="/w", env={"PATH": str(tmp_path)}, prompt="p"), state="/s")
+    assert caught.value.remedy == advice
+
+
+def test_a_directory_that_is_granted_before_it_exists_is_made(tmp_path: Path) -> None:
+    (tmp_path / "sh").touch(mode=0o700)
+    granted = [str(tmp_path / ".npm" / "_logs"), str(tmp_path / "notes.txt")]
+    wish = WorkerSpec(
+        agent="shell", cwd="/w", env={"PATH": str(tmp_path)}, arguments=["-c", "true"], writable=granted
+    )
+    prepare(wish, state="/s")
+    assert (tmp_path / ".npm" / "_logs").is_dir()
+    assert not (tmp_path / "notes.txt").exists()

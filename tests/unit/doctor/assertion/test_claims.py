@@ -70,6 +70,57 @@ def test_a_failure_counts_as_denied_only_with_a_control(
     assert got(claim, inside, plain) is word
 
 
+def answer(code: int) -> ClaimAttempt:
+    return ClaimAttempt(True, said=f"status {code}")
+
+
+@every_row(
+    ("statuses", "code", "word"),
+    [
+        ((), 200, Word.YES),
+        ((), 204, Word.YES),
+        ((), 302, Word.NO),
+        ((), 404, Word.NO),
+        ((), 500, Word.NO),
+        (("401",), 401, Word.YES),
+        (("401",), 200, Word.NO),
+        (("2xx", "401"), 401, Word.YES),
+        (("5xx",), 503, Word.YES),
+        (("any",), 500, Word.YES),
+    ],
+)
+def test_an_address_is_reached_when_it_answers_as_it_should(
+    statuses: tuple[str, ...], code: int, word: Word
+) -> None:
+    [claim] = claims.parse_claims(network=["https://a.example/"], statuses=statuses)
+    judged = claims.judge(claim, "route", answer(code), answer(code), remedy="do it")
+    assert judged.got is word
+    assert word is Word.YES or f"status {code}" in judged.evidence
+    assert claims.answers_wrongly(claim, answer(code)) is (word is Word.NO)
+
+
+def test_an_error_of_the_other_side_shows_that_it_is_not_denied() -> None:
+    [claim] = claims.parse_claims(deny_network=["https://a.example/"])
+    assert got(claim, answer(500), answer(500)) is Word.YES
+
+
+def test_what_a_port_says_is_no_status() -> None:
+    [claim] = claims.parse_claims(network=["tcp://a.example:1"])
+    assert got(claim, answer(500), WORKS) is Word.YES
+
+
+@every_row("status", ["", "20", "2x", "600", "OK", "2000"])
+def test_what_is_no_status_is_not_demanded(status: str) -> None:
+    with pytest.raises(UsageError, match="not an HTTP status"):
+        claims.parse_claims(network=["https://a.example/"], statuses=[status])
+
+
+@every_row("network", [[], ["tcp://a.example:1"]])
+def test_a_status_needs_an_address_that_has_one(network: list[str]) -> None:
+    with pytest.raises(UsageError, match="there is none"):
+        claims.parse_claims(network=network, statuses=["200"])
+
+
 def test_a_write_that_nobody_outside_can_see_has_not_happened() -> None:
     unseen = ClaimAttempt(True, lasting=False)
     assert got(WRITES, unseen, WORKS) is Word.NO

@@ -9,6 +9,7 @@ from holdfast.doctor.compare.equivalence import (
     CONSEQUENCES,
     GROUPS,
     MAX_LINE,
+    OUTCOME,
     UNLIMITED,
     CapturedStream,
     ComparedRow,
@@ -248,6 +249,20 @@ def test_a_report_has_every_row_in_plain_values() -> None:
     rows = tree["rows"]
     assert isinstance(rows, list)
     assert {"group", "field", "host", "worker", "verdict", "consequence"} == set(rows[0])
+
+
+def test_the_outcome_comes_first_and_the_circumstances_are_counted() -> None:
+    failed = Ran(1, stream(b"out\n"), stream(b""))
+    worker = replace(seen(files={"/a": ("read",)}), ran=failed)
+    found = compare(seen(files={"/a": ("read", "create")}), worker)
+    text = lines(found, verbose=False)
+    assert text[2].startswith(f"{OUTCOME} (")
+    assert text[3] == "  exit code: 0 → 1"
+    assert not any("/a" in line for line in text)
+    assert "circumstances that differ: 1 of files (--verbose names them)" in text
+    every = lines(found)
+    assert every[2].startswith(f"{OUTCOME} (")
+    assert any("/a: also create" in line for line in every)
 
 
 def test_rows_that_say_the_same_share_a_line() -> None:

@@ -407,7 +407,7 @@ SYMPTOMS: dict[int, tuple[str, list[str]]] = {
         "net.connect",
         ["curl: (7) Failed to connect to 127.0.0.1 port 9 after 0 ms: Couldn't connect to server"],
     ),
-    65: ("net.connect", ["dial tcp 192.0.2.1:443: connect: connection refused"]),
+    65: ("net.refused", ["dial tcp 192.0.2.1:443: connect: connection refused"]),
     66: (
         "net.timeout",
         [
@@ -425,6 +425,9 @@ SYMPTOMS: dict[int, tuple[str, list[str]]] = {
             " chain",
             "ssl.SSLCertVerificationError: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed",
             "x509: OSStatus -26276",
+            "npm error code UNABLE_TO_VERIFY_LEAF_SIGNATURE",
+            "npm error unable to verify the first certificate",
+            "invalid peer certificate: UnknownIssuer",
         ],
     ),
     68: (
@@ -545,6 +548,8 @@ BESIDES: list[tuple[str, str]] = [
     ("provider.unreachable", "ERROR codex_api::x: failed to connect to Responses WebSocket stage=Unknown"),
     ("seatbelt.nested", "sandbox-exec: sandbox_apply: Operation not permitted"),
     ("docker.socket", "permission denied while trying to connect to the docker API at unix:///run/docker.sock"),
+    ("docker.socket", "dial unix /var/run/docker.sock: connect: permission denied"),
+    ("docker.socket", "Error: connect EACCES /run/user/1000/podman/podman.sock"),
     ("agent.no-commands", '{"type":"agent_message","text":"Unable to execute."}\n{"type":"turn.completed"}'),
 ]  # fmt: skip
 

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast.sandbox.policy.paths import absolute, depth, join, name, parent, within
+from holdfast.sandbox.policy.paths import absolute, depth, grantable, is_file_name, join, name, parent, within
 from tests.support.rows import every_row
 
 
@@ -53,3 +53,39 @@ def test_paths_come_apart_and_together() -> None:
     assert (parent("/a/b"), parent("/a"), parent("/")) == ("/a", "/", "/")
     assert (name("/a/b"), name("/a")) == ("b", "a")
     assert (join("/", "a"), join("/a", "b")) == ("/a", "/a/b")
+
+
+@every_row(
+    ("path", "folder", "granted"),
+    [
+        ("/home/me", False, "/home/me"),
+        ("/home/me/new", False, "/home/me"),
+        ("/home/me/.npm", True, "/home/me/.npm"),
+        ("/home/me/.npm/_logs/x", False, "/home/me/.npm"),
+        ("/home/me/a.json/x", False, "/home/me"),
+        ("/home/me/.bashrc", True, "/home/me"),
+        ("/srv/x", True, "/srv/x"),  # nothing above is there but the root, which is not granted
+    ],
+)
+def test_what_is_missing_is_granted_by_itself_where_it_is_a_directory(
+    path: str, folder: bool, granted: str
+) -> None:
+    assert grantable(path, {"/home", "/home/me"}.__contains__, folder=folder) == granted
+
+
+@every_row(
+    ("path", "file"),
+    [
+        ("/h/.npm", False),
+        ("/h/.cache", False),
+        ("/h/.local", False),
+        ("/h/node_modules", False),
+        ("/h/v1.2.3", False),
+        ("/h/a.json", True),
+        ("/h/.bashrc", True),
+        ("/h/.python_history", True),
+        ("/h/.gitconfig", True),
+    ],
+)
+def test_a_name_tells_a_file_from_a_directory(path: str, file: bool) -> None:
+    assert is_file_name(path) is file

@@ -194,6 +194,18 @@ def test_a_service_missing_on_loopback_is_believed_only_a_little() -> None:
     assert denial.confidence < 0.4
 
 
+@every_row(
+    "output",
+    [
+        "dial tcp 192.0.2.1:443: connect: connection refused",
+        "Error: connect ECONNREFUSED 192.0.2.1:443",
+        "ssh: connect to host example.com port 22: Connection refused",
+    ],
+)
+def test_a_refusal_from_elsewhere_is_no_denial(output: str) -> None:
+    assert seen(output) is None  # with the network off there is nobody who could refuse
+
+
 SYSCALLS = [
     ("strace: ptrace(PTRACE_TRACEME, ...): Operation not permitted", 1, "ptrace"),
     ("Cannot open netlink socket: Operation not permitted", 1, "nolink"),
@@ -301,16 +313,36 @@ def test_a_pinned_directory_is_held_in_place_though_it_is_writable() -> None:
     assert seen(output) is None
 
 
+@every_row(
+    ("output", "grant"),
+    [
+        ("npm error rofs EROFS: read-only file system, mkdir '/home/me/.npm'", "--allow-write /home/me/.npm"),
+        ("Error: ENOENT: no such file or directory, mkdir '/home/me/.npm'", "--allow-write /home/me/.npm"),
+        ("Error: ENOENT: no such file or directory, mkdir '/home/me/a/b'", "--allow-write /home/me/a"),
+        ("OSError: [Errno 30] Read-only file system: '/home/me/.cache/x/y'", "--allow-write /home/me/.cache"),
+        ("touch: cannot touch '/home/me/.x/a.json': Read-only file system", "--allow-write /home/me/.x"),
+    ],
+)
+def test_the_home_is_not_opened_for_a_directory_that_is_missing_in_it(output: str, grant: str) -> None:
+    denial = seen(output, existing=("/home", "/home/me"))
+    assert denial is not None
+    assert denial.grant == grant
+
+
+def test_a_directory_that_could_be_made_was_not_refused() -> None:
+    assert seen("Error: ENOENT: no such file or directory, mkdir '/ws/a/b'", existing=("/ws",)) is None
+
+
 @pytest.mark.parametrize(
     ("existing", "grant"),
     [
         (("/ro/a/x", "/ro/a", "/ro"), "--allow-write /ro/a/x"),
         (("/ro/a", "/ro"), "--allow-write /ro/a"),
-        (("/ro",), "--allow-write /ro"),
+        (("/ro",), "--allow-write /ro/a"),
         ((), "--allow-write /ro/a/x"),
     ],
 )
-def test_the_grant_is_for_something_that_exists(existing: tuple[str, ...], grant: str) -> None:
+def test_the_grant_is_for_something_that_exists_or_is_made(existing: tuple[str, ...], grant: str) -> None:
     denial = seen("bash: line 1: /ro/a/x: Read-only file system", existing=existing)
     assert denial is not None
     assert denial.grant == grant

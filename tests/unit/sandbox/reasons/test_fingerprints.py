@@ -119,6 +119,7 @@ SETUP = [
 
 # id, text, the paths it names
 FILES: list[tuple[str, str, tuple[str, ...]]] = [
+    ("fs.mkdir", "Error: ENOENT: no such file or directory, mkdir '/ro/d/e'", ("/ro/d/e",)),
     ("fs.erofs", "touch: cannot touch '/ro/new': Read-only file system", ("/ro/new",)),
     ("fs.erofs", "mkdir: cannot create directory \u2018../ro/d\u2019: Read-only file system", ("../ro/d",)),
     ("fs.erofs", "touch: cannot touch '../ro/a file': Read-only file system", ("../ro/a file",)),
@@ -442,14 +443,15 @@ HOSTS: list[tuple[str, str, str | None]] = [
         "192.0.2.1",
     ),
     ("net.connect", "ssh: connect to host 192.0.2.1 port 22: failure", "192.0.2.1"),
-    ("net.connect", "Error: connect ECONNREFUSED 127.0.0.1:5432", "127.0.0.1"),
-    ("net.connect", "dial tcp 127.0.0.1:80: connect: connection refused", "127.0.0.1"),
+    ("net.refused", "ssh: connect to host 192.0.2.1 port 22: Connection refused", "192.0.2.1"),
+    ("net.refused", "Error: connect ECONNREFUSED 127.0.0.1:5432", "127.0.0.1"),
+    ("net.refused", "dial tcp 127.0.0.1:80: connect: connection refused", "127.0.0.1"),
     (
-        "net.connect",
+        "net.refused",
         'connection to server at "localhost" (127.0.0.1), port 5432 failed: Connection refused',
         "localhost",
     ),
-    ("net.connect", "ConnectionRefusedError: [Errno 111] Connection refused", None),
+    ("net.refused", "ConnectionRefusedError: [Errno 111] Connection refused", None),
     (
         "net.pip",
         "ERROR: Could not find a version that satisfies the requirement x (from versions: none)",
