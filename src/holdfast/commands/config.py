@@ -350,8 +350,8 @@ _environment_options: Final = combine(
 _CODEX: Final = {
     _plan: ("Print the decision, its reason and the change; write nothing.", "plan --network none"),
     _apply: (
-        "Write the configuration into config.toml, and with --environment into environments.toml.\n\n"
-        "A copy of what was there is kept beside it.",
+        "Write the configuration into config.toml.\n\n"
+        "With --environment, into environments.toml too. A copy of what was there is kept beside it.",
         "apply --network none",
     ),
     _check: ("Ask the real Codex which values are in force, and compare.", "check"),
