@@ -121,7 +121,8 @@ def confined() -> Iterator[tuple[str, list[Step]]]:
     def tries(action: str, family: str = "AF_INET", kind: str = "SOCK_STREAM") -> list[Step]:
         script = (
             f"import socket, sys, time\ntry: socket.socket(socket.{family}, socket.{kind}).{action}\n"
-            "except OSError as e: sys.stderr.write(e.strerror); sys.stderr.flush(); time.sleep(0.2); sys.exit(1)"
+            "except OSError as e: sys.stderr.write(e.strerror); sys.stderr.flush(); time.sleep(0.2)\n"
+            "sys.exit(1)"
         )
         return [start("", argv=["/usr/bin/python3", "-c", script], sandbox=sandbox(READ_ALL)), Closed("p")]
 
