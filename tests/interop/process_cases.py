@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from tests.support.dialogue import READ_ALL, READY, Ask, Closed, Step, b64, process, sandbox, start
+from tests.support.dialogue import READ_ALL, READY, Ask, Closed, Step, at, b64, fs, process, sandbox, start
 
 
 def processes() -> Iterator[tuple[str, list[Step]]]:
@@ -139,6 +139,27 @@ def confined() -> Iterator[tuple[str, list[Step]]]:
     yield "empty-workspace-roots", [start("touch x || exit 3", sandbox=nowhere), Closed("p")]
     yield "empty-workspace-roots-unseen", [start("exit 3", sandbox=sandbox(roots, workspaceRoots=[]))]
     yield "legacy-landlock", [start("exit 3", sandbox=sandbox(READ_ALL, useLegacyLandlock=True))]
+    escalated = sandbox(
+        {"path": READ_ALL["path"], "access": "write"},
+        at("dir", "deny"),
+        network="enabled",
+        sandboxOverride="escalatedSandboxWithRestrictions",
+    )
+    held = (
+        "cat dir/b.txt; echo x >dir/new; rm -r dir; echo x >>a.txt && cat a.txt; echo lost >/dev/null && "
+        "head -c 2 /dev/zero | wc -c; test -c /dev/full && echo x >/dev/full; ls /dev/pts >/dev/null; "
+        "test -c /dev/urandom && echo random; mount -t tmpfs x dir; sleep 0.2"
+    )
+    yield (
+        "root-write-escalated",
+        [
+            start(f"exec 2>/dev/null; {held}", sandbox=escalated, env={"PATH": "/usr/bin:/bin:/usr/sbin"}),
+            Closed("p"),
+            fs("readFile", "dir/b.txt"),
+            fs("readFile", "dir/new"),
+            fs("readFile", "a.txt"),
+        ],
+    )
     free = {"permissions": {"type": "disabled"}, "windowsSandboxLevel": "disabled"}
     yield "unrestricted", [start("exit 3", sandbox=free), Closed("p")]
     yield "unrestricted-legacy-landlock", [start("exit 3", sandbox=free | {"useLegacyLandlock": True})]

@@ -44,6 +44,8 @@ BOTH_CAN: Final = {
     "fileWriteStreaming": True,
     "fsWatchMissing": True,
     "httpHeaderEnvVars": True,
+    "linuxApprovedRootWritePreservesRestrictions": True,
+    "linuxRootWritePreservesDevices": True,
     "sandboxedFileStreaming": True,
     "shellSnapshotV2": True,
 }
@@ -51,8 +53,6 @@ THEY_CAN = {
     "networkProxyLaunch": True,
     "networkProxyReviewDomains": True,
     "windowsMxc": False,
-    "linuxRootWritePreservesDevices": True,
-    "linuxApprovedRootWritePreservesRestrictions": True,
 }
 # The reference masks credentials in bash and zsh; a login shell that is neither and that it knows is `sh`.
 if Path(pwd.getpwuid(os.geteuid()).pw_shell).name != "sh":

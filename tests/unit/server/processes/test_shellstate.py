@@ -67,8 +67,10 @@ def test_the_question_replaces_the_script_and_keeps_its_parameters(name: str) ->
     shell, flag, script, *rest = shellstate.capture_argv(name, [*LOGIN, "zero", "one"], "n0nce")
     assert (shell, flag, rest) == ("/bin/bash", "-lc", ["zero", "one"])
     assert script.count("n0nce") == (16 if name == "bash" else 8)
-    words = {line.split()[0] for line in script.splitlines()}
-    assert words == {"\\" + shellstate.SHELLS[name].run, "/usr/bin/env"}, "nothing an alias could change"
+    words = {line.split()[0] for line in script.splitlines()} - {"if", "else", "fi", "case"}
+    assert all(word.startswith(("\\", "(", "/usr/bin/env")) for word in words), (
+        "nothing an alias could change"
+    )
 
 
 def test_a_complete_answer_is_read_between_the_marks() -> None:
