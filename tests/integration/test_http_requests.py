@@ -335,7 +335,7 @@ async def test_only_a_trusted_certificate_will_do(
 ) -> None:
     if trusted:
         roots = ssl.create_default_context(cafile=certificate)
-        monkeypatch.setattr(http, "_load", functools.cache(lambda: roots))
+        monkeypatch.setattr(http, "_load", functools.cache(lambda _: roots))
     async with httpd(certificate=certificate) as server, connected() as client:
         url = server.url().replace("http:", "https:")
         if trusted:
@@ -343,6 +343,20 @@ async def test_only_a_trusted_certificate_will_do(
             return
         with pytest.raises(OperationFailed, match="certificate is not trusted"):
             await client.get(url)
+
+
+@pytest.mark.parametrize("other", [None, "missing"])
+async def test_the_authority_of_codex_is_trusted_before_any_other(
+    certificate: Path, other: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "_load", functools.cache(http._load.__wrapped__))
+    if other is not None:
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate.parent / other))
+    async with (
+        httpd(certificate=certificate) as server,
+        connected({"CODEX_CA_CERTIFICATE": str(certificate.parent / "only-cert.pem")}) as client,
+    ):
+        assert await client.get(server.url().replace("http:", "https:")) == (200, b"ok")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import stat
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -250,6 +251,60 @@ async def test_stdio_serves_answers_what_was_asked_and_ends_at_end_of_file() -> 
     assert (code, err) == (0, b"")
     assert [message["id"] for message in messages] == [1, -1, "last"]
     assert messages[2]["result"] == {"status": "ready"}
+
+
+def stdio_between(files: str, *python: str) -> tuple[int, bytes]:
+    """The exit code and the errors of a server whose standard streams a shell made of `files`."""
+    argv = [
+        "/bin/sh",
+        "-c",
+        f'exec "$@" {files}',
+        "sh",
+        sys.executable,
+        *python,
+        "serve",
+        "--listen",
+        "stdio",
+    ]
+    null = subprocess.DEVNULL
+    done = subprocess.run(
+        argv, stdin=null, stdout=null, stderr=subprocess.PIPE, timeout=patient(40), check=False
+    )
+    return done.returncode, done.stderr
+
+
+WITHOUT_UVLOOP = (
+    "-c",
+    "import sys; sys.modules['uvloop'] = None; from holdfast.entry import main; main()",
+)
+LOOPS = pytest.mark.parametrize("python", [("-m", "holdfast"), WITHOUT_UVLOOP], ids=["uvloop", "asyncio"])
+
+
+@LOOPS
+@pytest.mark.parametrize("files", ["</dev/null", "<&-", "</dev/null >&-", "<&- >&- 2>&-", "</dev/null | cat"])
+def test_stdio_ends_in_order_where_there_is_nothing_to_read(files: str, python: tuple[str, ...]) -> None:
+    code, err = stdio_between(files, *python)
+    assert code == 0
+    assert b"Traceback" not in err
+
+
+@LOOPS
+def test_stdio_answers_a_file_into_a_file(python: tuple[str, ...], tmp_path: Path) -> None:
+    question, answer = tmp_path / "question", tmp_path / "answer"
+    asked = b"".join(b'{"id":%d,"method":"environment/info"}\n' % number for number in range(2, 2000))
+    question.write_bytes(HELLO + asked)
+    assert stdio_between(f"<{question} >{answer}", *python) == (0, b"")
+    assert [json.loads(line)["id"] for line in answer.read_bytes().splitlines()] == list(range(1, 2000))
+
+
+@LOOPS
+def test_stdio_whose_answers_nobody_can_keep_says_so_and_ends(
+    python: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "question").write_bytes(HELLO)
+    code, err = stdio_between(f"<{tmp_path / 'question'} >/dev/full", *python)
+    assert code == 0
+    assert b"standard output cannot be written" in err
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from tests.support.dialogue import READY, Ask, Step, b64, fs, walk
+from tests.support.dialogue import READ_ALL, READY, Ask, Step, at, b64, fs, sandbox, walk
 
 
 def files() -> Iterator[tuple[str, list[Step]]]:
@@ -73,6 +73,36 @@ def files() -> Iterator[tuple[str, list[Step]]]:
     )
     yield "file-members", [Ask("fs/readFile", {}), fs("readFile", "a.txt", followSymlinks="no")]
     yield "file-members-null", [fs("readFile", "a.txt", followSymlinks=None, sandbox=None)]
+
+
+def hidden() -> Iterator[tuple[str, list[Step]]]:
+    def write(name: str, *entries: dict[str, Any]) -> Ask:
+        return fs("writeFile", name, dataBase64="eA==", sandbox=sandbox(READ_ALL, *entries))
+
+    root = at("", "write")
+    pattern = {"path": {"type": "glob_pattern", "pattern": "$P/*.txt"}, "access": "deny"}
+    yield (
+        "write-hidden",
+        [
+            write("a.txt", at("a.txt", "deny")),
+            write("a.txt", root, at("a.txt", "deny")),
+            write("gone", root, at("gone", "deny")),
+            write("dir", root, at("dir", "deny")),
+            write("dir/b.txt", root, at("dir", "deny")),
+            write("dir/new", root, at("dir", "deny")),
+            write("a.txt", root, pattern),
+            fs("readFile", "a.txt", sandbox=sandbox(READ_ALL, root, at("a.txt", "deny"))),
+            fs("readFile", "a.txt"),
+        ],
+    )
+    yield "write-hidden-by-link", [write("link", root, at("a.txt", "deny"))]
+    yield (
+        "legacy-landlock-files",
+        [
+            fs("readFile", "a.txt", sandbox=sandbox(READ_ALL, useLegacyLandlock=True)),
+            fs("writeFile", "a.txt", dataBase64="", sandbox=sandbox(READ_ALL, useLegacyLandlock=True)),
+        ],
+    )
 
 
 def copies() -> Iterator[tuple[str, list[Step]]]:
@@ -196,5 +226,7 @@ def watches() -> Iterator[tuple[str, list[Step]]]:
 
 
 CASES: Final[dict[str, list[Step]]] = {
-    name: [*READY, *steps] for group in (files, copies, walks, handles, watches) for name, steps in group()
+    name: [*READY, *steps]
+    for group in (files, hidden, copies, walks, handles, watches)
+    for name, steps in group()
 }

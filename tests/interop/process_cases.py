@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from tests.support.dialogue import READY, Ask, Closed, Step, b64, process, start
+from tests.support.dialogue import READ_ALL, READY, Ask, Closed, Step, at, b64, fs, process, sandbox, start
 
 
 def processes() -> Iterator[tuple[str, list[Step]]]:
@@ -79,11 +79,20 @@ def processes() -> Iterator[tuple[str, list[Step]]]:
     yield "environment-policy-only", [start("env | sort; sleep 0.2", envPolicy=only), Closed("p")]
     forbidden = {"openai_identity_token_file": "1", "NODE_REPL_AUTH_TOKEN": "2", "KEPT_TOKEN": "3"}
     yield "forbidden-variables", [start("env | sort; sleep 0.2", env=forbidden), Closed("p")]
+    odd = {"": "x", "=C": "z", "A=B": "y", "D": "1", "D=E": "2"}
+    yield "odd-names", [start("env | sort; sleep 0.2", env=odd), Closed("p")]
+    forbidden = {"openai_identity_token_file=": "1"}
+    yield "odd-forbidden-name", [start("env | grep -ci token; sleep 0.2", env=forbidden), Closed("p")]
+    yield "odd-name-nul", [start("", env={"A\0": "1"})]
     yield "killed-by-signal", [start("kill -TERM $$; sleep 1"), Closed("p")]
     yield (
         "terminal",
         [start("stty size; sleep 0.2; exit 3", tty=True, env={"PATH": "/bin:/usr/bin"}), Closed("p")],
     )
+    path = {"PATH": "/bin:/usr/bin"}
+    yield "terminal-shell", [start("env | sort; sleep 0.2", tty=True, env=path), Closed("p")]
+    own = path | {"SHELL": "/own"}
+    yield "terminal-own-shell", [start("env | sort; sleep 0.2", tty=True, env=own), Closed("p")]
     yield "terminal-killed", [start("kill -TERM $$; sleep 1", tty=True), Closed("p")]
     yield "argv-zero", [start("", argv=["/bin/sh", "-c", "echo $0; sleep 0.2"], arg0="other"), Closed("p")]
     yield "terminate-running", [start("sleep 20"), process("terminate"), Closed("p"), process("terminate")]
@@ -108,6 +117,55 @@ def stdin() -> Iterator[tuple[str, list[Step]]]:
     yield "write-after-terminate", [start("sleep 20", pipeStdin=True), write("", "2"), *kill]
 
 
+def confined() -> Iterator[tuple[str, list[Step]]]:
+    def tries(action: str, family: str = "AF_INET", kind: str = "SOCK_STREAM") -> list[Step]:
+        script = (
+            f"import socket, sys, time\ntry: socket.socket(socket.{family}, socket.{kind}).{action}\n"
+            "except OSError as e: sys.stderr.write(e.strerror); sys.stderr.flush(); time.sleep(0.2)\n"
+            "sys.exit(1)"
+        )
+        return [start("", argv=["/usr/bin/python3", "-c", script], sandbox=sandbox(READ_ALL)), Closed("p")]
+
+    roots: dict[str, Any] = {
+        "path": {"type": "special", "value": {"kind": "project_roots"}},
+        "access": "write",
+    }
+    yield "network-off-address", tries("connect(('192.0.2.1', 9))")
+    yield "network-off-datagram", tries("connect(('192.0.2.1', 9))", kind="SOCK_DGRAM")
+    yield "network-off-version-6", tries("connect(('2001:db8::1', 9))", family="AF_INET6")
+    yield "network-off-bind", tries("bind(('192.0.2.1', 0))")
+    yield "network-off-loopback", tries("connect(('127.0.0.1', 9))")
+    nowhere = sandbox(READ_ALL, roots, workspaceRoots=[])
+    yield "empty-workspace-roots", [start("touch x || exit 3", sandbox=nowhere), Closed("p")]
+    yield "empty-workspace-roots-unseen", [start("exit 3", sandbox=sandbox(roots, workspaceRoots=[]))]
+    yield "legacy-landlock", [start("exit 3", sandbox=sandbox(READ_ALL, useLegacyLandlock=True))]
+    escalated = sandbox(
+        {"path": READ_ALL["path"], "access": "write"},
+        at("dir", "deny"),
+        network="enabled",
+        sandboxOverride="escalatedSandboxWithRestrictions",
+    )
+    held = (
+        "cat dir/b.txt; echo x >dir/new; rm -r dir; echo x >>a.txt && cat a.txt; echo lost >/dev/null && "
+        "head -c 2 /dev/zero | wc -c; test -c /dev/full && echo x >/dev/full; ls /dev/pts >/dev/null; "
+        "test -c /dev/urandom && echo random; mount -t tmpfs x dir; sleep 0.2"
+    )
+    yield (
+        "root-write-escalated",
+        [
+            start(f"exec 2>/dev/null; {held}", sandbox=escalated, env={"PATH": "/usr/bin:/bin:/usr/sbin"}),
+            Closed("p"),
+            fs("readFile", "dir/b.txt"),
+            fs("readFile", "dir/new"),
+            fs("readFile", "a.txt"),
+        ],
+    )
+    free = {"permissions": {"type": "disabled"}, "windowsSandboxLevel": "disabled"}
+    yield "unrestricted", [start("exit 3", sandbox=free), Closed("p")]
+    yield "unrestricted-legacy-landlock", [start("exit 3", sandbox=free | {"useLegacyLandlock": True})]
+    yield "managed-network-without-sandbox", [start("exit 3", enforceManagedNetwork=True)]
+
+
 CASES: Final[dict[str, list[Step]]] = {
-    name: [*READY, *steps] for group in (processes, stdin) for name, steps in group()
+    name: [*READY, *steps] for group in (processes, stdin, confined) for name, steps in group()
 }

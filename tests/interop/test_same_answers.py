@@ -6,6 +6,9 @@ Each case runs against both servers in the same freshly made directory. Where we
 
 import os
 import pwd
+import subprocess
+import sys
+import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +19,8 @@ import pytest
 from tests.interop import file_cases, process_cases, wire_cases
 from tests.support.codex import requires_codex
 from tests.support.dialogue import answers_of
-from tests.support.servers import ServerProcess, codex_server, holdfast_server
+from tests.support.patience import patient
+from tests.support.servers import ServerProcess, codex_server, holdfast_server, isolated_environment
 
 CASES: Final = wire_cases.CASES | process_cases.CASES | file_cases.CASES
 REFUSED: Final = {"code": -32602, "message": "..."}
@@ -40,6 +44,8 @@ BOTH_CAN: Final = {
     "fileWriteStreaming": True,
     "fsWatchMissing": True,
     "httpHeaderEnvVars": True,
+    "linuxApprovedRootWritePreservesRestrictions": True,
+    "linuxRootWritePreservesDevices": True,
     "sandboxedFileStreaming": True,
     "shellSnapshotV2": True,
 }
@@ -47,8 +53,6 @@ THEY_CAN = {
     "networkProxyLaunch": True,
     "networkProxyReviewDomains": True,
     "windowsMxc": False,
-    "linuxRootWritePreservesDevices": True,
-    "linuxApprovedRootWritePreservesRestrictions": True,
 }
 # The reference masks credentials in bash and zsh; a login shell that is neither and that it knows is `sh`.
 if Path(pwd.getpwuid(os.geteuid()).pw_shell).name != "sh":
@@ -72,7 +76,7 @@ INFORMATION: Final = {
     "temporaryDirectories": [],
     "tempDir": "str",
 }
-DIFFERENCES: Final = {
+DIFFERENCES: dict[str, Difference] = {
     "envelope-positional-params": Difference(
         "parameters by position are an accident of their decoder",
         at=1,
@@ -145,10 +149,86 @@ DIFFERENCES: Final = {
 }
 
 
+def _ended(word: bytes, code: int, denied: bool) -> list[object]:
+    exited = {"processId": "p", "seq": "process/exited", "exitCode": code, "sandboxDenied": denied}
+    return [("stderr", word), exited, {"processId": "p", "seq": "process/closed"}]
+
+
+def _printed(words: bytes) -> list[object]:
+    exited = {"processId": "p", "seq": "process/exited", "exitCode": 0, "sandboxDenied": False}
+    return [("stdout", words), exited, {"processId": "p", "seq": "process/closed"}]
+
+
+def _network_off(word: bytes, why: str, *, denied: bool = True) -> Difference:
+    return Difference(
+        why, 2, theirs=_ended(b"Operation not permitted", 1, True), ours=_ended(word, 1, denied)
+    )
+
+
+def _started(kind: str) -> dict[str, object]:
+    return {"id": 2, "result": {"processId": "p", "sandboxType": kind}}
+
+
+_NOWHERE: Final = "a socket can be made, and leads nowhere; it is told as the sandbox all the same"
+_REFUSED_START: Final = {"id": 2, "error": REFUSED}
+_FREE: Final = "of a policy that restricts nothing we say that nothing confines the command"
+DIFFERENCES |= {
+    "network-off-address": _network_off(b"Network is unreachable", _NOWHERE),
+    "network-off-datagram": _network_off(b"Network is unreachable", _NOWHERE),
+    "network-off-version-6": _network_off(b"Network is unreachable", _NOWHERE),
+    "network-off-bind": _network_off(b"Cannot assign requested address", _NOWHERE),
+    "network-off-loopback": _network_off(
+        b"Connection refused",
+        "a command has a loopback of its own, for servers and their tests; that nobody listens is no denial",
+        denied=False,
+    ),
+    "empty-workspace-roots-unseen": Difference(
+        "they start, and fail with 101; we say why it cannot begin there",
+        1,
+        _started("linuxSeccomp"),
+        _REFUSED_START,
+    ),
+    "legacy-landlock": Difference(
+        "they start, and fail with 101; we say which switch to turn off",
+        1,
+        _started("linuxSeccomp"),
+        _REFUSED_START,
+    ),
+    "legacy-landlock-files": Difference(
+        "the same with a file",
+        2,
+        {"id": 3, "error": {"code": -32603, "message": "..."}},
+        {"id": 3, "error": REFUSED},
+    ),
+    "unrestricted": Difference(_FREE, 1, _started("linuxSeccomp"), _started("none")),
+    "unrestricted-legacy-landlock": Difference(_FREE, 1, _started("linuxSeccomp"), _started("none")),
+    "managed-network-without-sandbox": Difference(
+        "they run it with the whole network; what nothing enforces, we do not run",
+        1,
+        _started("none"),
+        _REFUSED_START,
+    ),
+    "odd-forbidden-name": Difference(
+        "a name is checked as the child will read it, so one that hides behind its `=` is withheld too",
+        2,
+        _printed(b"1\n"),
+        _printed(b"0\n"),
+    ),
+    "write-hidden-by-link": Difference(
+        "what covers a denied file denies before it is read-only",
+        1,
+        {"id": 2, "error": {"code": -32603, "message": "..."}},
+        {"id": 2, "error": {"code": -32600, "message": "..."}},
+    ),
+}
+
+
 @pytest.fixture(scope="module")
 async def theirs(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ServerProcess]:
-    async with codex_server(requires_codex(), tmp_path_factory.mktemp("theirs") / "home") as server:
-        yield server
+    # Below /tmp it makes no helpers, without which its own sandbox cannot run.
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as home:
+        async with codex_server(requires_codex(), Path(home) / "home") as server:
+            yield server
 
 
 @pytest.fixture(scope="module")
@@ -171,6 +251,25 @@ async def test_both_servers_answer_alike(
     }
     known = DIFFERENCES.get(name)
     assert differing == ({} if known is None else {known.at: (known.theirs, known.ours)})
+
+
+@pytest.mark.parametrize("flags", [[], ["--listen", "stdio"]])
+def test_ending_with_standard_input_is_for_registered_servers_only(flags: list[str], tmp_path: Path) -> None:
+    codes = [
+        subprocess.run(
+            [*command, *flags, "--exit-on-stdin-close"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=patient(40),
+            check=False,
+            env=isolated_environment(tmp_path),
+        ).returncode
+        for command in (
+            [str(requires_codex()), "exec-server"],
+            [sys.executable, "-m", "holdfast", "serve"],
+        )
+    ]
+    assert codes == [2, 2]
 
 
 def test_every_recorded_difference_is_a_case_and_no_case_hides_another() -> None:

@@ -72,6 +72,27 @@ def start(script: str, process: str = "p", **more: Any) -> Ask:
     return Ask("process/start", base | more)
 
 
+READ_ALL: Final[dict[str, Any]] = {
+    "path": {"type": "special", "value": {"kind": "root"}},
+    "access": "read",
+}
+
+
+def sandbox(*entries: dict[str, Any], network: str = "restricted", **more: Any) -> dict[str, Any]:
+    files = {"type": "restricted", "entries": list(entries)}
+    base = {
+        "permissions": {"type": "managed", "file_system": files, "network": network},
+        "windowsSandboxLevel": "disabled",
+        "cwd": "$W",
+        "workspaceRoots": ["$W"],
+    }
+    return base | more
+
+
+def at(name: str, access: str) -> dict[str, Any]:
+    return {"path": {"type": "path", "path": f"$W/{name}".rstrip("/")}, "access": access}
+
+
 def process(method: str, name: str = "p", **more: Any) -> Ask:
     return Ask(f"process/{method}", {"processId": name} | more)
 

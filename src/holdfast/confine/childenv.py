@@ -24,9 +24,19 @@ def final_env(
     env: Mapping[str, str], policy: "EnvPolicy | None", server_env: Mapping[str, str]
 ) -> dict[str, str]:
     """What the child sees: the server's environment under `policy`, then `env`, minus scrubbed names."""
-    if policy is None:
-        return scrub(env)
-    return scrub({**narrow(inherit(server_env, policy), policy), **env})
+    asked = dict(env) if policy is None else {**narrow(inherit(server_env, policy), policy), **env}
+    return scrub(as_read(asked))
+
+
+def as_read(env: Mapping[str, str]) -> dict[str, str]:
+    """`env` as a child reads it: a name ends at its first `=`. What has no name then is left out.
+
+    So what is checked by name is what the child will see by that name.
+    """
+    if not any(not name or "=" in name for name in env):
+        return dict(env)
+    pairs = (f"{name}={value}".partition("=") for name, value in sorted(env.items()))
+    return {name: value for name, _, value in pairs if name}
 
 
 def inherit(server_env: Mapping[str, str], policy: "EnvPolicy") -> dict[str, str]:

@@ -117,6 +117,35 @@ def where_of(context: SandboxContext, *, cwd: str, environ: Mapping[str, str], s
     )
 
 
+def name_unseen_cwd(context: SandboxContext, cwd: str) -> str:
+    """Why a command cannot begin in a directory that its own policy does not show it."""
+    asked = context if context.policy_context is None else context.policy_context
+    wanted = any(
+        isinstance(rule.target, Special) and rule.target.place is Place.PROJECT_ROOTS
+        for rule in policy_of(context).rules or ()
+    )
+    why = (
+        "workspaceRoots is empty, so entries for project roots grant nothing"
+        if wanted and not asked.workspace_roots
+        else "no entry grants it"
+    )
+    return f"the command cannot begin in {cwd}, which its sandbox does not show: {why}"
+
+
+def check_mechanism(context: SandboxContext, *, restricted: bool) -> None:
+    """The older Landlock mechanism of codex can hide no sockets, and it refuses such runs as well.
+
+    Raises:
+        SandboxUnavailable: it is asked for by name, for a policy that restricts files.
+    """
+    if context.use_legacy_landlock and restricted:
+        raise SandboxUnavailable(
+            "sandbox intent cannot be enforced on this executor: useLegacyLandlock asks for a mechanism that"
+            " cannot hold this policy",
+            remedy="codex features disable use_legacy_landlock",
+        )
+
+
 def _native(label: str, uri: PathUri) -> str:
     try:
         return uri.native()

@@ -13,7 +13,7 @@ from typing import TypeVar
 from holdfast.confine import starts
 from holdfast.confine.guard import hide_homes
 from holdfast.confine.launch import LauncherClient
-from holdfast.confine.permissions import policy_of, where_of
+from holdfast.confine.permissions import check_mechanism, policy_of, where_of
 from holdfast.confine.starts import Confinement, Exit, Sandbox, SetupFailed
 from holdfast.errors import SandboxUnavailable
 from holdfast.local.listeners import refuse_own_ports
@@ -61,6 +61,7 @@ class Sandboxes:
         if context is None:
             return Sandbox()
         bound = bound_of(context, cwd=cwd, environ=environ)
+        check_mechanism(context, restricted=bound.restricted and not bound.full_write)
         if managed_ports is not None:
             sockets = (*bound.sockets, *(absolute(path, "") for path in managed_sockets))
             bound = replace(bound, network=Network.OFF, sockets=tuple(dict.fromkeys(sockets)))

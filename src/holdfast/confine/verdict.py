@@ -71,7 +71,7 @@ def judge_of(sandbox: "Sandbox", cwd: str) -> Judge | None:
         if created is not None:
             return DenialVerdict(True, created)
         return DenialVerdict(
-            looks_denied(exit_code, output, sandboxed=True),
+            looks_denied(exit_code, output, sandboxed=True, network_off=policy.network is Network.OFF),
             classify(
                 DenialEvidence(
                     exit_code,

@@ -85,6 +85,8 @@ def environment_info(environ: Mapping[str, str]) -> EnvironmentInfo:
             file_write_streaming=True,
             fs_watch_missing=watch.is_supported(),
             http_header_env_vars=True,
+            linux_approved_root_write_preserves_restrictions=True,
+            linux_root_write_preserves_devices=True,
             sandboxed_file_streaming=True,
             shell_snapshot_v2=True,
             holdfast_close_stdin=True,

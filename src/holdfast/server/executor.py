@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from holdfast.errors import InvalidRequest, SessionAttached
 from holdfast.sandbox.plan.select import ANY, Choice
-from holdfast.server.environment import environment_info
+from holdfast.server.environment import environment_info, login_shell
 from holdfast.wire.environment import EnvironmentInfo
 
 if TYPE_CHECKING:  # loaded when used: the first answer of a server needs none of them
@@ -155,6 +155,7 @@ class ServerSession:
             owner=self._owner,
             push=self._push,
             server_env=self._executor.environ,
+            shell=login_shell() or "/bin/sh",
             extended=self._extended,
             closed_retention_s=self._executor.clocks.closed_s,
         )

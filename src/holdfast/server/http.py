@@ -45,6 +45,7 @@ class HttpRequests:
     def __init__(self, notify: Callable[[BodyDelta], Awaitable[None]], environ: Mapping[str, str]) -> None:
         self._notify = notify
         self._environ = environ
+        self._authority = environ.get("CODEX_CA_CERTIFICATE") or None
         self._proxies = httprules.Proxies.from_environ(environ)
         self._transports: dict[str | None, httpx2.AsyncHTTPTransport] = {}  # by proxy; None is direct
         self._active: set[str] = set()  # ids of streams
@@ -58,7 +59,7 @@ class HttpRequests:
             OperationFailed: no complete response came.
         """
         if not _load.cache_info().currsize:
-            await asyncio.to_thread(_load)  # not part of the exchange, so not of its timeout
+            await asyncio.to_thread(_load, self._authority)  # not part of the exchange, so not of its timeout
         deadline = (
             None
             if params.timeout_ms is None
@@ -177,7 +178,7 @@ class HttpRequests:
             )
             try:
                 self._transports[proxy] = httpx2.AsyncHTTPTransport(
-                    verify=_load(), proxy=proxy, limits=limits
+                    verify=_load(self._authority), proxy=proxy, limits=limits
                 )
             except (ValueError, ImportError, httpx2.InvalidURL):
                 raise OperationFailed(
@@ -188,19 +189,25 @@ class HttpRequests:
 
 
 @functools.cache
-def _load() -> ssl.SSLContext:
-    """Import the library and the trusted roots, together some 100 ms: first called in a thread."""
+def _load(authority: str | None = None) -> ssl.SSLContext:
+    """Import the library and the trusted roots, together some 100 ms: first called in a thread.
+
+    An `authority` is trusted besides those of the system, and instead of what SSL_CERT_FILE names.
+    """
     import httpx2
 
     # Its debug log shows headers and hosts.
     logging.getLogger("httpcore2").setLevel(logging.WARNING)
     try:
-        return httpx2.create_ssl_context()
+        context = httpx2.create_ssl_context(trust_env=authority is None)
+        if authority is not None:
+            context.load_verify_locations(cafile=authority)
     except OSError:
         raise OperationFailed(
             f"{_FAILED}: the trusted certificates cannot be read",
-            remedy="check SSL_CERT_FILE and SSL_CERT_DIR",
+            remedy="check CODEX_CA_CERTIFICATE, SSL_CERT_FILE and SSL_CERT_DIR",
         ) from None
+    return context
 
 
 def _parse(text: str) -> "httpx2.URL":

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.confine.permissions import FileUse, runs_directly
+from holdfast.confine.permissions import FileUse, check_mechanism, runs_directly
 from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.sandbox.policy.policy import BoundPolicy
 from holdfast.server.codex import discovery, executorconfig
@@ -151,7 +151,10 @@ class Router:
         if context is None:
             return None
         bound = self._executor.confined.bound(context)
-        return None if runs_directly(bound, use) else bound
+        if runs_directly(bound, use):
+            return None
+        check_mechanism(context, restricted=True)
+        return bound
 
     def _hides_reads(self, context: SandboxContext) -> bool:
         """Besides Holdfast's own directories, of which discovery tells nothing: it reads skills by name."""

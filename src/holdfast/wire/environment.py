@@ -28,6 +28,8 @@ class Capabilities(MethodResult, frozen=True):
     file_write_streaming: bool = False
     fs_watch_missing: bool = False
     http_header_env_vars: bool = False
+    linux_approved_root_write_preserves_restrictions: bool = False
+    linux_root_write_preserves_devices: bool = False
     network_proxy_launch: bool = False
     sandboxed_file_streaming: bool = False
     shell_snapshot_v2: bool = msgspec.field(default=False, name="shellSnapshotV2")

@@ -1,6 +1,6 @@
 from typing import Literal
 
-from holdfast.confine.childenv import final_env, matches, narrow
+from holdfast.confine.childenv import as_read, final_env, matches, narrow
 from holdfast.wire.processes import EnvPolicy
 from tests.support.rows import every_row
 
@@ -106,3 +106,14 @@ def test_a_pattern_covers_the_whole_name(pattern: str, name: str, expected: bool
 
 def test_many_stars_do_not_backtrack_without_end() -> None:
     assert not matches("*a" * 40 + "b", "a" * 1000)
+
+
+def test_names_are_what_a_child_will_read() -> None:
+    assert as_read({"A": "1"}) == {"A": "1"}
+    assert as_read({"A=B": "y", "": "x", "=C": "z", "D": ""}) == {"A": "B=y", "D": ""}
+    assert as_read({"A=B": "y", "A": "1"}) == {"A": "B=y"}
+
+
+def test_a_forbidden_name_does_not_hide_behind_an_equals_sign() -> None:
+    assert final_env({"OPENAI_IDENTITY_TOKEN_FILE=": "1"}, None, {}) == {}
+    assert final_env({}, policy(set={"OPENAI_IDENTITY_TOKEN_FILE=x": "1"}), {}) == {}

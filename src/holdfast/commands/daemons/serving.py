@@ -81,6 +81,10 @@ def run(
     Raises:
         StartupError: it never began to serve.
     """
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        from holdfast.server.edges.plainfiles import fill_closed
+
+        fill_closed()
     from holdfast.server.edges.address import WebSocketAddress, parse
     from holdfast.server.edges.admission import check
     from holdfast.server.edges.binding import ENDING, ServeOptions, bind_tcp, check_exposure

@@ -1,6 +1,6 @@
 """Exit, output, policy → was it the sandbox, what did it refuse, and which grant would allow it. Pure module.
 
-Two answers. `looks_denied` is the reference's guess from keywords, kept exactly for the wire.
+Two answers. `looks_denied` is the reference's guess from keywords, kept for the wire.
 `classify` is ours: it reads what the output names, and asks the policy whether that is really denied.
 What the policy allows is not a denial, whatever the words say; a refusal that names nothing is believed
 only a little.
@@ -30,6 +30,14 @@ KEYWORDS: Final = (
     "sandbox",
     "landlock",
     "failed to write file",
+)
+# The reference refuses to make a socket (EPERM). Ours can be made, and there is nowhere to go from it.
+NETWORK_OFF_KEYWORDS: Final = (
+    "network is unreachable",
+    "enetunreach",
+    "cannot assign requested address",
+    "can't assign requested address",
+    "eaddrnotavail",
 )
 SIGSYS_EXIT: Final = 128 + 31
 NOT_EXECUTABLE: Final = 126
@@ -116,13 +124,14 @@ class Denial:
     witnessed: bool = False
 
 
-def looks_denied(exit_code: int, output: bytes | str, *, sandboxed: bool) -> bool:
+def looks_denied(exit_code: int, output: bytes | str, *, sandboxed: bool, network_off: bool = False) -> bool:
     """`sandboxDenied` of the protocol: a keyword, or death by SIGSYS on Linux."""
     if not sandboxed or exit_code == 0:
         return False
     text = output if isinstance(output, str) else output.decode("utf-8", "replace")
     lowered = text.lower()
-    if any(keyword in lowered for keyword in KEYWORDS):
+    keywords = (*KEYWORDS, *NETWORK_OFF_KEYWORDS) if network_off else KEYWORDS
+    if any(keyword in lowered for keyword in keywords):
         return True
     return sys.platform == "linux" and exit_code == SIGSYS_EXIT
 

@@ -2,5 +2,5 @@
 pipes.
 
 Imports: errors, local, sandbox.plan, server, wire.
-Open to other rooms: address, admission, auth, binding, early, listen.
+Open to other rooms: address, admission, auth, binding, early, listen, plainfiles.
 """

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.errors import PeerRefused, StartupError
+from holdfast.errors import PeerRefused
 from holdfast.local.lobby import Lobby
 from holdfast.local.tasks import TaskSet
 from holdfast.server.edges import admission
@@ -163,6 +163,7 @@ class Server:
 
     async def _serve_stdio(self) -> None:
         from holdfast.server.edges.lineedge import LineEdge
+        from holdfast.server.edges.plainfiles import FileOutput, can_wait, piped
 
         loop = asyncio.get_running_loop()
         self._open_soon()
@@ -175,15 +176,13 @@ class Server:
             linger=self._linger.touch,
             finish_at_eof=True,
         )
-        try:
-            output, _ = await loop.connect_write_pipe(lambda: _Flow(edge), sys.stdout.buffer)
-            edge.write_to(output)
-            await loop.connect_read_pipe(lambda: edge, sys.stdin.buffer)
-        except ValueError:
-            raise StartupError(
-                "stdio needs a pipe, socket or terminal on standard input and output",
-                remedy="connect a program to it, for example with a pipe",
-            ) from None
+        stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
+        output: asyncio.WriteTransport = FileOutput(stdout.fileno())
+        if can_wait(stdout.fileno()):
+            output, _ = await loop.connect_write_pipe(lambda: _Flow(edge), stdout)
+        edge.write_to(output)
+        waited_for = stdin if can_wait(stdin.fileno()) else os.fdopen(piped(stdin.fileno()), "rb")
+        await loop.connect_read_pipe(lambda: edge, waited_for)
         done = asyncio.ensure_future(self._done.wait())
         await asyncio.wait([done, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
         done.cancel()

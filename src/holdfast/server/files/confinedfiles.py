@@ -29,7 +29,7 @@ from holdfast.sandbox.plan import prerequisites
 from holdfast.sandbox.plan.planner import DiskSnapshot, plan_for
 from holdfast.sandbox.plan.resolve import DiskEntry, glance, is_unchanged
 from holdfast.sandbox.plan.select import needs_of
-from holdfast.sandbox.policy.paths import absolute, within
+from holdfast.sandbox.policy.paths import absolute, parent, within
 from holdfast.sandbox.policy.policy import PLATFORM_ROOTS, Access, At, BoundPolicy, BoundRule, Rule
 from holdfast.sandbox.protocol.orders import receive_with_fds
 from holdfast.sandbox.values import replace
@@ -338,7 +338,7 @@ def refuse_early(bound: BoundPolicy, path: PathUri, *, writes: bool) -> None:
     Raises:
         NotFound: the path lies outside of what the policy makes visible.
         InvalidRequest: the policy denies the path by name.
-        OperationFailed: a protected name would be created.
+        OperationFailed: a protected name would be created, or what covers a denied one be written.
     """
     if not bound.restricted:
         return
@@ -348,6 +348,11 @@ def refuse_early(bound: BoundPolicy, path: PathUri, *, writes: bool) -> None:
     if rule is None and not matched:
         raise NotFound("No such file or directory (os error 2)")
     if matched or rule is None or rule.access is Access.DENY:
+        itself = (
+            bound.denied_by_pattern(parent(name)) is None if matched or rule is None else rule.path == name
+        )
+        if writes and itself:
+            raise OperationFailed(_READ_ONLY)
         raise InvalidRequest("Permission denied (os error 13)")
     if writes and rule.protects is not None:
         raise OperationFailed(_READ_ONLY)

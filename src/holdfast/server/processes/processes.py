@@ -17,12 +17,12 @@ from msgspec import UNSET
 
 from holdfast.confine.childenv import final_env
 from holdfast.confine.launch import LauncherClient
-from holdfast.confine.permissions import limits_of, managed_ports, managed_sockets
+from holdfast.confine.permissions import limits_of, managed_ports, managed_sockets, name_unseen_cwd
 from holdfast.confine.sandboxes import Sandboxes
 from holdfast.confine.starts import Command, Sandbox, SetupFailed, with_limits
 from holdfast.confine.verdict import enforcement_report, judge_of, limit_report
 from holdfast.confine.watching import begin
-from holdfast.errors import InvalidRequest, OperationFailed, UsageError
+from holdfast.errors import InvalidRequest, OperationFailed, SandboxUnavailable, UsageError
 from holdfast.sandbox.plan.select import Backend, Enforcement
 from holdfast.server.processes.process import ProcessInput, SessionProcess, open_pipes, set_window_size
 from holdfast.server.processes.snapshot import ShellSnapshots, read_output
@@ -62,6 +62,7 @@ class Processes:
         owner: int,
         push: Callable[[bytes], None],
         server_env: dict[str, str],
+        shell: str,
         extended: bool,
         closed_retention_s: float,
     ) -> None:
@@ -70,6 +71,7 @@ class Processes:
         self._owner = owner
         self._push = push
         self._server_env = server_env
+        self._shell = shell
         self._extended = extended
         self._retention_s = closed_retention_s
         self._entries: dict[str, SessionProcess | _Starting] = {}
@@ -100,6 +102,8 @@ class Processes:
         except UsageError as exc:
             raise UsageError(f"cwd URI `{params.cwd}` is not valid on this exec-server host: {exc}") from None
         env = final_env(params.env, params.env_policy, self._server_env)
+        if params.tty:
+            env.setdefault("SHELL", self._shell)  # as a terminal's programs expect
         sandbox = await self._sandboxes.prepare(
             params.sandbox,
             cwd=cwd,
@@ -130,8 +134,10 @@ class Processes:
             if entry.cancelled:
                 raise InvalidRequest(f"process {params.process_id} start was cancelled") from None
             raise
-        except BaseException:
+        except BaseException as exc:
             self._entries.pop(params.process_id, None)
+            if isinstance(exc, SetupFailed) and exc.stage == "cwd" and params.sandbox is not None:
+                raise SandboxUnavailable(name_unseen_cwd(params.sandbox, cwd)) from None
             raise
         if entry.cancelled:
             self._take_back(process, task)
@@ -384,8 +390,6 @@ def _command(argv: list[str], arg0: str | None, cwd: str, env: dict[str, str]) -
         raise OperationFailed("missing program for pipe spawn")
     if any("\0" in text for text in (*argv, arg0 or "", cwd, *env, *env.values())):
         raise OperationFailed("nul byte found in provided data")
-    if any(not name or "=" in name for name in env):
-        raise OperationFailed("Invalid argument (os error 22)")
     return Command((arg0 if arg0 is not None else argv[0], *argv[1:]), argv[0], cwd, env)
 
 

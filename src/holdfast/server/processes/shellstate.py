@@ -5,8 +5,9 @@ between marks. The marks hold a random word, so nothing a start-up file prints c
 commands run in a shell without start-up files that first reads the same state back from a descriptor.
 
 Three facts shape the scripts. A start-up file may define a function or an alias named like any
-command: every command word is escaped against aliases and goes through `builtin` (in sh: `command`);
-if even that word is taken, the marks do not appear and there is no snapshot. Parsing depends on state:
+command: every command word is escaped against aliases and goes through `builtin` (in sh: `command`), in a
+subshell in which no function has that name (zsh has no way to do so: there the marks do not appear, and
+there is no snapshot). Parsing depends on state:
 functions are read back before aliases and options, which could change how they are read. And zsh,
 unlike the others, parses all of a -c string before it runs any of it, so there the user's script goes
 through `eval`, or it would miss its aliases.
@@ -52,7 +53,17 @@ class _Shell(NamedTuple):
     aliases: str
     functions: str
     extra: str  # bash: its second set of options; zsh: where autoloaded functions are found
+    rc: str  # reads what an interactive shell would read, as the reference does
+    free: str  # takes the word `run` back from a function of that name, in a subshell
+    taken: str = "\\:"  # prints that function
+    is_taken: str = ""  # whether there is one, if that must be known
 
+
+_FREE_DECLARE: Final = "\\unset -f declare"
+# There `unset` and `trap` come before functions of that name, which can be had in no other way.
+_IN_POSIX_MODE: Final = (
+    "if [[ :$SHELLOPTS: == *:posix:* ]]; then {0}; else POSIXLY_CORRECT=1; {0}; \\unset POSIXLY_CORRECT; fi"
+)
 
 SHELLS: Final = {
     "bash": _Shell(
@@ -63,6 +74,10 @@ SHELLS: Final = {
         aliases="alias -p",
         functions="declare -f",
         extra="shopt -p",
+        rc='if [[ -z ${BASH_ENV-} && -n ${HOME-} && -r $HOME/.bashrc ]]; then \\. "$HOME/.bashrc" || \\:; fi',
+        free=_IN_POSIX_MODE.format("\\unset -f builtin"),
+        taken=f"{_IN_POSIX_MODE.format(_FREE_DECLARE)}; \\declare -f builtin",
+        is_taken=f"{_IN_POSIX_MODE.format(_FREE_DECLARE)}; \\declare -F builtin",
     ),
     "zsh": _Shell(
         flag="-fc",
@@ -72,6 +87,8 @@ SHELLS: Final = {
         aliases="alias -L; \\builtin alias -sL",
         functions="typeset -f",
         extra='print -r -- "${(@qq)fpath[@]}"',
+        rc='if [[ -r ${ZDOTDIR:-${HOME-}}/.zshrc ]]; then \\. "${ZDOTDIR:-$HOME}/.zshrc" || \\:; fi',
+        free="",
     ),
     "sh": _Shell(
         flag="-c",
@@ -81,6 +98,9 @@ SHELLS: Final = {
         aliases="alias",
         functions="typeset -f 2>/dev/null",  # dash has no such thing, and no other way to tell
         extra="true",
+        rc="""case ${ENV-} in "") ;; *) \\eval "\\set -- \\"$ENV\\""
+if \\[ -r "$1" ]; then \\. "$1" || \\:; fi;; esac""",
+        free="\\unset -f command",  # such words come before functions in sh, as `trap` does
     ),
 }
 
@@ -93,6 +113,7 @@ class Dump(NamedTuple):
     aliases: str
     functions: str
     extra: str
+    taken: str  # the function that has the name of the word by which all others are reached
     exports: dict[str, str]
 
 
@@ -104,8 +125,8 @@ class Snapshot(NamedTuple):
     state: bytes
 
 
-def applies(request: ShellSnapshotRequest, argv: Sequence[str], overlay: Mapping[str, str]) -> bool:
-    """Whether this is a login shell with a script whose state a snapshot can stand for.
+def applies(request: ShellSnapshotRequest, argv: Sequence[str]) -> bool:
+    """Whether this is a login shell with a script.
 
     Raises:
         UsageError: the scope is empty or too long, or no such shell is known.
@@ -116,30 +137,66 @@ def applies(request: ShellSnapshotRequest, argv: Sequence[str], overlay: Mapping
         return False
     if request.shell.name not in SHELLS:
         raise UsageError(f"shell snapshots are unsupported for shell `{request.shell.name}`")
-    # Functions that come with the request are its own, but a snapshot is shared with other requests.
+    return True
+
+
+def can_share(overlay: Mapping[str, str]) -> bool:
+    """Functions that come with the request are its own, but a snapshot is shared with other requests."""
     return not any(_EXPORTED_FUNCTION.fullmatch(name) for name in overlay)
+
+
+def withholds(policy: EnvPolicy | None) -> bool:
+    """Is there anything that start-up files could export and the policy excludes?"""
+    return policy is not None and bool(
+        not policy.ignore_default_excludes or policy.exclude or policy.include_only
+    )
+
+
+def without_startup(
+    name: str, argv: Sequence[str], env: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """The same script in a shell that reads no start-up files, so that nothing can be exported by them."""
+    if name == "bash" and not can_share(env):  # a privileged bash would not take the functions of `env`
+        return [argv[0], "-c", *argv[2:]], {key: value for key, value in env.items() if key != "BASH_ENV"}
+    return [argv[0], SHELLS[name].flag, *argv[2:]], dict(env)
 
 
 def capture_argv(name: str, argv: Sequence[str], nonce: str) -> list[str]:
     """The same login shell, printing its state instead of running the script."""
     shell = SHELLS[name]
     escaped = f"\\{shell.run}"
-    mark = f"{escaped} printf '\\0%s\\0' {nonce}"
-    lines = [f"{escaped} {shell.quiet}", mark]
+    plain = _dump(shell, escaped, nonce, free="", quiet=f"{escaped} {shell.quiet}")
+    lines = [shell.rc, plain]
+    if shell.is_taken:  # posix mode changes options, so it is entered only where there is no other way
+        freed = _dump(
+            shell, escaped, nonce, free=f"{shell.free}; ", quiet=_IN_POSIX_MODE.format("\\" + shell.quiet)
+        )
+        lines = [shell.rc, f"if ({shell.is_taken}) >/dev/null; then", freed, "else", plain, "fi"]
+    elif shell.free:
+        lines = [shell.rc, _dump(shell, escaped, nonce, free=f"{shell.free}; ", quiet="\\" + shell.quiet)]
+    return [argv[0], argv[1], "\n".join(lines), *argv[3:]]
+
+
+def _dump(shell: _Shell, escaped: str, nonce: str, *, free: str, quiet: str) -> str:
+    def alone(command: str) -> str:
+        return f"({free}{command})" if free else command
+
+    mark = alone(f"{escaped} printf '\\0%s\\0' {nonce}")
+    lines = [quiet, mark]
     for command in ("umask", "set +o", shell.aliases, shell.functions, shell.extra):
         # The alternative keeps `set -e` in a start-up file from ending the dump.
-        lines += [f"{escaped} {command} || {escaped} true", mark]
-    lines += ["/usr/bin/env -0", mark]
-    return [argv[0], argv[1], "\n".join(lines), *argv[3:]]
+        lines += [alone(f"{escaped} {command} || {escaped} true"), mark]
+    lines += [f"({shell.taken})" if free else "\\:", mark, "/usr/bin/env -0", mark]
+    return "\n".join(lines)
 
 
 def parse(output: bytes, nonce: str) -> Dump | None:
     """The dump inside `output`, or None if it is not complete or cannot be trusted."""
     # Surrogate escapes keep bytes that are not UTF-8, as they do in os.environ.
     sections = output.decode("utf-8", "surrogateescape").split(f"\0{nonce}\0")
-    if len(sections) != 8:
+    if len(sections) != 9:
         return None
-    _before, umask, options, aliases, functions, extra, exports, _after = sections
+    _before, umask, options, aliases, functions, extra, taken, exports, _after = sections
     umask = umask.strip()
     if not _UMASK.fullmatch(umask):
         return None
@@ -147,7 +204,7 @@ def parse(output: bytes, nonce: str) -> Dump | None:
     if ("-", "rcquotes") in _SET_LINE.findall(options):
         return None
     pairs = (entry.partition("=") for entry in exports.split("\0") if entry)
-    return Dump(umask, options, aliases, functions, extra, {name: value for name, _, value in pairs})
+    return Dump(umask, options, aliases, functions, extra, taken, {name: value for name, _, value in pairs})
 
 
 def snapshot(name: str, dump: Dump, before: Mapping[str, str], policy: EnvPolicy | None) -> Snapshot:
@@ -221,7 +278,8 @@ def _restore_script(name: str, dump: Dump, exported: Mapping[str, bool]) -> byte
             tail += ["{", f"{run} unalias -a", *aliases, _set_options(run, differing), "}"]
         case _:
             tail += [*_set_aliases(f"{run} alias", dump.aliases), _set_options(run, options)]
-    script = "\n".join([*head, dump.functions, *tail, ""])
+    # Last, because from then on that word means something else.
+    script = "\n".join([*head, dump.functions, *tail, *filter(None, [dump.taken]), ""])
     return script.encode("utf-8", "surrogateescape")
 
 

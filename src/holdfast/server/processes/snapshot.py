@@ -1,6 +1,7 @@
 """Shell snapshots of one session: start-up files run once for a scope, later commands replay the result."""
 
 import asyncio
+import logging
 import os
 import secrets
 import signal
@@ -16,6 +17,8 @@ from holdfast.server.processes import shellstate
 from holdfast.wire.environment import ShellInfo
 from holdfast.wire.permissions import SandboxContext
 from holdfast.wire.processes import EnvPolicy, StartParams
+
+log = logging.getLogger(__name__)
 
 MAX_ENTRIES: Final = 16  # each holds up to CAPTURE_BYTES
 CAPTURE_BYTES: Final = 512 * 1024
@@ -53,9 +56,11 @@ class ShellSnapshots:
         self._entries: list[_Entry] = []  # a list: keys hold maps and cannot be hashed, and there are few
 
     async def apply(self, params: StartParams, cwd: str, env: dict[str, str], capture: Capture) -> Prepared:
-        """The command as it is to be started; unchanged if it has no snapshot or none can be taken.
+        """The command as it is to be started; unchanged if it asks for no snapshot.
 
-        `env` is the child's final environment, `params.env` what the request itself asked for in it.
+        Where none can be taken start-up files run as usual, or not at all if the policy excludes anything of
+        what they might export. `env` is the child's final environment, `params.env` what the request itself
+        asked for in it.
         `capture` must confine start-up files as the command will be.
 
         Raises:
@@ -64,18 +69,23 @@ class ShellSnapshots:
         argv = params.argv
         unchanged = Prepared(argv, env, None)
         request = params.shell_snapshot
-        if request is None or not shellstate.applies(request, argv, params.env):
+        if request is None or not shellstate.applies(request, argv):
             return unchanged
+        fallback = unchanged
+        if shellstate.withholds(params.env_policy):
+            fallback = Prepared(*shellstate.without_startup(request.shell.name, argv, env), None)
         replay = shellstate.replay_argv(request.shell.name, argv)
-        if replay is None:
-            return unchanged
+        if replay is None or not shellstate.can_share(params.env):
+            return fallback
         entry = self._entry((request.scope_id, request.shell, cwd, params.env_policy, params.sandbox))
         async with entry.lock:
             if entry.taken is None and self._clock() >= entry.retry_at:
                 entry.taken = await _take(capture, request.shell.name, argv, cwd, env, params.env_policy)
                 entry.retry_at = self._clock() + RETRY_S
         if entry.taken is None:
-            return unchanged
+            if fallback is not unchanged:
+                log.warning("no shell snapshot: the command runs without start-up files")
+            return fallback
         return Prepared(replay, shellstate.replay_env(env, params.env, entry.taken), entry.taken.state)
 
     def _entry(self, key: _Key) -> _Entry:

@@ -475,6 +475,22 @@ def test_the_references_flag_is_a_keyword_or_a_killed_system_call(
     assert looks_denied(code, output, sandboxed=False) is False
 
 
+@pytest.mark.parametrize(
+    "output",
+    [
+        "OSError: [Errno 101] Network is unreachable",
+        "Error: connect ENETUNREACH 192.0.2.1:80 - Local (0.0.0.0:0)",
+        "dial tcp 192.0.2.1:80: connect: network is unreachable",
+        "bind: Cannot assign requested address",
+    ],
+)
+def test_no_way_to_an_address_is_the_sandbox_only_where_it_has_the_network_off(output: str) -> None:
+    assert looks_denied(1, output, sandboxed=True, network_off=True)
+    assert not looks_denied(1, output, sandboxed=True, network_off=False)
+    assert not looks_denied(0, output, sandboxed=True, network_off=True)
+    assert not looks_denied(1, output, sandboxed=False, network_off=True)
+
+
 def test_the_flag_of_a_killed_system_call_is_for_linux_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "darwin")
     assert looks_denied(159, "", sandboxed=True) is False
