@@ -164,7 +164,7 @@ MUTATIONS: Final = (
         "codex-sandboxed",
         "a denial is not told",
         "src/holdfast/confine/verdict.py",
-        "looks_denied(exit_code, output, sandboxed=True),",
+        "looks_denied(exit_code, output, sandboxed=True, network_off=policy.network is Network.OFF),",
         "False,",
     ),
     Mutation(
