@@ -18,6 +18,7 @@ import pytest
 from holdfast.local import programs
 from holdfast.sandbox.backends import bwraptool
 from holdfast.sandbox.backends.bwraptool import MAX_HELP, Unusable
+from holdfast.sandbox.plan.covers import UNCOVERED_BY_BWRAP
 from holdfast.sandbox.plan.select import Backend, Choice
 from tests.support import identity
 from tests.support.exec_command import Place, Screen, place
@@ -158,7 +159,8 @@ def test_a_command_runs_and_the_report_says_who_confined_it(anyone: Place) -> No
     assert (done.code, done.out) == (7, "out\n")
     told = json.loads(done.err.splitlines()[-1])
     assert told["enforcement"]["backend"] == "bwrap"
-    assert (told["enforcement"]["missing"], len(told["enforcement"]["weakened"])) == ([], 2)
+    assert (told["enforcement"]["missing"], len(told["enforcement"]["weakened"])) == ([], 3)
+    assert UNCOVERED_BY_BWRAP in told["enforcement"]["weakened"]
     assert told["denial"]["path"] == f"{anyone.workspace}/.git/new"
     assert not list((anyone.workspace / ".git").iterdir())
 
