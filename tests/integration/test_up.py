@@ -29,7 +29,7 @@ def anyio_backend() -> str:
     return "asyncio"  # the command brings its own loop
 
 
-async def test_the_example_is_done_denied_and_asked_about(home: Path) -> None:
+async def test_the_example_is_done_denied_and_asked_about_and_the_answer_is_used(home: Path) -> None:
     with started(home, "up", "--demo") as process:
         ids = (await until(process, "demo"))["tasks"]
         with open_store(str(home / "board.db"), create=False) as store:
@@ -40,6 +40,11 @@ async def test_the_example_is_done_denied_and_asked_about(home: Path) -> None:
             end = json.loads(store.file(denied.id, run.id, "end.json"))
             [refused] = [one for one in end["worker"]["denials"] if one["path"] == FORBIDDEN]
             assert (refused["errno"], refused["grant"]) == ("EROFS", "--allow-write /etc")
+            store.move(asked.id, Move.UNBLOCK, who="anna", reason="red")  # what the printed command does
+            async with asyncio.timeout(WAIT_S):
+                while store.task(asked.id).status is not TaskStatus.DONE:
+                    await asyncio.sleep(0.05)
+            assert store.task(asked.id).result == "The sail is red"
         process.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(process.wait, WAIT_S) == 0
 

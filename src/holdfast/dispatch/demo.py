@@ -11,6 +11,7 @@ from holdfast.board.rules.rows import NewTask, Task
 from holdfast.board.rules.transitions import Move, TaskStatus
 from holdfast.board.store import Store
 from holdfast.board.verbs.lists import MAX_PAGE
+from holdfast.dispatch.rules.prompts import ANSWER
 from holdfast.errors import HoldfastError, NotFound
 
 BOARD: Final = "demo"
@@ -27,6 +28,12 @@ GIVEN_UP: Final = frozenset({TaskStatus.CANCELLED, TaskStatus.ARCHIVED})
 WHO: Final = "demo"  # who made its tasks
 FORBIDDEN: Final = "/etc/written-by-a-worker"
 LOOK_S: Final = 0.5
+_ASKING: Final = f"""\
+if [ -s {ANSWER} ]; then
+    {{handoff}} complete "The sail is $(cat {ANSWER})"
+else
+    {{handoff}} block 'Which colour shall the sail have?' --option red --option white
+fi"""
 
 
 def tasks(command: Sequence[str]) -> list[NewTask]:
@@ -35,7 +42,7 @@ def tasks(command: Sequence[str]) -> list[NewTask]:
     bodies = {
         "Write a file and report": f"echo made > made.txt\n{handoff} complete 'made.txt is there'",
         "Write where nobody may": f"echo x > {FORBIDDEN}",
-        "Ask a person": f"{handoff} block 'Which colour shall the sail have?' --option red --option white",
+        "Ask a person": _ASKING.format(handoff=handoff),
     }
     return [
         NewTask(title=title, body=body, assignee="script", max_attempts=1) for title, body in bodies.items()

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.board.rules.rows import Comment, Detail
+from holdfast.board.rules.rows import Comment, Detail, TaskEvent
 from holdfast.board.rules.transitions import Move
 
 MAX_BODY: Final = 48_000  # characters; with all the rest it fits into one argument of a command line
@@ -25,6 +25,7 @@ ATTACHED: Final = ".holdfast/files"  # likewise, what is attached to the task
 MAX_REVIEW: Final = 16_000  # characters of all of it; with a task's body it still fits into a prompt
 MAX_REMARK: Final = 6_000  # of one comment: the end of a check's output is there
 MAX_SHOWN_LINE: Final = 300  # of a line of the diff
+ANSWER: Final = ".holdfast/answer.txt"  # in the workspace: what a person said, alone, for a script
 REVIEWED: Final = ".holdfast/reviewed.patch"  # in the workspace: what was reviewed
 _ELSEWHERE: Final = (
     f"The work was done on another machine and is not here; its diff is in {REVIEWED}: apply it first."
@@ -132,11 +133,21 @@ def describe_changes(who: str, comments: Sequence[Comment], diff: str, *, here: 
     return _cut("\n\n".join(parts), MAX_REVIEW)
 
 
+def read_answer(detail: Detail) -> str | None:
+    """What a person said who sent the task back to work, if nothing then empty; None if nobody did."""
+    newest = _find_sent_back(detail)
+    said = "" if newest is None else newest.payload.get("reason")
+    return None if newest is None else said if isinstance(said, str) else ""
+
+
+def _find_sent_back(detail: Detail) -> TaskEvent | None:
+    return next((event for event in reversed(detail.events) if event.kind in _SENT_BACK), None)
+
+
 def describe_answer(detail: Detail) -> str:
-    """What a person said who sent the task back to work, with the question of a worker that it answers."""
-    newest = next((event for event in reversed(detail.events) if event.kind in _SENT_BACK), None)
-    said = None if newest is None else newest.payload.get("reason")
-    if newest is None or not isinstance(said, str):
+    """The same for a prompt, with the question of a worker that it answers."""
+    newest, said = _find_sent_back(detail), read_answer(detail)
+    if newest is None or not said:
         return ""
     asked = [run.summary for run in detail.runs if run.outcome == "blocked"][-1:]
     question = asked[0] if asked and newest.kind == Move.UNBLOCK else None

@@ -213,6 +213,8 @@ class RunDriver:
         await asyncio.to_thread(workspace.put, space.path, task.body.encode(), Path(prompts.FILE).name)
         if diff:
             await asyncio.to_thread(workspace.put, space.path, diff, Path(prompts.REVIEWED).name)
+        if (answer := prompts.read_answer(detail)) is not None:
+            await asyncio.to_thread(workspace.put, space.path, answer.encode(), Path(prompts.ANSWER).name)
         for name in [file.name for file in detail.files]:
             data = await context.store.ask(Store.file, task.id, None, name)
             await asyncio.to_thread(workspace.put, space.path, data, Path(prompts.ATTACHED).name, name)

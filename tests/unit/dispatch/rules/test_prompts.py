@@ -20,6 +20,7 @@ from holdfast.dispatch.rules.prompts import (
     describe_reporting,
     diff_line,
     fits,
+    read_answer,
 )
 from tests.support.dispatch import a_detail, a_run, a_task
 from tests.support.rows import every_row
@@ -197,6 +198,14 @@ def after(*reasons: str | None, outcome: str | None = "blocked", kind: str = "un
     ]
     run = msgspec.structs.replace(a_run(), outcome=outcome, summary="which one?")
     return msgspec.structs.replace(a_detail(), runs=[run], events=events)
+
+
+@every_row(
+    ("detail", "said"),
+    [(after("red"), "red"), (after("old", None), ""), (after("so", kind="edited"), None), (a_detail(), None)],
+)
+def test_a_script_gets_the_answer_alone(detail: Detail, said: str | None) -> None:
+    assert read_answer(detail) == said
 
 
 def test_the_answer_to_a_question_is_told_with_it() -> None:
