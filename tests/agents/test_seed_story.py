@@ -79,7 +79,7 @@ async def test_the_denied_path_is_named_and_what_is_suggested_helps(place: Path)
         assert (seen.access, seen.errno) == (kept.access, kept.errno) == ("create", "EROFS")
         for denial in (seen, kept):
             assert "outside the writable roots" in denial.rule
-            assert denial.grant == f"--allow-write {bench.home}"
+            assert denial.grant == f"--allow-write {bench.home}/.local"
             variable, _, where = denial.relocation.partition("=")
             assert variable == "XDG_DATA_HOME"
             assert where.startswith(str(place / "h"))

@@ -217,8 +217,9 @@ def test_a_task_that_nobody_would_take_is_made_with_a_warning(sqlite_board: Boar
     unknown = sqlite_board.answer("task", "create", "x", "--board", "b", "--assignee", "nonesuch")
     assert unknown["warnings"] == ["warning: `nonesuch` is no worker profile here: the task waits"]
     idle = sqlite_board.run("task", "create", "x", "--board", "b", "--assignee", "script")
-    assert "warning: no dispatcher works for the board b: the task waits" in idle.stdout
-    assert "up --board b" in idle.stdout
+    assert "warning: no dispatcher works for the board b: the task waits" in idle.stderr
+    assert "up --board b" in idle.stderr
+    assert len(idle.stdout.splitlines()) == 1  # whose first word is the id, for scripts
     with open_store(sqlite_board.address) as store:
         store.offer("b", "here", ["script"])
     told = sqlite_board.answer("task", "create", "x", "--board", "b", "--assignee", "script")

@@ -124,7 +124,6 @@ async def test_arg0_replaces_the_name_but_not_the_program() -> None:
         ({"argv": [""]}, -32603),
         ({"argv": ["/bin/echo", "a\0b"]}, -32603),
         ({"cwd": "file:///does/not/exist"}, -32603),
-        ({"env": {"A=B": "c"}}, -32603),
         ({"enforceManagedNetwork": True}, -32602),
         ({"networkProxy": {"proxy": {}}}, -32602),
     ],

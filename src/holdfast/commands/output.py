@@ -101,10 +101,12 @@ def is_json() -> bool:
 
 
 def say(answer: Answer) -> int:
-    """The answer as JSON, or for people; its exit code."""
+    """The answer as JSON, or for people; its exit code. What is `warned` of goes to standard error."""
     lines, table, after = answer.pop("text", []), answer.pop("table", None), answer.pop("after", [])
+    warned = answer.pop("warned", [])
     code, data = answer.pop("exit", 0), answer.pop("data", None)
     assert isinstance(lines, list) and isinstance(after, list) and isinstance(code, int)  # noqa: S101, PT018 - tells the type checker what every command returns
+    assert isinstance(warned, list)  # noqa: S101 - likewise
     if is_json():
         import msgspec
 
@@ -125,6 +127,8 @@ def say(answer: Answer) -> int:
         lines = []
     for line in [*lines, *after]:
         click.echo(pasteable_line(printable(line)))
+    for line in warned:
+        click.echo(pasteable_line(printable(line)), err=True)
     return code
 
 

@@ -37,7 +37,7 @@ from holdfast.sandbox.plan.planner import Sight, settle
 from holdfast.sandbox.plan.prerequisites import Uncovered, uncover
 from holdfast.sandbox.plan.resolve import look, trace
 from holdfast.sandbox.policy.amounts import parse
-from holdfast.sandbox.policy.paths import is_file_name
+from holdfast.sandbox.policy.paths import grantable, is_file_name
 from holdfast.sandbox.policy.policy import Access, BoundPolicy, Network, Where, bind, workspace_write
 
 # What a confined worker may use unless its wish says otherwise ("none" lifts one), so that one that forks or
@@ -435,7 +435,9 @@ def _of_path(
 ) -> PreflightProblem:
     moved = relocation_of(agent, kept, state=state)
     decision = bound.explain(told["at"], Access.WRITE)
-    remedy = f"set {moved}" if moved else decision.grant or f"--allow-write {told['at']}"
+    needed = grantable(path, os.path.lexists) if told["step"] == "create" else told["at"]
+    grant = bound.explain(needed, Access.WRITE).grant
+    remedy = f"set {moved}" if moved else grant or f"--allow-write {told['at']}"
     what = f"{kept.role} ({path}): cannot {told['step']} in {told['at']}"
     denied = Denied(
         access="create" if told["step"] == "create" else "write",
@@ -444,7 +446,7 @@ def _of_path(
         syscall="",
         predicted=True,
         rule=decision.why,
-        grant=decision.grant or "",
+        grant=grant or "",
         relocation=moved,
         role=kept.role,
         count=DENIALS if kept.without == RETRIES else 1,  # it will try again and again, without a word

@@ -160,7 +160,7 @@ def create(
     )
     made = store.create(board, new, who=user_name(), key=key)
     warning = _nobody_takes(store, made)
-    return answer(made, warning) | ({"warnings": warning[:1]} if warning else {})
+    return answer(made) | ({"warnings": warning[:1], "warned": warning} if warning else {})
 
 
 def _nobody_takes(store: "Store", task: "Task") -> list[str]:
