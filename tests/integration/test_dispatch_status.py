@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -137,3 +138,13 @@ async def test_a_signal_has_the_launchers_read_again(yard: Yard) -> None:
         assert (await told(yard, "reloads")).reloads == 1
         process.tell(signal.SIGTERM)
         assert await process.left() == 0
+
+
+def test_two_threads_that_write_at_once_leave_one_of_both(tmp_path: Path) -> None:
+    """A round that is cancelled does not stop its thread, and the last word may be written beside it."""
+    said = DispatcherStatus("h", os.getpid(), ["b"], 1.0).report(2.0, runs=[], profiles=[])
+    with ThreadPoolExecutor(4) as threads:
+        for written in [threads.submit(homefiles.write_status, tmp_path, said) for _ in range(400)]:
+            written.result()
+    assert homefiles.read_status(tmp_path)[1] == said
+    assert [path.name for path in tmp_path.iterdir()] == [homefiles.STATUS]

@@ -16,6 +16,7 @@ import msgspec
 from holdfast.agents.supervisor import daemons
 from holdfast.dispatch.rules.dispatcherstatus import DispatcherReport
 from holdfast.errors import Conflict
+from holdfast.local.atomicfile import write_below
 from holdfast.local.lock import take_lock
 
 LOCK: Final = "dispatcher.lock"
@@ -76,12 +77,8 @@ def is_held(home: Path) -> bool:
 
 
 def write_status(home: Path, told: DispatcherReport) -> None:
-    """Whole or not at all."""
-    hidden = home / f"{STATUS}.new"
-    fd = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with open(fd, "wb") as file:
-        file.write(msgspec.json.encode(told))
-    hidden.rename(home / STATUS)
+    """Whole or not at all, also while another thread of ours, whose caller was cancelled, still writes."""
+    write_below(home, (STATUS,), msgspec.json.encode(told))
 
 
 def clear_status(home: Path) -> None:
