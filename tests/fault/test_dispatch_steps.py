@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.board.rules.rows import Task
 from holdfast.board.rules.transitions import TaskStatus
+from holdfast.dispatch.run.run import marks
 from tests.support.dispatch import Yard, fresh_yard_fixture
 from tests.support.dying_dispatcher import ALL_DONE
 from tests.support.patience import patient
@@ -72,3 +73,12 @@ async def test_a_run_survives_its_dispatcher_at_every_step(
         raise AssertionError(f"there are {MOST} steps and more")
     assert died >= FEWEST
     record_property("kills", died)
+
+
+async def test_a_mark_that_a_killed_dispatcher_was_writing_is_cleared(yard: Yard) -> None:
+    folder = marks(yard.home)
+    folder.mkdir(parents=True)
+    (folder / ".0123456789abcdef").write_bytes(b"{")
+    async with yard.dispatching(once=True) as serving:
+        await yard.over(serving)
+    assert list(folder.iterdir()) == []

@@ -260,6 +260,9 @@ class Dispatcher:
         names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
         found = []
         for name in names:
+            if name.startswith("."):  # a predecessor was killed while it wrote this; nobody writes there now
+                (folder / name).unlink(missing_ok=True)
+                continue
             try:
                 found.append(await self._context.store.ask(Store.run, name))
             except NotFound:
