@@ -12,7 +12,8 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 SRC: Final = ROOT / "src" / "holdfast"
 PAGE: Final = ROOT / "docs" / "architecture.md"
 LISTS: Final = re.compile(r"^(Imports|Open to other rooms): ", re.MULTILINE)
-EVERYWHERE: Final = {"errors", "home", "log", "tracing", "local"}  # imported by nearly all: no arrows to them
+# Imported by nearly all: no arrows to them.
+EVERYWHERE: Final = {"annotations", "errors", "home", "log", "tracing", "local"}
 ENTRY: Final = {"__init__", "__main__"}
 
 

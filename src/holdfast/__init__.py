@@ -6,7 +6,7 @@
 What is exported is loaded when it is first used: the launcher imports this package for every command.
 """
 
-from typing import TYPE_CHECKING
+TYPE_CHECKING = False  # to a type checker this name means True
 
 if TYPE_CHECKING:
     from holdfast.agents.sdk import Workers as Workers

@@ -26,7 +26,8 @@ The first split is by whose fault it is:
 """
 
 import errno
-from typing import ClassVar, Final, NamedTuple
+
+from holdfast.annotations import ClassVar, Final, NamedTuple
 
 
 class HoldfastError(Exception):

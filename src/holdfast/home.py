@@ -2,7 +2,8 @@
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+from holdfast.annotations import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path

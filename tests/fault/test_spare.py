@@ -137,14 +137,14 @@ async def test_a_spare_ends_with_its_launcher(tmp_path: Path) -> None:
 # A spare is made, then something is mounted, then it is used: does the command see the mount?
 LATER_MOUNT = """
 import os, subprocess, sys, time
-from holdfast.sandbox.launcher import launcher
+from holdfast.sandbox.launcher.spare import Spare
 from holdfast.sandbox.plan import plan
 from holdfast.sandbox.protocol import orders
-from holdfast.sandbox.backends.confined import ConfinementKind
+from holdfast.sandbox.protocol.orders import ConfinementKind
 from holdfast.sandbox.plan.plan import Base, Plan, encode
 from holdfast.sandbox.watcher import listener
 folder = sys.argv[1]
-made = launcher.Spare(ConfinementKind(False, True))
+made = Spare(ConfinementKind(False, True))
 while sorted(os.listdir(f"/proc/{made.pid}/fd")) != ["0", "1", "2", "3"]:
     time.sleep(0.005)
 subprocess.run(["mount", "-t", "tmpfs", "none", folder], check=True)
@@ -173,4 +173,4 @@ def test_a_spare_shows_what_was_mounted_after_it_was_made(tmp_path: Path) -> Non
         str(tmp_path),
     ]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=WAIT_S, check=False)
-    assert (done.stdout, done.stderr) == ("later\n", "b''\n")
+    assert (done.stdout, done.stderr) == ("later\n", "b'runs\\x00'\n")

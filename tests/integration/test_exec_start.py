@@ -16,7 +16,19 @@ import holdfast
 from tests.support.exec_command import WAIT_S, Place
 
 BACKENDS = ["namespaces", "bwrap", "landlock"]
-HEAVY = ("asyncio", "msgspec", "click", "dataclasses", "inspect", "threading", "socket", "json", "subprocess")
+HEAVY = (
+    "asyncio",
+    "msgspec",
+    "click",
+    "dataclasses",
+    "inspect",
+    "threading",
+    "socket",
+    "json",
+    "subprocess",
+    "typing",
+    "re",
+)
 LOADED = f"""
 import os, sys
 leave = os._exit
@@ -188,3 +200,56 @@ main()
     assert (done.returncode, done.stdout) == (0, "ran\n")
     assert "tried" in done.stderr
     assert json.loads(done.stderr.splitlines()[-1])["enforcement"]["backend"] in ("bwrap", "landlock")
+
+
+BROKEN = """
+import os, sys
+{broken}
+sys.argv = ["holdfast", "exec", "--json", "--backend", "namespaces", "--", "sh", "-c", "echo ran"]
+from holdfast.entry import main
+main()
+"""
+
+
+def _run_broken(place: Place, broken: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", BROKEN.format(broken=broken)],
+        cwd=place.workspace,
+        env=place.env(),
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+    )
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "from holdfast.sandbox.launcher import spare; spare._serve = lambda *_, **__: None",
+        "from holdfast.sandbox.launcher import spare; spare._serve = lambda *_, **__: 1 / 0",
+        "from holdfast.sandbox.launcher import spare\n"
+        "def refuse(kind): raise OSError(1, 'no')\n"
+        "spare.Spare = refuse",
+        "from holdfast.sandbox.kernel import kernel, namespaces\n"
+        "isolate = namespaces.isolate\n"
+        "def refuse(**given):\n"
+        "    if 'holdfast.exec.run' not in sys.modules: raise kernel.StageFailed('uidmap', 1)\n"
+        "    return isolate(**given)\n"
+        "namespaces.isolate = refuse",
+    ],
+    ids=["ends", "fails", "refused", "refused later"],
+)
+def test_what_is_begun_early_and_comes_to_nothing_is_begun_anew(place: Place, broken: str) -> None:
+    done = _run_broken(place, broken)
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+    assert json.loads(done.stderr.splitlines()[-1])["enforcement"]["backend"] == "namespaces"
+
+
+def test_a_set_up_that_is_killed_is_not_taken_for_the_command(place: Place) -> None:
+    """Nothing but silence comes from it; it may even end with the code of success."""
+    broken = "from holdfast.sandbox.kernel import namespaces; namespaces.own_mounts = lambda: os._exit(0)"
+    broken += "\nfrom holdfast.sandbox.backends import confined; confined.own_mounts = namespaces.own_mounts"
+    done = _run_broken(place, broken)
+    assert (done.returncode, done.stdout) == (125, "")
+    told = json.loads(done.stderr.splitlines()[-1])
+    assert (told["enforcement"], "killed" in told["error"]["message"]) == (None, True)

@@ -22,6 +22,8 @@ from typing import Final, NoReturn
 from holdfast.sandbox.backends import bwrapped, confined, landlocked
 from holdfast.sandbox.kernel import kernel, landlock
 from holdfast.sandbox.plan import plan
+from holdfast.sandbox.protocol.orders import ConfinementKind
+from holdfast.sandbox.protocol.report import MAX_REPORT, decode_report
 from holdfast.sandbox.watcher import broker, listener
 from tests.support import faults, identity
 
@@ -190,7 +192,7 @@ class Sabotage:
 def start(applied: plan.Plan, command: confined.PreparedCommand, status_fd: int, options: Options) -> int:
     """As the launcher does; the pid of the process around the command."""
     if not options.alone and not options.tool:
-        kind = confined.ConfinementKind(options.userns, applied.network_off)
+        kind = ConfinementKind(options.userns, applied.network_off)
         ours, theirs = listener.pair()
         try:
             child = confined.start(
@@ -236,7 +238,7 @@ def sabotaged(applied: plan.Plan, argv: tuple[bytes, ...], options: Options) -> 
         child = start(applied, command, writer, options)
         sabotage.left = -1
         os.close(writer)
-        report = confined.decode_report(os.read(reader, confined.MAX_REPORT))
+        report = decode_report(os.read(reader, MAX_REPORT))
         os.close(reader)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         with contextlib.suppress(ChildProcessError):
@@ -277,9 +279,9 @@ def main(options: Options, argv: list[str]) -> None:
     child = start(applied, command, writer, options)
     os.close(writer)
     said = b""
-    while chunk := os.read(reader, confined.MAX_REPORT):
+    while chunk := os.read(reader, MAX_REPORT):
         said += chunk
-    report = confined.decode_report(said)
+    report = decode_report(said)
     failure = report.failure
     answer = {
         "weakened": report.weakened,

@@ -46,6 +46,7 @@ PURE_STDLIB = {
 }
 PURE_THIRD_PARTY = {"msgspec", "pybase64"}
 LAYERS = [  # lower may not import higher; names on one line may not import each other
+    {"annotations"},
     {"errors", "home", "log", "tracing"},
     {"local"},
     {"wire", "sandbox"},
@@ -78,12 +79,18 @@ def tree(module: Path) -> ast.Module:
 
 
 def imports(module: Path) -> Iterator[str]:
-    """Dotted names of everything imported, also inside functions; ours down to the module."""
+    """Dotted names of everything imported, also inside functions; ours down to the module.
+
+    `holdfast.annotations` stands for `typing` and counts as that.
+    """
     for node in ast.walk(tree(module)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             source = node.module or ""
+            if source == "holdfast.annotations":
+                yield "typing"
+                continue
             for alias in node.names:
                 inner = f"{source}.{alias.name}"
                 yield inner if is_ours(inner) else source

@@ -8,14 +8,15 @@ asks for no help; any other is click's, which says what is wrong. So loading cli
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from holdfast.annotations import TYPE_CHECKING, Final, Literal, NamedTuple
 from holdfast.errors import HoldfastError
 from holdfast.sandbox.values import value
 
 if TYPE_CHECKING:
     from holdfast.exec.outcome import Ending, Explained, Planned
     from holdfast.exec.run import Wish
+    from holdfast.sandbox.launcher.spare import EarlyStart
     from holdfast.sandbox.limits import Limits
     from holdfast.sandbox.plan.select import Choice
 
@@ -268,6 +269,8 @@ def execute(
     **usage: object,
 ) -> int:
     """Run it, or say what would be done; returns the exit code. `usage` are those of `USAGE`."""
+    local = where is None and not (explain or print_plan)
+    early = _begin_early(limits) if local and command and not any(usage.values()) else None
     from holdfast.exec import outcome
 
     told: Ending | Planned | Explained
@@ -282,7 +285,7 @@ def execute(
             told = remote.execute(where, limits.wish(limits=limited), command)
         else:
             wish = limits.wish(watch=watch, limits=limited)
-            told = _run_here(wish, command, explain, print_plan=print_plan)
+            told = _run_here(wish, command, explain, early, print_plan=print_plan)
     except HoldfastError as exc:
         told = outcome.build_failure(exc)
     stream = sys.stderr if isinstance(told, outcome.Ending) else sys.stdout
@@ -308,14 +311,32 @@ def read_limits(usage: Mapping[str, object]) -> "Limits | None":
     return amounts.parse(given)
 
 
+def _begin_early(limits: ExecLimits) -> "EarlyStart | None":
+    """What most commands need whatever their plan says, made while that is loaded and made.
+
+    None where the options leave it open, or something else is needed.
+    """
+    if limits.full_access or limits.profile is not None or limits.backend not in ("auto", "namespaces"):
+        return None
+    from holdfast.sandbox.launcher.spare import begin_early
+    from holdfast.sandbox.protocol.orders import ConfinementKind
+
+    return begin_early(ConfinementKind(userns=True, network_off=limits.network != "on"))
+
+
 def _run_here(
-    wish: "Wish", command: Sequence[str], explain: Sequence[str], *, print_plan: bool
+    wish: "Wish",
+    command: Sequence[str],
+    explain: Sequence[str],
+    early: "EarlyStart | None",
+    *,
+    print_plan: bool,
 ) -> "Ending | Planned | Explained":
     from holdfast.exec import run
 
     if print_plan:
         return run.plan(wish)
-    return run.explain(wish, explain) if explain else run.execute(wish, command)
+    return run.explain(wish, explain) if explain else run.execute(wish, command, early)
 
 
 def _lines(told: "Ending | Planned | Explained", *, as_json: bool) -> list[str]:

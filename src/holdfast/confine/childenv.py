@@ -5,8 +5,8 @@ environment is narrowed by it first. Names that carry the server's own credentia
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
 
+from holdfast.annotations import TYPE_CHECKING, Final
 from holdfast.local import credentials
 
 if TYPE_CHECKING:

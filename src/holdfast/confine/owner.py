@@ -9,8 +9,8 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
 
+from holdfast.annotations import TYPE_CHECKING, Final
 from holdfast.confine import starts
 from holdfast.confine.starts import Command, Confinement, Exit, Sandbox, SetupFailed, StartedCommand
 from holdfast.errors import SandboxUnavailable
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.confine.loopback import Ports
     from holdfast.confine.watching import LocalWatch
     from holdfast.sandbox.kernel.dnotify import Dnotify
+    from holdfast.sandbox.launcher.spare import EarlyStart
     from holdfast.sandbox.limits import Limits
     from holdfast.wire.processes import DeniedCall, WatchReport
 
@@ -35,6 +36,8 @@ _LIBRARY: Final = os.path.dirname(os.path.realpath(os.__file__))
 # What may be imported once the command has run, and would then be what the command made of it.
 _LATE: Final = (
     "json",
+    "re",
+    "resource",  # by os.wait4
     "shutil",
     "secrets",
     "holdfast.sandbox.reasons.fingerprints",
@@ -70,8 +73,11 @@ def _writes(policy: BoundPolicy, place: str) -> bool:
 class CommandOwner(Children):
     """Starts the command, hears of its end, and ends whatever is left of it."""
 
-    def __init__(self, loop: Loop, choice: Choice) -> None:
+    def __init__(self, loop: Loop, choice: Choice, early: "EarlyStart | None" = None) -> None:
+        """`early` is what was begun before anybody knew the plan."""
         super().__init__()
+        if early is not None:
+            self._spares[early.kind] = early.spare
         self.loop = loop
         self.sandbox = Sandbox()
         self.end: Exit | None = None
@@ -133,7 +139,7 @@ class CommandOwner(Children):
             held, confinement = starts.confined_by(held, plan, degraded=self._choice.degraded)
             self.sandbox = starts.sandbox_of(held, confinement, settled, names)
             try:
-                started = self._begin(command, confinement, streams, watch=watch)
+                started = self._begin_confined(command, confinement, streams, watch=watch)
             except SetupFailed:
                 refused[way] = self._try(way, trial.tool)
                 if refused[way].works:
@@ -179,6 +185,18 @@ class CommandOwner(Children):
         if late:
             raise SandboxUnavailable("setting up a sandbox hangs on this host")
         return Trial(weakened=started.weakened, tool=tool)
+
+    def _begin_confined(
+        self, command: Command, confinement: Confinement, streams: Streams, *, watch: bool
+    ) -> StartedCommand:
+        """Begin it; what was begun early and failed, whatever ended it, is begun anew: nothing has run."""
+        early = len(self._spares)
+        try:
+            return self._begin(command, confinement, streams, watch=watch)
+        except SetupFailed:
+            if len(self._spares) == early:
+                raise
+        return self._begin(command, confinement, streams, watch=watch)
 
     def _begin(
         self, command: Command, confinement: Confinement | None, streams: Streams, *, watch: bool
@@ -238,6 +256,8 @@ class CommandOwner(Children):
         self._ended[self._last_id] = on_exit
         self._command = self._last_id
         self._start(request._replace(id=self._last_id), fds)
+        import resource  # noqa: F401 - os.wait4 does so otherwise, when somebody waits for us
+
         if request.limits:
             self._keep_looking()
         self.loop.run_until(lambda: self._command in self._events or bool(late) or self._given_up())

@@ -6,8 +6,8 @@ server orders from its launcher, `holdfast exec` starts its command itself.
 
 import errno
 import os
-from typing import TYPE_CHECKING, Final
 
+from holdfast.annotations import TYPE_CHECKING, Final
 from holdfast.confine.absence import HeldNames
 from holdfast.errors import OperationFailed, SandboxUnavailable
 from holdfast.sandbox.plan import plan as plans

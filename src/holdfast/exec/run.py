@@ -6,8 +6,8 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from holdfast.annotations import TYPE_CHECKING
 from holdfast.confine.childenv import scrub
 from holdfast.confine.guard import hide_homes
 from holdfast.confine.owner import CommandOwner
@@ -26,6 +26,7 @@ from holdfast.sandbox.policy.policy import Access, BoundPolicy, Network, Policy,
 from holdfast.sandbox.values import replace, value
 
 if TYPE_CHECKING:
+    from holdfast.sandbox.launcher.spare import EarlyStart
     from holdfast.sandbox.limits import Limits
 
 _MAX_TAIL = 64 * 1024  # bytes at the end of the output that are read for a reason
@@ -99,7 +100,7 @@ def preset(flags: Sequence[str]) -> Preset:
     return next((named[flag] for flag in flags if flag in named), Preset.WORKSPACE_WRITE)
 
 
-def execute(wish: Wish, argv: Sequence[str]) -> Ending:
+def execute(wish: Wish, argv: Sequence[str], early: "EarlyStart | None" = None) -> Ending:
     """Run a command with our standard streams; whatever happens is in the ending."""
     occupy_standard_descriptors()
     try:
@@ -107,7 +108,7 @@ def execute(wish: Wish, argv: Sequence[str]) -> Ending:
             raise UsageError("no command given: holdfast exec [OPTIONS] -- COMMAND")
         scene = scene_of(wish, os.environ)
         scene.make_missing()
-        return replace(_execute(scene, argv, watch=wish.watch), withheld=scene.withheld)
+        return replace(_execute(scene, argv, early, watch=wish.watch), withheld=scene.withheld)
     except HoldfastError as exc:
         return outcome.build_failure(exc)
     except OSError as exc:
@@ -305,12 +306,12 @@ async def _plan(scene: ResolvedWish) -> Planned:
     return Planned([*making, *made.describe()], sandbox.enforcement)
 
 
-def _execute(scene: ResolvedWish, argv: Sequence[str], *, watch: bool) -> Ending:
+def _execute(scene: ResolvedWish, argv: Sequence[str], early: "EarlyStart | None", *, watch: bool) -> Ending:
     for warning in warn_of(scene.bound.sockets):
         sys.stderr.write(f"holdfast: warning: {warning}\n")
     command = Command(tuple(argv), argv[0], scene.cwd, scene.environ)
     loop = Loop()
-    owner = CommandOwner(loop, scene.choice)
+    owner = CommandOwner(loop, scene.choice, early)
     course = Course(loop, owner)
     tail = Tail(_MAX_TAIL)
     try:

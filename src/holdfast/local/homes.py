@@ -12,8 +12,8 @@ used: not /tmp, in which commands may write, so that hiding a part of it costs t
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
-from typing import Final
 
+from holdfast.annotations import Final
 from holdfast.home import state_directory
 
 FOLDER: Final = "homes"

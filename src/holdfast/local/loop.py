@@ -8,7 +8,8 @@ import select
 import signal
 import time
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+
+from holdfast.annotations import Any, Final, Protocol
 
 _IN: Final = select.POLLIN | select.POLLHUP | select.POLLERR | select.POLLNVAL
 _OUT: Final = select.POLLOUT | select.POLLHUP | select.POLLERR | select.POLLNVAL

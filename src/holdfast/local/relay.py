@@ -12,8 +12,8 @@ import select
 import signal
 import stat
 from collections.abc import Callable, Iterator
-from typing import Final, Protocol
 
+from holdfast.annotations import Final, Protocol
 from holdfast.local.loop import AnyLoop, Cancellable
 
 STDIN, STDOUT, STDERR = 0, 1, 2

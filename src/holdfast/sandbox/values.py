@@ -4,7 +4,7 @@
 has until its command runs. What that path imports is made with this instead; type checkers treat both alike.
 """
 
-from typing import Any, Literal, NoReturn, TypeVar, dataclass_transform
+from holdfast.annotations import Any, Literal, NoReturn, TypeVar, dataclass_transform
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ Init stays between the command and the launcher because PID 1 is special: the ke
 that it has no handler for, so a command as PID 1 could not end itself with one. For the same reason
 init can not end as a command that was killed did: its exit code is then 128 and the signal.
 
-The report on the status pipe tells what happened before the command ran. End of file without a
-failure means that it runs.
+The report on the status pipe (`protocol/report.py`) tells what happened before the command ran, and last that
+it runs: what is killed on the way there does not say so.
 """
 
 import errno
@@ -21,16 +21,16 @@ import os
 import select
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple, NoReturn
 
+from holdfast.annotations import Final, NamedTuple, NoReturn
 from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.kernel.kernel import Stage, StageFailed
 from holdfast.sandbox.kernel.namespaces import drop, fork, isolate, own_mounts
 from holdfast.sandbox.kernel.view import CONSOLE, build_view
 from holdfast.sandbox.plan.plan import Base, Plan
-from holdfast.sandbox.protocol.orders import HAS_STATE, STATE_FD, TTY, WATCH, Order
+from holdfast.sandbox.protocol.orders import HAS_STATE, STATE_FD, TTY, WATCH, ConfinementKind, Order
+from holdfast.sandbox.protocol.report import encode_report
 
-MAX_REPORT: Final = 8192  # a few words and one path
 NOT_STARTED: Final = 125  # exit status of a set-up that failed; the report says why
 _UNBLOCKABLE: Final = (signal.SIGKILL, signal.SIGSTOP)
 ALL_SIGNALS: Final = tuple(sorted(signal.valid_signals() - set(_UNBLOCKABLE)))
@@ -47,8 +47,6 @@ FORWARDED: Final = (
     signal.SIGWINCH,
 )
 
-_FAILED, _WEAKENED = "failed", "weakened"
-
 
 class PreparedCommand(NamedTuple):
     """What to run. `fds` are (descriptor here, number there); with a terminal 0, 1 and 2 are that."""
@@ -58,32 +56,6 @@ class PreparedCommand(NamedTuple):
     env: dict[bytes, bytes]
     fds: tuple[tuple[int, int], ...]
     tty: str | None = None
-
-
-class StartReport(NamedTuple):
-    """What the status pipe said until its end."""
-
-    weakened: tuple[str, ...] = ()
-    failure: StageFailed | None = None
-
-
-def decode_report(data: bytes) -> StartReport:
-    """The report in what was read from the status pipe until its end.
-
-    Raises:
-        ValueError: these bytes are not a report.
-    """
-    fields = iter(data.decode("utf-8", "surrogateescape").split("\0")[:-1])
-    weakened: list[str] = []
-    for kind in fields:
-        if kind == _WEAKENED:
-            weakened.append(next(fields, ""))
-        elif kind == _FAILED:
-            stage, code, path = next(fields, ""), next(fields, ""), next(fields, "")
-            return StartReport(tuple(weakened), StageFailed(stage, int(code), path))
-        else:
-            raise ValueError("not a report")
-    return StartReport(tuple(weakened))
 
 
 def command_of(request: Order, fds: Sequence[int]) -> PreparedCommand:
@@ -105,13 +77,6 @@ class Channel(NamedTuple):
 
     fd: int = -1
     watched: bool = False
-
-
-class ConfinementKind(NamedTuple):
-    """What a process around a command must have before anything is known of its files."""
-
-    userns: bool
-    network_off: bool
 
 
 def start(
@@ -193,7 +158,7 @@ def run(
         kernel.close_on_exec_from(3)
         in_view = command.tty is not None and plan.base is not Base.UNTOUCHED
         pid = spawn(command._replace(tty=CONSOLE) if in_view else command)
-    report_weakened(status_fd, weakened)
+    _report(status_fd, encode_report(weakened, runs=True))
     kernel.close_from(0)  # an end of a pipe held here never ends
     end_like(attend(pid, lambda signum: signal_group(pid, signum)))
 
@@ -284,7 +249,7 @@ def signal_group(leader: int, signum: int) -> None:
 
 def report_weakened(status_fd: int, words: Iterable[str]) -> None:
     """Say on the status pipe what came out weaker than the plan says."""
-    _report(status_fd, (field for word in words for field in (_WEAKENED, word)))
+    _report(status_fd, encode_report(words))
 
 
 def end_like(status: int) -> NoReturn:
@@ -297,12 +262,11 @@ def fail(status_fd: int, exc: BaseException) -> NoReturn:
     """Say on the status pipe why the command does not run, and end."""
     if not isinstance(exc, StageFailed):
         exc = StageFailed("internal", exc.errno or errno.EIO if isinstance(exc, OSError) else errno.EIO)
-    _report(status_fd, (_FAILED, exc.stage, str(exc.errno), exc.path))
+    _report(status_fd, encode_report(failure=exc))
     os._exit(NOT_STARTED)
 
 
-def _report(status_fd: int, fields: Iterable[str]) -> None:
-    data = "".join(f"{field}\0" for field in fields).encode("utf-8", "surrogateescape")
+def _report(status_fd: int, data: bytes) -> None:
     try:
         if data:
             os.write(status_fd, data)

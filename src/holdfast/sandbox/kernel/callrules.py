@@ -7,8 +7,8 @@ What everyday work needs of these is left alone (a file's mode, owner and times)
 """
 
 import errno
-from typing import Final
 
+from holdfast.annotations import Final
 from holdfast.sandbox.values import value
 
 

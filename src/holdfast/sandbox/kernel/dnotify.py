@@ -7,7 +7,8 @@ Standard library only, and little of it.
 
 import fcntl
 import os
-from typing import Final
+
+from holdfast.annotations import Final
 
 # linux/fcntl.h
 _F_NOTIFY: Final = 1026

@@ -17,7 +17,8 @@ import signal
 from collections.abc import Callable, Collection
 from ctypes import c_char_p, c_int, c_long, c_size_t, c_uint, c_uint16, c_uint32, c_uint64, c_ulong, c_void_p
 from types import TracebackType
-from typing import Final
+
+from holdfast.annotations import Final
 
 # sched.h
 CLONE_NEWNS: Final = 0x00020000

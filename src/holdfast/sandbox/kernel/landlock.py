@@ -11,8 +11,8 @@ import os
 import stat
 from collections.abc import Iterable
 from ctypes import c_int, c_int32, c_size_t, c_uint, c_uint64, c_void_p
-from typing import Final
 
+from holdfast.annotations import Final
 from holdfast.sandbox.kernel.kernel import numbered, open_path
 from holdfast.sandbox.plan.rights import (
     NEWEST_KNOWN_ABI,

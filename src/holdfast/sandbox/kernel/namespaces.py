@@ -13,8 +13,8 @@ import errno
 import fcntl
 import os
 import struct
-from typing import Final
 
+from holdfast.annotations import Final
 from holdfast.sandbox.kernel import kernel, landlock, seccomp
 from holdfast.sandbox.kernel.kernel import Stage, StageFailed
 from holdfast.sandbox.kernel.view import SHARED_MEMORY

@@ -20,8 +20,8 @@ import enum
 import errno
 import functools
 import struct
-from typing import TYPE_CHECKING, Final
 
+from holdfast.annotations import TYPE_CHECKING, Final
 from holdfast.sandbox.values import value
 
 if TYPE_CHECKING:

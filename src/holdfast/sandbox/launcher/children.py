@@ -12,15 +12,14 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
-from holdfast.sandbox.backends import confined
-from holdfast.sandbox.backends.confined import ConfinementKind
+from holdfast.annotations import TYPE_CHECKING, Final, NamedTuple, NoReturn
 from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.kernel.kernel import PARENT, SESSION, StageFailed, processes
 from holdfast.sandbox.plan import covers, plan
 from holdfast.sandbox.protocol import orders
-from holdfast.sandbox.protocol.orders import Event, Order
+from holdfast.sandbox.protocol.orders import ConfinementKind, Event, Order
+from holdfast.sandbox.protocol.report import MAX_REPORT, decode_report
 
 if TYPE_CHECKING:
     import socket
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.sandbox.kernel.inotify import Inotify
     from holdfast.sandbox.launcher.limited import LimitedCommand
     from holdfast.sandbox.launcher.masked import MaskedCommand, MaskedCommands
+    from holdfast.sandbox.launcher.spare import Spare
 
 _SHUTDOWN_S: Final = 5.0  # how long a final kill may take before we give up on unkillable processes
 _END: Final = signal.SIGPWR  # as `landlocked.END`
@@ -92,6 +92,7 @@ class Children:
         self._brokered: dict[int, _Brokered] = {}  # status pipe -> where its listener comes
         self._listeners: dict[int, _Brokered] = {}  # a command's, until its first call on a socket
         self._masks: MaskedCommands | None = None  # commands whose plans cover something
+        self._spares: dict[ConfinementKind, Spare] = {}
         kernel.adopt_orphans()
 
     def _report(self, event: Event, fds: Sequence[int] = ()) -> None:
@@ -156,6 +157,8 @@ class Children:
         posix_spawn shares our memory with the child until exec, which is several times faster than a
         fork that copies it. What it has no option for, the working directory, is ours for a moment.
         """
+        from holdfast.sandbox.backends import confined
+
         command = confined.command_of(request, fds)
         os.chdir(request.cwd)
         try:
@@ -174,7 +177,17 @@ class Children:
         masks: int,
         enter: Callable[[], None] | None,
     ) -> int:
-        """The pid of the process around the command."""
+        """The pid of the process around the command, a spare one if there is one and it needs no limits."""
+        spare = None if enter else self._spares.pop(kind, None)
+        if spare is not None:
+            try:
+                spare.use(request, fds, status_fd=report, listeners_fd=listeners, masks_fd=masks)
+            except OSError:
+                pass  # something ended it; it is reaped like everything else
+            else:
+                return spare.pid
+        from holdfast.sandbox.backends import confined
+
         return confined.start(
             kind,
             view,
@@ -244,6 +257,8 @@ class Children:
         limited: "LimitedCommand | None",
     ) -> int:
         """The same with bubblewrap or with Landlock alone."""
+        from holdfast.sandbox.backends import confined
+
         command = confined.command_of(request, fds)
         pid = os.fork()
         if pid:
@@ -275,7 +290,7 @@ class Children:
     def _set_up(self, status: int) -> None:
         """More of a report, or its end."""
         start = self._setting_up[status]
-        data = os.read(status, confined.MAX_REPORT)
+        data = os.read(status, MAX_REPORT)
         if data:
             self._setting_up[status] = start._replace(report=start.report + data)
             return
@@ -287,8 +302,11 @@ class Children:
         listeners = _take(channel) if channel else []
         if (brokered := self._brokered.pop(status, None)) is not None:
             self._take_listener(brokered)
-        report = confined.decode_report(start.report)
-        if report.failure is None:
+        report = decode_report(start.report)
+        failure = report.failure
+        if start.kind is not None and not report.runs and failure is None:
+            failure = StageFailed("killed", errno.EIO)
+        if failure is None:
             limited = self._limited.get(group.leader)
             if limited:
                 limited.run(time.monotonic())
@@ -303,7 +321,6 @@ class Children:
                 self._on_confined(start.kind)
         else:
             self._running.pop(group.leader, None)  # it ends by itself, and nobody waits for it
-            failure = report.failure
             self._report(Event(orders.STARTED, group.id, 0, failure.errno, stage=failure.stage[:64]))
         for fd in listeners:
             os.close(fd)

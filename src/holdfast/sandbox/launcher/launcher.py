@@ -23,17 +23,16 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
-from typing import Final, NoReturn
+from collections.abc import Sequence
+from typing import Final
 
-from holdfast.sandbox.backends import bwrapped, confined, landlocked
-from holdfast.sandbox.backends.confined import ConfinementKind
-from holdfast.sandbox.kernel import kernel, namespaces
+from holdfast.sandbox.backends import bwrapped, landlocked
+from holdfast.sandbox.kernel import namespaces
 from holdfast.sandbox.kernel.kernel import StageFailed
 from holdfast.sandbox.launcher.children import Children
-from holdfast.sandbox.plan import covers, plan
+from holdfast.sandbox.launcher.spare import Spare
 from holdfast.sandbox.protocol import loopback, orders
-from holdfast.sandbox.protocol.orders import Event, Order
+from holdfast.sandbox.protocol.orders import ConfinementKind, Event, Order
 from holdfast.sandbox.watcher import broker, listener, maskguard
 
 _FORKED_WITH: Final = (
@@ -44,66 +43,6 @@ _FORKED_WITH: Final = (
     maskguard,
 )  # what a child needs it finds imported
 _QUIET_MS: Final = 5  # before a spare is made: made at once it would slow down the command just started
-_ORDER_FD: Final = 3  # of a spare; everything above belongs to the launcher
-
-
-class Spare:
-    """A process that has gone half the way to a confined command before anybody asks for one.
-
-    The half that needs no plan: it is forked, PID 1 of its namespaces, and without the host's network.
-    Its mounts are still the host's own; it takes its copy of them when it is used, so it shows the
-    command what is mounted then. It serves one order and ends with the command, or unused with the launcher.
-    """
-
-    def __init__(self, kind: ConfinementKind) -> None:
-        """Raises OSError or StageFailed."""
-        self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        uid, gid = os.getuid(), os.getgid()
-        try:
-            self.pid = namespaces.fork(userns=kind.userns)
-        except BaseException:
-            self._sock.close()
-            theirs.close()
-            raise
-        if self.pid == 0:
-            _wait(kind, theirs.detach(), uid=uid, gid=gid)
-        theirs.close()
-
-    def use(
-        self,
-        request: Order,
-        fds: Sequence[int],
-        *,
-        status_fd: int,
-        listeners_fd: int = -1,
-        masks_fd: int = -1,
-    ) -> None:
-        """Let it confine a command as `confined.start` would; raises OSError when it is gone."""
-        further = (fd for fd in (listeners_fd, masks_fd) if fd >= 0)
-        with self._sock:
-            orders.send_request(self._sock, request, (*fds, status_fd, *further))
-
-
-def _wait(kind: ConfinementKind, order_fd: int, *, uid: int, gid: int) -> NoReturn:
-    status_fd = -1
-    try:
-        os.dup2(order_fd, _ORDER_FD, inheritable=False)
-        kernel.close_from(_ORDER_FD + 1)
-        confined.lead()
-        weakened = namespaces.isolate(uid=uid, gid=gid, userns=kind.userns, network_off=kind.network_off)
-        received = orders.receive(socket.socket(fileno=_ORDER_FD))
-        if received is None:
-            os._exit(confined.NOT_STARTED)
-        request, fds = received
-        view = plan.decode(request.plan)
-        masks_fd = fds.pop() if covers.needs_covers(view) else -1
-        listeners_fd = fds.pop() if view.loopback_ports else -1
-        status_fd = fds.pop()
-        channel = confined.Channel(fds[-1], bool(request.flags & orders.WATCH))
-        command = confined.command_of(request, fds)
-        confined.run(view, command, weakened, status_fd, listeners_fd, masks_fd, channel)
-    except BaseException as exc:  # whatever it is, it must not return into the launcher's loop
-        confined.fail(status_fd, exc)
 
 
 class Launcher(Children):
@@ -111,7 +50,6 @@ class Launcher(Children):
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._spares: dict[ConfinementKind, Spare] = {}
         self._wanted: set[ConfinementKind] = set()  # spares to make when it is quiet
         self._poll = select.poll()
         self._wake, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -170,28 +108,6 @@ class Launcher(Children):
             for fd in fds:
                 os.close(fd)
         self._report(Event(orders.STARTED, request.id, pid))
-
-    def _spawn_confined(
-        self,
-        kind: ConfinementKind,
-        view: plan.Plan,
-        request: Order,
-        fds: list[int],
-        report: int,
-        listeners: int,
-        masks: int,
-        enter: Callable[[], None] | None,
-    ) -> int:
-        """The pid of the process around the command, a spare one if there is one and it needs no limits."""
-        spare = None if enter else self._spares.pop(kind, None)
-        if spare is not None:
-            try:
-                spare.use(request, fds, status_fd=report, listeners_fd=listeners, masks_fd=masks)
-            except OSError:
-                pass  # something ended it; it is reaped like everything else
-            else:
-                return spare.pid
-        return super()._spawn_confined(kind, view, request, fds, report, listeners, masks, enter)
 
     def _on_confined(self, kind: ConfinementKind) -> None:
         self._wanted.add(kind)

@@ -11,8 +11,8 @@ import errno
 import os
 import signal
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NoReturn
 
+from holdfast.annotations import TYPE_CHECKING, Final, NoReturn
 from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.plan.covers import MAX_FOLDERS, covers_of, names_of
 from holdfast.sandbox.plan.plan import Plan, StepKind

@@ -7,8 +7,7 @@ at which nothing was. Each such path is a cover: to be put back as soon as somet
 The launcher imports this.
 """
 
-from typing import Final
-
+from holdfast.annotations import Final
 from holdfast.sandbox.plan.plan import MASKS, Base, Plan, StepKind
 from holdfast.sandbox.values import value
 

@@ -18,8 +18,8 @@ The launcher imports this.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple
 
+from holdfast.annotations import Final, NamedTuple
 from holdfast.sandbox.plan.plan import MASKS, Base, Plan, Step, StepKind
 from holdfast.sandbox.plan.rights import (
     EVERYTHING,

@@ -12,8 +12,8 @@ The launcher imports this module, so it needs little of the standard library.
 """
 
 import enum
-from typing import Final
 
+from holdfast.annotations import Final
 from holdfast.sandbox.values import value
 
 MAX_SOCKETS: Final = 32  # granted ones; each may cost a descriptor in one message, which takes at most 253

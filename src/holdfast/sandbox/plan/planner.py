@@ -7,8 +7,8 @@ protected or hidden are pinned for the same reason: renamed away, the rule would
 
 import enum
 from collections.abc import Iterable, Mapping
-from typing import Final
 
+from holdfast.annotations import Final
 from holdfast.errors import SandboxUnavailable
 from holdfast.sandbox.plan.plan import Base, Plan, PlanLink, Step, StepKind
 from holdfast.sandbox.policy.paths import depth, parent, within

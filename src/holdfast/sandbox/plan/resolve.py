@@ -4,8 +4,8 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
 
+from holdfast.annotations import Final, NamedTuple
 from holdfast.errors import SandboxUnavailable, UsageError, from_os_error
 from holdfast.sandbox.plan.planner import Crossing, DiskSnapshot, FoundKind, GitDir, PatternMatch, Sight
 from holdfast.sandbox.policy.paths import absolute, join, name, parent

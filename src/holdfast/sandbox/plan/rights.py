@@ -7,7 +7,7 @@ policy means, so an ABI that we do not know counts as the newest one that we do.
 The launcher imports this.
 """
 
-from typing import Final
+from holdfast.annotations import Final
 
 # linux/landlock.h
 EXECUTE: Final = 1 << 0

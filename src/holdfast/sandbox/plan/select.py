@@ -8,8 +8,8 @@ nothing meets is refused: a command that asked for limits never runs without the
 import enum
 import errno
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
 
+from holdfast.annotations import TYPE_CHECKING, Final
 from holdfast.errors import SandboxUnavailable
 from holdfast.sandbox.policy.policy import BoundPolicy, Network
 from holdfast.sandbox.values import replace, value

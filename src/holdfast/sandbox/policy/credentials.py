@@ -3,7 +3,8 @@ Pure module.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+
+from holdfast.annotations import Final
 
 # Below a home. A worker reads none of it, and neither does a command of `exec` unless it is allowed.
 CREDENTIALS: Final = (

@@ -12,8 +12,8 @@ first place that fits is as good as any other, which an atomic group says to the
 import itertools
 import re
 from collections.abc import Iterator
-from typing import Final
 
+from holdfast.annotations import Final
 from holdfast.errors import UsageError
 from holdfast.sandbox.policy.paths import absolute, join, within
 from holdfast.sandbox.values import value

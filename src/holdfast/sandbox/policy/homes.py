@@ -5,8 +5,8 @@ What a run needs lies below one, in a directory of its own, and may be granted t
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
+from holdfast.annotations import Final
 from holdfast.errors import UsageError
 from holdfast.sandbox.policy.paths import within
 from holdfast.sandbox.policy.policy import Access, At, BoundPolicy, BoundRule, Rule

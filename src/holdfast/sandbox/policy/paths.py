@@ -1,14 +1,11 @@
 """Absolute paths as text: folded, compared and measured without looking at the disk. Pure module."""
 
-import re
 from collections.abc import Callable
 
 from holdfast.errors import UsageError
 
 # Names that people and tools give to files; anything else that is granted before it exists is a directory.
-_FILE_NAMES = re.compile(
-    r".\.[A-Za-z]\w{0,4}$|(?:rc|_history|profile|_logout|lock)$|^\.(?:gitconfig|viminfo)$"
-)
+_FILE_NAMES = r".\.[A-Za-z]\w{0,4}$|(?:rc|_history|profile|_logout|lock)$|^\.(?:gitconfig|viminfo)$"
 
 
 def absolute(path: str, cwd: str) -> str:
@@ -54,7 +51,9 @@ def within(path: str, top: str) -> bool:
 
 def is_file_name(path: str) -> bool:
     """Is it the name of a file rather than of a directory, as names go?"""
-    return _FILE_NAMES.search(name(path)) is not None
+    import re  # most starts need none
+
+    return re.search(_FILE_NAMES, name(path)) is not None
 
 
 def grantable(path: str, exists: Callable[[str], bool], *, folder: bool = False) -> str:
@@ -73,5 +72,7 @@ def grantable(path: str, exists: Callable[[str], bool], *, folder: bool = False)
 
 def quote(path: str) -> str:
     """As one word of a shell."""
+    import re
+
     plain = re.fullmatch(r"[\w@%+=:,./-]+", path, re.ASCII)
     return path if plain else "'" + path.replace("'", "'\"'\"'") + "'"

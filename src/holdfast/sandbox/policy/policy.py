@@ -12,13 +12,15 @@ Three policies have a name: `read_only`, `workspace_write`, `full_access`.
 
 import enum
 from collections.abc import Iterable
-from typing import Final, TypeAlias, assert_never
 
+from holdfast.annotations import TYPE_CHECKING, Final, TypeAlias, assert_never
 from holdfast.errors import UsageError
 from holdfast.sandbox.policy.credentials import is_credential
-from holdfast.sandbox.policy.globs import Pattern, bind_pattern
 from holdfast.sandbox.policy.paths import absolute, depth, join, quote, within
 from holdfast.sandbox.values import derived, replace, value
+
+if TYPE_CHECKING:
+    from holdfast.sandbox.policy.globs import Pattern
 
 PROTECTED_NAMES: Final = (".git", ".agents", ".codex", ".aws")
 
@@ -152,7 +154,7 @@ class BoundRule:
 
 @value
 class BoundGlob:
-    pattern: Pattern
+    pattern: "Pattern"
     origin: Rule
 
 
@@ -293,6 +295,8 @@ def bind(policy: Policy, where: Where) -> BoundPolicy:
         if isinstance(rule.target, Glob):
             if rule.access is not Access.DENY:
                 raise UsageError(f"the pattern `{rule.target.pattern}` can only deny")
+            from holdfast.sandbox.policy.globs import bind_pattern
+
             for pattern in bind_pattern(rule.target.pattern, cwd, roots):
                 globs.setdefault((pattern.root, pattern.tail), BoundGlob(pattern, rule))
         else:

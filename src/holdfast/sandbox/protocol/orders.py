@@ -7,10 +7,11 @@ sends none of them loads no sockets.
 import errno
 import os
 import struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+
+from holdfast.annotations import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    import socket
+    import _socket
 
 START, SIGNAL, END_OWNER, BE_WATCHER = 1, 2, 3, 4
 STARTED, EXITED = 1, 2
@@ -52,6 +53,13 @@ class Order(NamedTuple):
     limits: bytes = b""  # what it may use (`sandbox/limits.py`); empty: anything
 
 
+class ConfinementKind(NamedTuple):
+    """What a process around a command must have before anything is known of its files."""
+
+    userns: bool
+    network_off: bool
+
+
 class Event(NamedTuple):
     """One report: STARTED with a pid, or with an errno and no pid; EXITED with status and usage.
 
@@ -70,10 +78,9 @@ class Event(NamedTuple):
     stage: str = ""
 
 
-def send_request(sock: "socket.socket", request: Order, fds: tuple[int, ...] = ()) -> None:
+def send_request(sock: "_socket.socket", request: Order, fds: tuple[int, ...] = ()) -> None:
     """Send one order; raises OSError when the launcher is gone or the order is too large."""
-    import array
-    import socket
+    import _socket as socket  # what the library's module adds takes longer to load than an order to send
 
     fields = (
         (request.cwd, request.program, request.tool, request.limits, *request.argv, *request.env)
@@ -101,7 +108,7 @@ def send_request(sock: "socket.socket", request: Order, fds: tuple[int, ...] = (
             len(payload),
         )
         parts = [header] if memfd >= 0 else [header, payload]
-        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(fds)}i", *fds))] if fds else []
         sock.sendmsg(parts, ancillary)
     finally:
         if memfd >= 0:
@@ -117,22 +124,18 @@ def pack_event(event: Event) -> bytes:
     return _EVENT.pack(*event[:-1], event.stage.encode("ascii"))
 
 
-def receive_event(sock: "socket.socket", max_fds: int) -> tuple[Event, list[int]] | None:
+def receive_event(sock: "_socket.socket", max_fds: int) -> tuple[Event, list[int]] | None:
     """The next report and the descriptors that came with it, or None when the launcher is gone."""
     data, fds = receive_with_fds(sock, _EVENT.size, max_fds)
     return (unpack_event(data), fds) if data else None
 
 
-def receive_with_fds(sock: "socket.socket", size: int, max_fds: int) -> tuple[bytes, list[int]]:
+def receive_with_fds(sock: "_socket.socket", size: int, max_fds: int) -> tuple[bytes, list[int]]:
     """One message with its descriptors, close-on-exec, which the library's `recv_fds` forgets."""
-    import array
-    import socket
+    import _socket as socket
 
     data, ancillary, _, _ = sock.recvmsg(size, socket.CMSG_SPACE(max_fds * 4), socket.MSG_CMSG_CLOEXEC)
-    fds = array.array("i")
-    for _level, _kind, raw in ancillary:
-        fds.frombytes(raw)
-    return data, fds.tolist()
+    return data, [fd for _level, _kind, raw in ancillary for (fd,) in struct.iter_unpack("i", raw)]
 
 
 def in_memory(name: str, data: bytes) -> int:
@@ -149,7 +152,7 @@ def in_memory(name: str, data: bytes) -> int:
     return fd
 
 
-def receive(sock: "socket.socket") -> tuple[Order, list[int]] | None:
+def receive(sock: "_socket.socket") -> tuple[Order, list[int]] | None:
     """The next order with its descriptors, or None when the other side is gone."""
     data, fds = receive_with_fds(sock, _REQUEST.size + MAX_INLINE, MAX_FDS)
     if not data:

@@ -16,8 +16,8 @@ import errno
 import os
 import struct
 from ctypes import c_int, c_void_p
-from typing import Final
 
+from holdfast.annotations import Final
 from holdfast.sandbox.kernel import kernel, seccomp
 from holdfast.sandbox.kernel.kernel import Stage
 

@@ -1,0 +1,120 @@
+"""A process that has gone half the way to a confined command before its plan is known.
+
+The half that needs no plan: it is forked, PID 1 of its namespaces, and without the host's network. Its mounts
+are still the host's own; it takes its copy of them when it is used, so it shows the command what is mounted
+then. It serves one order and ends with the command, or unused with whoever made it.
+
+The launcher makes one when it is quiet, for the next command. `holdfast exec` makes one first of all, and
+loads what plans its command meanwhile: so nothing that only the other half needs is imported before the fork.
+
+Standard library only, and little of it.
+"""
+
+import errno
+import os
+from collections.abc import Sequence
+
+from holdfast.annotations import Final, NamedTuple, NoReturn
+from holdfast.sandbox.kernel import kernel
+from holdfast.sandbox.protocol import orders
+from holdfast.sandbox.protocol.orders import ConfinementKind, Order
+
+_ORDER_FD: Final = 3  # of a spare; everything above belongs to its maker
+_NOT_STARTED: Final = 125  # as `confined.NOT_STARTED`; nobody reads it, since no word says that anything ran
+
+
+class Spare:
+    """One that waits; whoever makes it must have one thread."""
+
+    def __init__(self, kind: ConfinementKind) -> None:
+        """Raises OSError: the host does not allow it."""
+        import _socket as socket
+
+        self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if theirs.fileno() < _ORDER_FD:
+            raise OSError(errno.EBADF, "a standard stream is closed")
+        uid, gid = os.getuid(), os.getgid()
+        try:
+            self.pid = kernel.clone(kernel.CLONE_NEWPID | (kernel.CLONE_NEWUSER if kind.userns else 0))
+        except BaseException:
+            self._sock.close()
+            theirs.close()
+            raise
+        if self.pid == 0:
+            _wait(kind, theirs.detach(), uid=uid, gid=gid)
+        theirs.close()
+
+    def use(
+        self,
+        request: Order,
+        fds: Sequence[int],
+        *,
+        status_fd: int,
+        listeners_fd: int = -1,
+        masks_fd: int = -1,
+    ) -> None:
+        """Let it confine a command as `confined.start` would; raises OSError when it is gone."""
+        further = (fd for fd in (listeners_fd, masks_fd) if fd >= 0)
+        try:
+            orders.send_request(self._sock, request, (*fds, status_fd, *further))
+        finally:
+            self._sock.close()
+
+
+class EarlyStart(NamedTuple):
+    """A spare one for a command whose plan is still made, and what it is good for."""
+
+    kind: ConfinementKind
+    spare: Spare
+
+
+def begin_early(kind: ConfinementKind) -> EarlyStart | None:
+    """Make one now; None where the host refuses: the start itself will say so."""
+    try:
+        return EarlyStart(kind, Spare(kind))
+    except OSError:
+        return None
+
+
+def _wait(kind: ConfinementKind, order_fd: int, *, uid: int, gid: int) -> NoReturn:
+    """Be a spare one. What the host refuses before there is an order is said to whoever gives one."""
+    try:
+        os.dup2(order_fd, _ORDER_FD, inheritable=False)
+        kernel.close_from(_ORDER_FD + 1)
+        _serve(kind, uid=uid, gid=gid)
+    finally:  # whatever it is, it must not return into its maker's code
+        os._exit(_NOT_STARTED)
+
+
+def _serve(kind: ConfinementKind, *, uid: int, gid: int) -> None:
+    """Prepare, and carry out one order; returns when none comes, and never when one does."""
+    import _socket as socket
+
+    from holdfast.sandbox.backends import confined
+    from holdfast.sandbox.kernel import namespaces
+    from holdfast.sandbox.plan import covers, plan
+
+    weakened: tuple[str, ...] = ()
+    refused: OSError | kernel.StageFailed | None = None
+    try:
+        confined.lead()
+        weakened = namespaces.isolate(uid=uid, gid=gid, userns=kind.userns, network_off=kind.network_off)
+    except (OSError, kernel.StageFailed) as exc:
+        refused = exc
+    namespaces.warm()
+    received = orders.receive(socket.socket(fileno=_ORDER_FD))
+    if received is None:
+        return
+    request, fds = received
+    view = plan.decode(request.plan)
+    masks_fd = fds.pop() if covers.needs_covers(view) else -1
+    listeners_fd = fds.pop() if view.loopback_ports else -1
+    status_fd = fds.pop()
+    try:
+        if refused is not None:
+            raise refused
+        channel = confined.Channel(fds[-1], bool(request.flags & orders.WATCH))
+        command = confined.command_of(request, fds)
+        confined.run(view, command, weakened, status_fd, listeners_fd, masks_fd, channel)
+    except BaseException as exc:
+        confined.fail(status_fd, exc)
