@@ -84,15 +84,19 @@ def test_a_reader_that_goes_away_ends_the_command(own: Place) -> None:
         assert child.wait(WAIT_S) == 128 + signal.SIGPIPE
 
 
-def test_closed_standard_streams_are_empty_ones(own: Place) -> None:
+@pytest.mark.parametrize(
+    ("closed", "out", "err"), [("<&- >&-", b"", b"end\n"), ("2>&-", b"x\n", b""), ("<&- >&- 2>&-", b"", b"")]
+)
+def test_closed_standard_streams_are_empty_ones(own: Place, closed: str, out: bytes, err: bytes) -> None:
     done = subprocess.run(
-        ["sh", "-c", '"$@" <&- >&-', "sh", *own.argv("--", "sh", "-c", "cat && echo x && echo end >&2")],
+        ["sh", "-c", f'"$@" {closed}', "sh", *own.argv("--", "sh", "-c", "cat && echo x && echo end >&2")],
         cwd=own.workspace,
-        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
         timeout=WAIT_S,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, b"end\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, out, err)
 
 
 def test_what_outlives_the_command_is_ended(own: Place) -> None:

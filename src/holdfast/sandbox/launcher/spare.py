@@ -31,10 +31,10 @@ class Spare:
         import _socket as socket
 
         self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        if theirs.fileno() < _ORDER_FD:
-            raise OSError(errno.EBADF, "a standard stream is closed")
         uid, gid = os.getuid(), os.getgid()
         try:
+            if self._sock.fileno() < _ORDER_FD:  # the lower of both
+                raise OSError(errno.EBADF, "a standard stream is closed")
             self.pid = kernel.clone(kernel.CLONE_NEWPID | (kernel.CLONE_NEWUSER if kind.userns else 0))
         except BaseException:
             self._sock.close()
