@@ -289,6 +289,8 @@ def execute(
     except HoldfastError as exc:
         told = outcome.build_failure(exc)
     stream = sys.stderr if isinstance(told, outcome.Ending) else sys.stdout
+    if stream is None:  # closed: nobody wants to know
+        return told.code
     if isinstance(told, outcome.Ending) and not as_json and stream.isatty():
         stream.writelines(f"{line}\n" for line in told.withheld.words())
     for line in _lines(told, as_json=as_json):
