@@ -171,12 +171,12 @@ def scene_of(wish: Wish, environ: Mapping[str, str]) -> ResolvedWish:
     if wish.cwd is not None:
         env["PWD"] = cwd
     where = locate(cwd, (cwd,), env)
-    base = bind(policy, where)
     missing = []
+    base = bind(policy, where) if wish.allow_write else None
     for asked in wish.allow_write:
         path = absolute(asked, here)
         # Where its directory is writable, allowing a missing path means that it may be created.
-        if not os.path.lexists(path) and not base.explain(parent(path), Access.WRITE).allowed:
+        if base and not (os.path.lexists(path) or base.explain(parent(path), Access.WRITE).allowed):
             if is_file_name(path) and not asked.endswith("/"):
                 raise UsageError(
                     f"--allow-write {path}: there is no such file; create it or allow its directory",
