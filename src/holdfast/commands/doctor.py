@@ -348,7 +348,7 @@ def selfcheck(backend: str | None, user: str | None, only: tuple[str, ...], as_j
     """Try every known way out of the sandbox.
 
     Makes a few hundred attempts from inside, by each backend, on bait of its own, and prints which
-    guarantees hold. Takes about a minute for each backend, and leaves nothing behind.
+    guarantees hold. Takes less than a minute for each backend, and leaves nothing behind.
 
     Exit code 0: everything holds as declared; 1: something got out, or does not work inside; 2: nothing
     could be tried, or not what --backend and --user name.

@@ -1,8 +1,8 @@
 """Runs inside the sandbox: the words that attempts are written in. Standard library only.
 
-The source of this module is sent as text, followed by a call of `main`: what is tried must not
-depend on what is installed, nor on which files the sandbox shows. Modules are imported by what needs them:
-all together take longer than most attempts, of which there are hundreds.
+The source of this module is sent as text, followed by a call of `main` or `main_together`: what is tried
+must not depend on what is installed, nor on which files the sandbox shows. Modules are imported by what
+needs them: all together take longer than most attempts, of which there are hundreds.
 """
 
 from __future__ import annotations
@@ -300,3 +300,47 @@ def main(script: str, prepared: dict[str, str | int]) -> None:
     outcome = _outcome(script)
     sys.stdout.write(f"\n{MARK}{outcome!a}\n")
     sys.stdout.flush()
+
+
+def main_together(scripts: list[str], prepared: dict[str, str | int]) -> None:
+    """Try one after the other, each in a child, and print a line for each: its number before what came of it.
+
+    None finds what another left: after one that left something where it may write, there is no next one.
+    """
+    import signal
+
+    vars(scene).update(prepared)
+    before = _left()
+    for number, script in enumerate(scripts):
+        sys.stdout.flush()
+        child = os.fork()
+        if not child:
+            try:
+                _tell(number, *_outcome(script))
+            finally:
+                os._exit(0)
+        _, how = os.waitpid(child, 0)
+        if os.WIFSIGNALED(how):
+            _tell(number, signal.Signals(os.WTERMSIG(how)).name, "")
+        if _left() != before:
+            return
+
+
+def _tell(number: int, outcome: str, detail: str) -> None:
+    sys.stdout.write(f"\n{MARK}{(number, outcome, detail)!a}\n")
+    sys.stdout.flush()
+
+
+def _left() -> list[tuple[str, int, int, int]]:
+    """Everything that can be seen where an attempt may write, with what tells that it was changed."""
+    found = []
+    for top in (scene.workspace, scene.tmp):
+        for folder, folders, files in os.walk(top):
+            for name in (".", *folders, *files):
+                path = os.path.join(folder, name)
+                try:
+                    facts = os.lstat(path)
+                except OSError:
+                    continue
+                found.append((path, facts.st_mode, facts.st_ino, facts.st_ctime_ns))
+    return found

@@ -3,6 +3,10 @@
 Who confines is an argument, so that one list holds for every backend, and so that a run without
 any sandbox can show that the attempts are able to fail. An attempt has held when its outcome is
 one that it expects and when the witnesses outside have seen nothing.
+
+To start a sandbox and an interpreter takes longer than most attempts. So those that need no surroundings
+of their own are made by the children of one confined process, before the same witnesses. That can only show
+that they held: any other is made again in a sandbox and a workspace of its own, and only that counts.
 """
 
 import ast
@@ -29,7 +33,7 @@ from holdfast.confine.launch import LauncherClient
 from holdfast.confine.starts import Command, Confinement, plan_of
 from holdfast.doctor.compare.compare import capture
 from holdfast.doctor.escape import inside
-from holdfast.doctor.escape.attempt import CONTAINED, FAILED, LIMIT, SKIPPED, Attempt
+from holdfast.doctor.escape.attempt import CONTAINED, FAILED, LIMIT, SKIPPED, Attempt, Guarantee
 from holdfast.doctor.escape.attempts import ATTEMPTS
 from holdfast.errors import HoldfastError, SandboxUnavailable
 from holdfast.sandbox.limits import Limits
@@ -51,6 +55,7 @@ _FILES: Final = {
 MAX_OUTPUT: Final = 1 << 20  # more than any attempt prints; one that prints without end must not fill us
 COMMAND_S: Final = 40.0  # the slowest takes two seconds; a hang is an outcome too
 PARALLEL: Final = 4  # most of an attempt is waiting for processes to start
+TOGETHER: Final = 16  # so many that a start hardly counts, so few that there is work for all in parallel
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 _SOURCE: Final = Path(inside.__file__).read_text("utf-8")
 
@@ -304,20 +309,53 @@ async def run(
     `folder` should not be in a directory for temporary files. `python` must be readable in the sandbox.
     """
     turns = asyncio.Semaphore(PARALLEL)
+    made: dict[str, AttemptResult] = {}
 
-    async def one(attempt: Attempt) -> AttemptResult:
+    def keep(result: AttemptResult) -> None:
+        made[result.attempt.id] = result
+        on_result(result)
+
+    async def alone(attempt: Attempt) -> None:
         async with turns:
             try:
                 async with _laid(folder) as scene:
                     result = await _try(run_confined, attempt, scene, python)
             except OSError as exc:
                 result = AttemptResult(attempt, SKIPPED, f"nothing to try it on: {exc}")
-        on_result(result)
-        return result
+        keep(result)
+
+    async def together(group: Sequence[Attempt]) -> None:
+        while group:
+            async with turns:
+                tried = await _try_together(run_confined, group, folder, python)
+            for attempt in group[: len(tried)]:
+                if (result := tried[attempt.id]) is not None:
+                    keep(result)
+                else:
+                    await alone(attempt)
+            group = group[len(tried) :]
 
     async with asyncio.TaskGroup() as tasks:
-        made = [tasks.create_task(one(attempt)) for attempt in attempts]
-    return [task.result() for task in made]
+        for group in group_attempts(attempts):
+            tasks.create_task(alone(group[0]) if len(group) == 1 else together(group))
+    return [made[attempt.id] for attempt in attempts]
+
+
+# To be made by a command itself: it inherits, holds privileges, has a limit, does the work.
+_ALONE: Final = {Guarantee.DESCRIPTORS, Guarantee.PRIVILEGES, Guarantee.LIMITS, Guarantee.USABLE}
+
+
+def group_attempts(attempts: Sequence[Attempt]) -> list[list[Attempt]]:
+    """Which of them may be made by the children of one process, as their sandbox would be the same."""
+    alone: list[list[Attempt]] = []
+    alike: dict[tuple[bool, bool], list[Attempt]] = {}
+    for one in attempts:
+        if one.guarantee in _ALONE or one.tty or one.after or one.limits is not None:
+            alone.append([one])
+        else:
+            alike.setdefault((one.online, one.hides), []).append(one)
+    groups = [many[at : at + TOGETHER] for many in alike.values() for at in range(0, len(many), TOGETHER)]
+    return groups + alone
 
 
 @contextlib.asynccontextmanager
@@ -342,9 +380,7 @@ async def _try(
             break
         try:
             ended = await run_confined(
-                AttemptJob(
-                    plan, _argv(python, script, scene), _environment(scene), attempt.tty, attempt.limits
-                )
+                _job(plan, f"main({script!r}, {scene.names()!r})", scene, python, attempt)
             )
         except HoldfastError as exc:
             outcome, detail = FAILED, str(exc)
@@ -354,6 +390,41 @@ async def _try(
     return AttemptResult(
         attempt, outcome, detail, tuple(await asyncio.to_thread(scene.disturbances, printed))
     )
+
+
+async def _try_together(
+    run_confined: RunConfined, group: Sequence[Attempt], folder: Path, python: str
+) -> dict[str, AttemptResult | None]:
+    """What came of the first ones of this group, of one at least: held, or to be made alone."""
+    first, scripts = group[0], [one.script for one in group]
+    try:
+        async with _laid(folder) as scene:
+            plan = await asyncio.to_thread(scene.plan, online=first.online, hides=first.hides)
+            call = f"main_together({scripts!r}, {scene.names()!r})"
+            ended = await run_confined(_job(plan, call, scene, python, first))
+            seen = await asyncio.to_thread(scene.disturbances, ended.output)
+    except (HoldfastError, OSError):
+        return {first.id: None}
+    return judge_together(group, ended.output, disturbed=bool(seen))
+
+
+def judge_together(
+    group: Sequence[Attempt], output: str, *, disturbed: bool
+) -> dict[str, AttemptResult | None]:
+    """Which of those that were made have held; None for one of which that is not known.
+
+    The witnesses do not know who disturbed them, so that then it could be any.
+    """
+    told: dict[int, tuple[str, str]] = {}
+    for line in output.splitlines():
+        if line.startswith(inside.MARK):
+            number, outcome, detail = ast.literal_eval(line.removeprefix(inside.MARK))
+            told[number] = (outcome, detail)
+    judged: dict[str, AttemptResult | None] = {}
+    for number, attempt in enumerate(group[: max(told, default=0) + 1]):
+        result = AttemptResult(attempt, *told.get(number, (FAILED,)))
+        judged[attempt.id] = None if disturbed or result.verdict is not AttemptVerdict.HELD else result
+    return judged
 
 
 def parse_outcome(ended: AttemptOutcome) -> tuple[str, str]:
@@ -369,19 +440,16 @@ def parse_outcome(ended: AttemptOutcome) -> tuple[str, str]:
     return FAILED, f"exit code {ended.code}: {ended.output[-400:]}"
 
 
-def _argv(python: str, script: str, scene: AttemptScene) -> tuple[str, ...]:
-    program = f"{_SOURCE}\nmain({script!r}, {scene.names()!r})\n"
-    return (python, "-I", "-S", "-B", "-c", program)
-
-
-def _environment(scene: AttemptScene) -> dict[str, str]:
-    return {
+def _job(plan: Plan, call: str, scene: AttemptScene, python: str, attempt: Attempt) -> AttemptJob:
+    environment = {
         "PATH": _PATH,
         "HOME": str(scene.workspace),
         "TMPDIR": str(scene.tmp),
         "LANG": "C.UTF-8",
         "TERM": "dumb",
     }
+    argv = (python, "-I", "-S", "-B", "-c", f"{_SOURCE}\n{call}\n")
+    return AttemptJob(plan, argv, environment, attempt.tty, attempt.limits)
 
 
 class Native:
