@@ -21,6 +21,8 @@ from holdfast.agentconfig.decision import MATRIX, AgentMode
 from holdfast.cli import cli
 from holdfast.errors import FACES, INTERNAL, HoldfastError
 from holdfast.sandbox.backends.guarantees import BACKENDS, GUARANTEES, GuaranteeRow
+from holdfast.sandbox.watcher.foresight import access
+from holdfast.sandbox.watcher.notifyfilter import CALLS, LISTEN, SEND, Call
 from holdfast.wire.methods import METHODS, MethodRow
 from holdfast.wire.paths import PathUri
 from tools.agent_pages import faults_page
@@ -301,7 +303,27 @@ def sandbox_page() -> str:
         table(("guarantee", *BACKENDS), overview),
         "## Guarantees",
         *map(guarantee, GUARANTEES),
+        "## Watched calls",
+        "Which calls of a watched command its watcher hears of, and what a refusal of them is called in a\n"
+        "report. Each is a denial only with one of these answers of the kernel: `EROFS`; `EACCES` below\n"
+        "something hidden, or where Landlock stands alone; `EBUSY` for what the sandbox holds in place;\n"
+        "`EXDEV` for a move or a link of which one end must not change; without a network `ENETUNREACH` and\n"
+        "`EADDRNOTAVAIL`.",
+        table(("call", "heard of", "access"), [watched_call(call) for call in (*CALLS, SEND, LISTEN)]),
     )
+
+
+def watched_call(call: Call) -> tuple[str, str, str]:
+    """One row of the table of watched calls."""
+    heard = "always"
+    if call in (SEND, LISTEN):
+        heard = "with an address, while the network is off" if call is SEND else "if it asks for a listener"
+    elif call.bits is not None:
+        heard = "if it wants to write, create or truncate"
+    named = {access(aim, exists=exists) for aim in call.aims for exists in (True, False)}
+    if call.name in ("connect", "bind"):
+        named.add("socket")
+    return f"`{call.name}`", heard, ", ".join(sorted(named))
 
 
 # --- configuration of agents

@@ -68,15 +68,28 @@ async def test_a_worker_reports_for_itself(yard: Yard, channel: str, network: bo
 
 async def test_work_without_a_report_is_a_failed_handoff_with_diff_and_reason(yard: Yard) -> None:
     yard.profile("agent", agent="shell", prompt="{body}", network=False)
-    task = yard.create("echo work > done.txt", assignee="agent", max_attempts=1)
+    removed = "mkdir d; echo x > d/f; mv d/f d/g; rm -r d"  # in a workspace that lies in a hidden home
+    task = yard.create(f"{removed}; echo work > done.txt", assignee="agent", max_attempts=1)
     async with yard.dispatching(once=True) as serving:
         await yard.over(serving)
     failed = yard.store.task(task.id)
     assert (failed.status, failed.attempts) == (TaskStatus.HANDOFF_FAILED, 0)
     [run] = yard.store.runs(task.id)
     assert (run.outcome, run.failure) == ("handoff_failed", "handoff")
-    assert "without a report" in (run.error or "")
+    assert run.error == "it ended without a report; 1 files have changed"
     assert b"+work\n" in yard.store.file(task.id, run.id, "diff.patch")
+
+
+async def test_successful_work_in_a_hidden_home_is_no_reason_of_a_failure(yard: Yard) -> None:
+    yard.profile("agent", agent="shell", prompt="{body}", network=False)
+    task = yard.create("mkdir d; rm -r d; exit 1", assignee="agent", max_attempts=1)
+    async with yard.dispatching(once=True) as serving:
+        await yard.over(serving)
+    [run] = yard.store.runs(task.id)
+    end = json.loads(yard.store.file(task.id, run.id, "end.json"))
+    assert end["worker"]["denials"] == []
+    assert end["worker"]["failure"] != "sandbox"
+    assert "denied" not in (run.error or "")
 
 
 async def test_a_report_that_cannot_be_taken_is_the_reason_of_the_failed_handoff(yard: Yard) -> None:

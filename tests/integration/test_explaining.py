@@ -130,13 +130,13 @@ async def test_refused_calls_are_told_as_they_were(uid: int) -> None:
     assert (told.trace, told.untraced, told.failure) == (True, None, "sandbox"), told
     found = _denials(told)
     made_there = found[f"{made.outside}/d"]
-    assert _is(made_there, access="create", syscall="mkdir", errno="EROFS", predicted=False, count=1)
+    assert _is(made_there, access="create", syscall="mkdir", errno="EROFS", count=1)
     assert (made_there.grant, made_there.pid > 0) == (f"--allow-write {made.outside}", True)
     assert "outside the writable roots" in made_there.rule
     # Where a relative path leads only the watcher knows, which looks while the call waits.
-    assert _is(found[f"{made.outside}/here"], access="create", errno="EROFS", predicted=True)
+    assert _is(found[f"{made.outside}/here"], access="create", errno="EROFS")
     unreached = found["192.0.2.1:443"]
-    assert _is(unreached, access="connect", syscall="connect", errno="ENETUNREACH", predicted=False)
+    assert _is(unreached, access="connect", syscall="connect", errno="ENETUNREACH")
     assert _is(unreached, rule="the network is off", grant="--network on", count=1)
 
 
@@ -159,7 +159,7 @@ async def test_refused_reading_is_told_with_the_rule_and_the_grant(monkeypatch: 
             (f"{secret}/key", f"inside {secret}, which is denied", f"--allow-read {secret}/key"),
         ):
             denied = _denials(told)[path]
-            assert _is(denied, access="read", errno="EACCES", predicted=False, host=False)
+            assert _is(denied, access="read", errno="EACCES", host=False)
             assert _is(denied, rule=rule, grant=grant)
         assert told.failure == "sandbox"
 
@@ -223,7 +223,7 @@ async def test_without_strace_a_worker_is_watched_and_says_so(monkeypatch: pytes
     async with home() as here:
         told = await here.ended(await here.run("mkdir /no; exit 1"))
         assert told.untraced == "strace is not installed, or only where workers could replace it"
-        assert _is(_denials(told)["/no"], errno="EROFS", predicted=True)
+        assert _is(_denials(told)["/no"], errno="EROFS")
 
 
 async def test_where_strace_may_not_join_a_worker_is_watched_and_says_why(
@@ -237,7 +237,7 @@ async def test_where_strace_may_not_join_a_worker_is_watched_and_says_why(
         monkeypatch.setattr(explaining, "find_program", lambda *_: str(refusing))
         told = await here.ended(await here.run("mkdir /no; exit 1"))
         assert told.untraced == "strace ended: attach: not permitted"
-        assert _is(_denials(told)["/no"], errno="EROFS", predicted=True)
+        assert _is(_denials(told)["/no"], errno="EROFS")
 
 
 async def test_a_worker_whose_strace_is_killed_goes_on_watched() -> None:
@@ -250,7 +250,7 @@ async def test_a_worker_whose_strace_is_killed_goes_on_watched() -> None:
         (here.work / "go").touch()
         told = await here.ended(worker)
         assert (told.state, told.untraced) == ("completed", "strace ended: exit code -9")
-        assert _is(_denials(told)["/no"], predicted=True)
+        assert _is(_denials(told)["/no"], errno="EROFS")
 
 
 async def test_after_a_restart_explain_mode_is_off_and_says_so() -> None:

@@ -83,7 +83,7 @@ RULES = st.builds(
 TYPICAL: list[tuple[Source, Claim]] = [
     (Source.PROTOCOL, Progress(Work.TOOL)),
     (Source.PROTOCOL, Retrying(1, 10, Failure.AUTH, 401)),
-    (Source.DENIAL, Denied("write", "/a", "EROFS", "open", predicted=True)),
+    (Source.DENIAL, Denied("write", "/a", "EROFS", "open")),
     (Source.TITLE, Working(Work.THINKING)),
     (Source.CHILDREN, Working(Work.TOOL)),
     (Source.FILE, Wants(Want.DECISION)),

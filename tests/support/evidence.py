@@ -18,7 +18,6 @@ def refused(path: str, *, access: str = "create", fatal: bool = False, count: in
         path,
         "EROFS",
         "mkdir",
-        predicted=True,
         rule="the home is read-only",
         grant=f"--write {path}",
         fatal=fatal,

@@ -49,8 +49,11 @@ from holdfast.wire.processes import (
     ReadParams,
     ResizeParams,
     SignalParams,
+    UnconfirmedCall,
+    WatchedCall,
     WatchReport,
     WriteParams,
+    sort_out,
 )
 from holdfast.wire.rpc import JsonValue
 
@@ -408,7 +411,7 @@ class Denials:
     def __init__(self, session: ClientSession, process_id: str) -> None:
         self._session = session
         self._process_id = process_id
-        self._entries: dict[tuple[str, str, str, str], DeniedCall] = {}
+        self._entries: dict[tuple[str | bool, ...], DeniedCall | UnconfirmedCall] = {}
         self._last = 0
         self._asking = 0
         self._closed = False
@@ -418,9 +421,20 @@ class Denials:
     @property
     def known(self) -> list[DeniedCall]:
         """Each kind once, the one that was seen last at the end."""
-        return list(self._entries.values())
+        return [entry for entry in self._entries.values() if isinstance(entry, DeniedCall)]
+
+    @property
+    def unconfirmed(self) -> list[UnconfirmedCall]:
+        """What the sandbox may have refused as well: nobody saw how these calls ended."""
+        return [entry for entry in self._entries.values() if isinstance(entry, UnconfirmedCall)]
 
     async def __aiter__(self) -> AsyncIterator[DeniedCall]:
+        async for entry in self.follow():
+            if isinstance(entry, DeniedCall):
+                yield entry
+
+    async def follow(self) -> AsyncIterator[DeniedCall | UnconfirmedCall]:
+        """Like iterating, with what is not confirmed."""
         last = 0
         while True:
             news = [entry for entry in self._entries.values() if entry.number > last]
@@ -452,7 +466,7 @@ class Denials:
             params = DenialsParams(self._process_id, self._last)
             answer = await self._session.call_again("process/denials", params)
             for entry in convert(answer, DenialsResult).denials:
-                self._take(entry)
+                self._take(sort_out(entry))
         except HoldfastError:
             return  # the process is forgotten there, or the session is over
         finally:
@@ -460,13 +474,13 @@ class Denials:
             self._wake()
 
     def _on_denied(self, params: JsonValue) -> None:
-        entry = convert(params, DeniedCall)
+        entry = convert(params, WatchedCall)
         if entry.process_id == self._process_id:
-            self._take(entry)
+            self._take(sort_out(entry))
             self._wake()
 
-    def _take(self, entry: DeniedCall) -> None:
-        key = (entry.syscall, entry.access, entry.errno, entry.path)
+    def _take(self, entry: DeniedCall | UnconfirmedCall) -> None:
+        key = (entry.syscall, entry.access, entry.errno, entry.path, entry.predicted)
         if key in self._entries and self._entries[key].number >= entry.number:
             return
         self._entries.pop(key, None)

@@ -1,4 +1,4 @@
-"""The denials of one watched process: told apart, counted, numbered, bounded. Pure module.
+"""What is told of one watched process: told apart, counted, numbered, bounded. Pure module.
 
 What is alike is one entry with a count. Every change of an entry has a number of its own, so that a
 client that was away asks for what is newer than the last it knows.
@@ -16,14 +16,14 @@ from holdfast.sandbox.policy.credentials import is_credential
 from holdfast.sandbox.policy.paths import grantable, name, parent
 from holdfast.sandbox.policy.policy import Access
 from holdfast.sandbox.reasons.denials import Explain
-from holdfast.wire.processes import DeniedCall
+from holdfast.wire.processes import DeniedCall, UnconfirmedCall
 
 MAX_DENIALS: Final = 256  # entries kept of one process: a reader learns nothing from more
 MAX_DENIAL_BYTES: Final = 256 * 1024  # of their texts
 
 
 class DenialNotice(msgspec.Struct, frozen=True):
-    """What the watcher tells of one kind of denial: `count` more of it."""
+    """What the watcher tells of one kind of denial: `count` more of it. Only foreseen, if `predicted`."""
 
     syscall: str
     access: Literal["write", "create", "remove", "connect", "socket", "listen"]
@@ -33,6 +33,7 @@ class DenialNotice(msgspec.Struct, frozen=True):
     pid: int
     comm: str
     count: int
+    predicted: bool = False
 
 
 class Counted(msgspec.Struct, frozen=True):
@@ -87,15 +88,15 @@ class DeniedLog:
     def __init__(self, process_id: str, rules: Rules) -> None:
         self.process_id = process_id
         self._rules = rules
-        self._entries: dict[tuple[str, ...], DeniedCall] = {}
+        self._entries: dict[tuple[str | bool, ...], DeniedCall | UnconfirmedCall] = {}
         self._bytes = 0
         self._number = 0
         self.dropped = 0
         self.unread = 0
 
-    def add(self, seen: DenialNotice, *, at_ms: int) -> DeniedCall | None:
+    def add(self, seen: DenialNotice, *, at_ms: int) -> DeniedCall | UnconfirmedCall | None:
         """The entry as it is now; None if there is no room for another."""
-        key = (seen.syscall, seen.access, seen.errno, seen.path)
+        key = (seen.syscall, seen.access, seen.errno, seen.path, seen.predicted)
         known = self._entries.get(key)
         if known is None:
             rule, grant = self._rules.why(seen)
@@ -104,7 +105,8 @@ class DeniedLog:
                 self.dropped += seen.count
                 return None
             self._bytes += size
-            known = DeniedCall(
+            kind = UnconfirmedCall if seen.predicted else DeniedCall
+            known = kind(
                 process_id=self.process_id,
                 number=0,
                 access=seen.access,
@@ -112,7 +114,7 @@ class DeniedLog:
                 path=seen.path,
                 syscall=seen.syscall,
                 errno=seen.errno,
-                predicted=True,
+                predicted=seen.predicted,
                 pid=seen.pid,
                 comm=seen.comm,
                 count=0,
@@ -133,6 +135,11 @@ class DeniedLog:
         self._entries[key] = entry
         return entry
 
-    def read(self, after: int) -> list[DeniedCall]:
+    def read(self, after: int) -> list[DeniedCall | UnconfirmedCall]:
         """What has changed since that number, in order."""
         return [entry for entry in self._entries.values() if entry.number > after]
+
+    @property
+    def denied(self) -> list[DeniedCall]:
+        """What was seen to be refused, in order."""
+        return [entry for entry in self._entries.values() if isinstance(entry, DeniedCall)]

@@ -286,7 +286,7 @@ class CommandOwner(Children):
 
     def read_denials(self) -> "list[DeniedCall]":
         """What the watcher saw refused."""
-        return self._watch.denials.read(0) if self._watch else []
+        return self._watch.denials.denied if self._watch else []
 
     def pass_on(self, signum: int) -> None:
         self.signal(self._command, signum)

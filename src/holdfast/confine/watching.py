@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import select
 import signal
 import socket
 import time
@@ -30,11 +31,12 @@ from holdfast.local.loop import AnyLoop, Cancellable, Loop
 from holdfast.local.tasks import TaskSet
 from holdfast.sandbox.plan.select import Way
 from holdfast.sandbox.watcher import foresight, listener, watcher
-from holdfast.wire.processes import DeniedCall, WatchReport
+from holdfast.wire.processes import WatchedCall, WatchReport
 
 log = logging.getLogger(__name__)
 
-FINISH_S: Final = 1.0  # from a command's end until its last denial is told; a watcher ends at once
+FINISH_S: Final = 1.0  # from a command's end until its last denial is told, if something of it lives on
+LAST_S: Final = 20.0  # and if nothing does: the watcher ends by itself, however busy the machine is
 FIRST_RETRY_S: Final = 0.05  # until a dead watcher is replaced for the second time; doubled each time
 MAX_RETRY_S: Final = 1.0
 MAX_REPORT: Final = 64 * 1024  # bytes of one report: a few words and two paths, escaped
@@ -77,7 +79,7 @@ async def begin(
     owner: int,
     sandbox: Sandbox,
     process_id: str,
-    tell: Callable[[DeniedCall], None],
+    tell: Callable[[WatchedCall], None],
 ) -> "tuple[CommandWatch, None] | tuple[None, WatchReport]":
     """A watch for a command that is about to be started in this sandbox; or why there is none."""
     why = unwatchable(sandbox)
@@ -110,7 +112,7 @@ class CommandWatch:
         owner: int,
         sandbox: Sandbox,
         process_id: str,
-        tell: Callable[[DeniedCall], None],
+        tell: Callable[[WatchedCall], None],
         loop: AnyLoop | None = None,
     ) -> None:
         if sandbox.confinement is None or sandbox.bound is None:
@@ -288,7 +290,16 @@ class CommandWatch:
         if self._sock is None or not self._handed:
             self._over()
         else:
-            self._timers.append(self._loop.call_later(FINISH_S, self._over))
+            self._timers.append(self._loop.call_later(FINISH_S, self._wait_longer))
+
+    def _wait_longer(self) -> None:
+        """If every process that could call has ended, the watcher only has to be let finish."""
+        poll = select.poll()
+        poll.register(self._handed[0], 0)
+        if any(event & select.POLLHUP for _, event in poll.poll(0)):
+            self._timers.append(self._loop.call_later(LAST_S - FINISH_S, self._over))
+        else:
+            self._over()
 
     def _over(self) -> None:
         then, self._then = self._then, None

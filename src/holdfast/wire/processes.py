@@ -125,10 +125,12 @@ class DenialReport(MethodResult, frozen=True):
     witnessed: bool = False  # or only claimed by the output
 
 
-class DeniedCall(MethodResult, frozen=True):
-    """Ours: a call that the sandbox refuses, as the watcher foresaw it; `count` is of all that were alike.
+class WatchedCall(MethodResult, frozen=True):
+    """Ours: what a watcher tells of a call; `count` is of all that were alike.
 
     `number` grows with everything that is told of one process: what is alike comes again, with a new one.
+    What is only `predicted` is no denial: nobody saw how the call ended. `DeniedCall` and `UnconfirmedCall`
+    tell the two apart; `sort_out` makes one of them of what came over the wire.
     """
 
     process_id: str
@@ -147,15 +149,36 @@ class DeniedCall(MethodResult, frozen=True):
     grant: str | None
 
 
+class DeniedCall(WatchedCall, frozen=True):
+    """The sandbox refused it: the kernel's answer was read."""
+
+    def __post_init__(self) -> None:
+        if self.predicted:
+            raise ValueError("what is only predicted is no denial")
+
+
+class UnconfirmedCall(WatchedCall, frozen=True):
+    """The sandbox may refuse it; how it ended nobody saw."""
+
+    def __post_init__(self) -> None:
+        if not self.predicted:
+            raise ValueError("what was seen is confirmed")
+
+
+def sort_out(call: WatchedCall) -> DeniedCall | UnconfirmedCall:
+    kind = UnconfirmedCall if call.predicted else DeniedCall
+    return kind(**msgspec.structs.asdict(call))
+
+
 class DenialsParams(Params, frozen=True):
     process_id: str
     after: U64 = 0  # the number of the last one known
 
 
 class DenialsResult(MethodResult, frozen=True):
-    """Ours: `dropped` were denied and found no room; nobody could read what `unread` calls were about."""
+    """Ours: `dropped` found no room; nobody could read what `unread` calls were about."""
 
-    denials: list[DeniedCall]
+    denials: list[WatchedCall]
     dropped: int
     unread: int
 

@@ -4,6 +4,7 @@ from msgspec import structs
 from holdfast.confine import deniedlog
 from holdfast.confine.deniedlog import DenialNotice, DeniedLog, Rules
 from holdfast.sandbox.policy.policy import Network, Where, bind, workspace_write
+from holdfast.wire.processes import DeniedCall, UnconfirmedCall
 from tests.support.rows import every_row
 
 BOUND = bind(workspace_write().with_network(Network.OFF), Where("/home/me/ws", ("/home/me/ws",)))
@@ -104,3 +105,14 @@ def test_there_is_a_bound_on_bytes() -> None:
     held = sum(len(entry.path) for entry in log.read(0))
     assert 0 < held <= deniedlog.MAX_DENIAL_BYTES
     assert log.dropped == 100 - len(log.read(0)) > 0
+
+
+def test_what_is_only_foreseen_is_kept_apart_and_is_no_denial() -> None:
+    log = DeniedLog("p", RULES)
+    seen = log.add(SEEN, at_ms=1)
+    foreseen = log.add(structs.replace(SEEN, predicted=True), at_ms=2)
+    assert isinstance(seen, DeniedCall)
+    assert isinstance(foreseen, UnconfirmedCall)
+    assert log.denied == [seen]
+    assert log.read(0) == [seen, foreseen]
+    assert (foreseen.count, foreseen.rule) == (1, seen.rule)

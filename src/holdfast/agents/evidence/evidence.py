@@ -172,13 +172,15 @@ class Retrying:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """The sandbox refused a call; `rule` and `grant` are what explains and would allow it."""
+    """The kernel refused a call of the worker because of the sandbox: its answer was seen.
+
+    `rule` and `grant` are what explains and would allow it.
+    """
 
     access: str  # read, write, create, remove, connect
     path: str  # or host and port
     errno: str
     syscall: str
-    predicted: bool
     rule: str = ""
     grant: str = ""
     relocation: str = ""  # a variable that moves this state elsewhere, as NAME=PATH
@@ -188,6 +190,22 @@ class Denied:
     count: int = 1  # how many refusals, none more than a few seconds ago, this item stands for
     fatal: bool = False  # the program ended over it
     host: bool = False  # not the sandbox's doing: reading that the host itself refuses
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """What the worker will want was refused to a probe in its sandbox; that it wanted it was not seen.
+
+    It explains what the worker says or does, and never stands for a denial.
+    """
+
+    access: str
+    path: str  # or host and port
+    errno: str
+    rule: str = ""
+    grant: str = ""
+    relocation: str = ""
+    role: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +321,7 @@ Claim: TypeAlias = (
     | Answered
     | Retrying
     | Denied
+    | Foreseen
     | Obstructed
     | Requested
     | Used
@@ -353,6 +372,7 @@ _CLAIMS: Final[dict[str, type[Claim]]] = {
         Answered,
         Retrying,
         Denied,
+        Foreseen,
         Obstructed,
         Requested,
         Used,
@@ -401,6 +421,8 @@ def decode_entry(line: bytes) -> JournalEntry | None:
     """The entry of a line; None when it is torn, as the last one after a crash may be, or from elsewhere."""
     try:
         found = _decoder.decode(line)
+        if found.claim == Denied.__name__ and b'"predicted":true' in bytes(found.fields):
+            return None  # of 0.1, where a denial was what nobody had seen
         claim = msgspec.json.decode(found.fields, type=_CLAIMS[found.claim])
     except (msgspec.MsgspecError, KeyError):
         return None

@@ -18,6 +18,7 @@ from holdfast.agents.evidence.evidence import (
     Denied,
     Evidence,
     Failure,
+    Foreseen,
     Idle,
     Obstacle,
     Obstructed,
@@ -180,7 +181,7 @@ def _count(digest: Digest, index: int) -> int:
 
 def cut_off(digest: Digest) -> WorkerStatus | None:
     """A refused connection, and after it the worker's own word that it has no network."""
-    refused = [i for i in digest.of(Denied) if i > digest.advance and _is_connect(digest.items[i])]
+    refused = _list_refused_connections(digest)
     if not refused or _waits_by_its_own_word(digest):
         return None
     complaints = [i for kind in (Trouble, Retrying) for i in digest.of(kind) if _is_network(digest.items[i])]
@@ -191,7 +192,7 @@ def cut_off(digest: Digest) -> WorkerStatus | None:
 
 def unreachable(digest: Digest) -> WorkerStatus | None:
     """For one that shows nothing: a connection that was refused since it last got on."""
-    refused = [i for i in digest.of(Denied) if i > digest.advance and _is_connect(digest.items[i])]
+    refused = _list_refused_connections(digest)
     return _denial(digest, refused[-1], since=digest.items[refused[0]].at) if refused else None
 
 
@@ -255,15 +256,21 @@ def _obstruction(digest: Digest, index: int) -> WorkerStatus:
 def _denial(digest: Digest, index: int, *others: Evidence, since: float) -> WorkerStatus:
     item = digest.items[index]
     network = _is_connect(item)
-    about = denial_words(item.claim) if isinstance(item.claim, Denied) else item.seen
+    about = denial_words(item.claim) if isinstance(item.claim, Denied | Foreseen) else item.seen
     detail = Obstacle.SANDBOX_NETWORK if network else Obstacle.SANDBOX_PATH
     return WorkerStatus(
         WorkerState.BLOCKED, detail, about, since=since, evidence=shown(digest, item, *others)
     )
 
 
+def _list_refused_connections(digest: Digest) -> list[int]:
+    """Since it last got on; its provider counts if a probe in its sandbox was refused it."""
+    kinds = sorted(digest.of(Denied) + digest.of(Foreseen))
+    return [i for i in kinds if i > digest.advance and _is_connect(digest.items[i])]
+
+
 def _is_connect(item: Evidence) -> bool:
-    return isinstance(item.claim, Denied) and item.claim.access == "connect"
+    return isinstance(item.claim, Denied | Foreseen) and item.claim.access == "connect"
 
 
 def _is_network(item: Evidence) -> bool:

@@ -19,6 +19,7 @@ from holdfast.agents.evidence.evidence import (
     Evidence,
     Exited,
     Failure,
+    Foreseen,
     Idle,
     Obstructed,
     Progress,
@@ -522,7 +523,7 @@ def claim_words(claim: Claim) -> str:
             return "answered"
         case Retrying(attempt=attempt, failure=failure, http=http):
             return f"tries again, attempt {attempt} failed" + _cause(failure, http)
-        case Denied():
+        case Denied() | Foreseen():
             return denial_words(claim)
         case Obstructed(obstacle=obstacle, detail=detail):
             return f"held up by {obstacle}" + (f": {detail}" if detail else "")

@@ -27,6 +27,7 @@ from holdfast.agents.evidence.evidence import (
     Evidence,
     Exited,
     Failure,
+    Foreseen,
     Idle,
     Obstacle,
     Obstructed,
@@ -83,14 +84,15 @@ def http_failure(status: int) -> Failure | None:
     return _HTTP.get(status, Failure.PROVIDER) if status in _HTTP_ERRORS else None
 
 
-def denial_words(denied: Denied) -> str:
-    """One line: what was refused, by which rule, and what would help."""
+def denial_words(denied: Denied | Foreseen) -> str:
+    """One line: what was refused, to whom, by which rule, and what would help."""
+    whom = " to a probe in its sandbox" if isinstance(denied, Foreseen) else ""
     role = f" ({denied.role})" if denied.role else ""
     rule = f", rule {denied.rule}" if denied.rule else ""
     ways = [f"grant {denied.grant}"] if denied.grant else []
     ways += [f"set {denied.relocation}"] if denied.relocation else []
     help_ = f", {' or '.join(ways)}" if ways else ""
-    return f"{denied.path}{role}: {denied.access} refused with {denied.errno}{rule}{help_}"
+    return f"{denied.path}{role}: {denied.access} refused{whom} with {denied.errno}{rule}{help_}"
 
 
 class _End:
@@ -117,7 +119,9 @@ class _End:
                 self.worked = before
             elif isinstance(claim, Denied) and not claim.host:
                 self._take_denial(index, claim)
-            elif isinstance(claim, Obstructed) and claim.obstacle is Obstacle.SANDBOX_NETWORK:
+            elif (isinstance(claim, Foreseen) and claim.access == "connect") or (
+                isinstance(claim, Obstructed) and claim.obstacle is Obstacle.SANDBOX_NETWORK
+            ):
                 self.network = index
             if isinstance(claim, Wants) and claim.want is not Want.PROMPT:
                 self.question = index
@@ -185,7 +189,7 @@ class _End:
 
 
 def _denial_about(item: Evidence, end: float) -> str:
-    if isinstance(item.claim, Denied):
+    if isinstance(item.claim, Denied | Foreseen):
         words = denial_words(item.claim)
     else:
         words = item.claim.detail if isinstance(item.claim, Obstructed) else ""

@@ -23,6 +23,7 @@ from holdfast.client.policy import Policy
 from holdfast.local.programs import find_program
 from holdfast.sandbox.policy.policy import Where, bind
 from holdfast.wire.processes import DeniedCall as Refusal
+from holdfast.wire.processes import UnconfirmedCall
 
 JOIN_S: Final = 10.0  # a start waits so long for strace, on a busy machine; then it is joined later
 ANSWER_S: Final = 10.0  # for strace to join, or to say why not
@@ -30,6 +31,7 @@ LAST_S: Final = 5.0  # for strace to tell what it still knows when the worker ha
 MAX_KINDS: Final = 256  # of denials between two looks: a reader learns nothing from more
 LOOK_S: Final = 0.02
 _READ_BYTES: Final = 1 << 16
+_PLACED: Final = ("write", "create", "remove")  # what is watched, and tells where it leads
 
 _SHELL: Final = "/bin/sh"
 _MARK: Final = "holdfast-explain"
@@ -60,8 +62,12 @@ class Explaining:
         if self._strace is None:
             self.off = "strace is not installed, or only where workers could replace it"
         self._bound = bind(policy.wish, Where(cwd, (cwd,), environment.get("TMPDIR")))
-        self._lines = Strace(self._bound, os.path.lexists, watched=True)
+        self._lines = Strace(self._bound, os.path.lexists)
+        self._watched = True
         self._found: dict[tuple[str, str, str, str], Denied] = {}
+        self._nowhere: list[Denied] = []  # refused, at a path of which strace does not know where it begins
+        self._places: dict[tuple[str, str, int], UnconfirmedCall] = {}  # and where it does: the watcher knows
+        self._over = False
         self._said = ""
         self._process: Subprocess | None = None
         self._joining: asyncio.Task[None] | None = None
@@ -72,8 +78,24 @@ class Explaining:
         on = self._process is not None and self.off is None
         return on and tells(refusal.syscall, refusal.access, refusal.errno, refusal.asked)
 
+    def place(self, call: UnconfirmedCall) -> None:
+        """The watcher cannot see how a call ends that strace follows; strace not, where its path begins."""
+        if len(self._places) >= MAX_KINDS:
+            self._places.pop(next(iter(self._places)))
+        self._places[call.syscall, call.asked, call.pid] = call
+
     def take(self) -> list[Denied]:
         """What was refused since the last time, each kind once, with its count."""
+        waiting, self._nowhere = self._nowhere, []
+        for denied in waiting:
+            place = self._places.get((denied.syscall, denied.path, denied.pid))
+            if place is not None:
+                rule, grant = place.rule or "", place.grant or ""
+                self._count(replace(denied, path=place.path, access=place.access, rule=rule, grant=grant))
+            elif self._over:
+                self._count(denied)
+            else:
+                self._nowhere.append(denied)
         found, self._found = self._found, {}
         return list(found.values())
 
@@ -82,7 +104,7 @@ class Explaining:
 
         Whether it is watched as well is known by then.
         """
-        self._lines = Strace(self._bound, os.path.lexists, watched=watched)
+        self._watched = watched
         self._joining = asyncio.get_running_loop().create_task(self._join(leader))
         await asyncio.wait({self._joining}, timeout=JOIN_S)
 
@@ -91,6 +113,7 @@ class Explaining:
         if self._reading is not None:
             await asyncio.wait({self._reading}, timeout=LAST_S)
         await self.aclose()
+        self._over = True
 
     async def aclose(self) -> None:
         """End strace; a worker that still runs goes on without."""
@@ -177,12 +200,19 @@ class Explaining:
         denied = self._lines.feed(line)
         if denied is None:
             return
+        if not denied.path.startswith("/") and self._watched and denied.access in _PLACED:
+            if len(self._nowhere) < MAX_KINDS:
+                self._nowhere.append(replace(denied, comm=_name(denied.pid)))
+            return
+        self._count(replace(denied, comm=_name(denied.pid)))
+
+    def _count(self, denied: Denied) -> None:
         key = (denied.syscall, denied.access, denied.errno, denied.path)
         known = self._found.get(key)
         if known is not None:
             self._found[key] = replace(known, count=known.count + 1)
         elif len(self._found) < MAX_KINDS:
-            self._found[key] = replace(denied, comm=_name(denied.pid))
+            self._found[key] = denied
 
 
 def _stopped(leader: int) -> int | None:

@@ -14,7 +14,6 @@ import msgspec
 
 from holdfast.agents.catalog.agent import (
     MAX_ARGUMENT,
-    RETRIES,
     Agent,
     StatePath,
     launch,
@@ -24,8 +23,7 @@ from holdfast.agents.catalog.agent import (
     state_paths,
 )
 from holdfast.agents.catalog.catalog import CATALOG
-from holdfast.agents.evidence.evidence import Denied, Failure, Trouble
-from holdfast.agents.evidence.holdups import DENIALS
+from holdfast.agents.evidence.evidence import Failure, Foreseen, Trouble
 from holdfast.agents.worker.acp import AcpRequest
 from holdfast.client.environment import Environment
 from holdfast.client.policy import Policy
@@ -353,7 +351,7 @@ class PreflightProblem:
     errno: str
     consequence: str
     remedy: str
-    claim: Denied | Trouble | None = None  # what a classifier can use of it
+    claim: Foreseen | Trouble | None = None  # what a classifier can use of it
 
     def words(self) -> str:
         return f"{self.what}: {self.errno}; {self.consequence}" + (f"; {self.remedy}" if self.remedy else "")
@@ -439,19 +437,16 @@ def _of_path(
     grant = bound.explain(needed, Access.WRITE).grant
     remedy = f"set {moved}" if moved else grant or f"--allow-write {told['at']}"
     what = f"{kept.role} ({path}): cannot {told['step']} in {told['at']}"
-    denied = Denied(
+    foreseen = Foreseen(
         access="create" if told["step"] == "create" else "write",
         path=path,
         errno=told["errno"],
-        syscall="",
-        predicted=True,
         rule=decision.why,
         grant=grant or "",
         relocation=moved,
         role=kept.role,
-        count=DENIALS if kept.without == RETRIES else 1,  # it will try again and again, without a word
     )
-    return PreflightProblem(what, told["errno"], kept.without, remedy, None if decision.allowed else denied)
+    return PreflightProblem(what, told["errno"], kept.without, remedy, None if decision.allowed else foreseen)
 
 
 def _of_provider(provider: tuple[str, int], told: Mapping[str, str], bound: BoundPolicy) -> PreflightProblem:
@@ -467,8 +462,8 @@ def _of_provider(provider: tuple[str, int], told: Mapping[str, str], bound: Boun
         remedy = "is the address wrong, or this machine's network?"
         return PreflightProblem(what, told["errno"], consequence, remedy, Trouble(Failure.NETWORK))
     grant = "--network on"
-    denied = Denied("connect", f"{host}:{port}", told["errno"], "", True, "the network is off", grant)
-    return PreflightProblem(what, told["errno"], consequence, grant, denied)
+    foreseen = Foreseen("connect", f"{host}:{port}", told["errno"], "the network is off", grant)
+    return PreflightProblem(what, told["errno"], consequence, grant, foreseen)
 
 
 def _provider(base: str | None) -> tuple[str, int] | None:

@@ -3,8 +3,8 @@
 The watcher tells of them, or in explain mode `strace`, line by line. That is slower and exact: the errno
 is the one the program got, and refused reading is seen as well. It must join from outside of the sandbox:
 inside, nobody may trace. A call whose end is missing, because it was cut off or its other half never
-came, is left out. Some calls do not say where a relative path begins: what the watcher tells of them is
-better (`tells`), and what it does not is told as it was written.
+came, is left out. Some calls do not say where a relative path begins: the watcher does, who in turn cannot
+see how a call ends that strace follows (`explaining`). What neither knows is told as it was written.
 """
 
 import re
@@ -91,7 +91,6 @@ def make_evidence(refusal: Refusal | Denied, whose: Whose, at: float) -> Evidenc
         path=refusal.path,
         errno=refusal.errno,
         syscall=refusal.syscall,
-        predicted=refusal.predicted,
         rule=refusal.rule or "",
         grant=refusal.grant or "",
         relocation=relocation,
@@ -127,12 +126,11 @@ def _names_directory(call: Call) -> bool:
 
 
 class Strace:
-    """Feed it lines; `watched` says that there is a watcher as well."""
+    """Feed it lines."""
 
-    def __init__(self, bound: BoundPolicy, exists: Callable[[str], bool], *, watched: bool) -> None:
+    def __init__(self, bound: BoundPolicy, exists: Callable[[str], bool]) -> None:
         self._bound = bound
         self._rules = Rules(bound.explain, exists)
-        self._watched = watched
         self._begun: dict[int, tuple[str, str]] = {}
 
     def feed(self, line: str) -> Denied | None:
@@ -186,7 +184,6 @@ class Strace:
             path,
             errno,
             name,
-            predicted=False,
             rule=rule or "",
             grant=grant or "",
             pid=pid,
@@ -199,11 +196,9 @@ class Strace:
             return 1
         return 0 if self._allows(wanted, path) else 2
 
-    def _nowhere(self, pid: int, name: str, wanted: str, path: str, errno: str) -> Denied | None:
-        if self._watched and wanted != "read":
-            return None
+    def _nowhere(self, pid: int, name: str, wanted: str, path: str, errno: str) -> Denied:
         host = wanted == "read" and self._bound.full_read
-        return Denied(wanted, path, errno, name, predicted=False, rule=_NOWHERE, pid=pid, host=host)
+        return Denied(wanted, path, errno, name, rule=_NOWHERE, pid=pid, host=host)
 
     def _allows(self, wanted: str, path: str) -> bool:
         return self._bound.explain(path, Access.READ if wanted == "read" else Access.WRITE).allowed
@@ -219,9 +214,7 @@ class Strace:
 
     def _unix(self, pid: int, name: str, path: str, errno: str) -> Denied:
         rule, grant = self._rules.why(DenialNotice(name, "socket", errno, path, path, pid, "", 1))
-        return Denied(
-            "socket", path, errno, name, predicted=False, rule=rule or "", grant=grant or "", pid=pid
-        )
+        return Denied("socket", path, errno, name, rule=rule or "", grant=grant or "", pid=pid)
 
     def _network(
         self, pid: int, name: str, address: str, errno: str, *, loopback: bool = False
@@ -234,9 +227,7 @@ class Strace:
             if not loopback:
                 return None
             rule = "the network is off: the loopback inside is not the host's"
-        return Denied(
-            "connect", address, errno, name, predicted=False, rule=rule, grant="--network on", pid=pid
-        )
+        return Denied("connect", address, errno, name, rule=rule, grant="--network on", pid=pid)
 
 
 def split(args: str) -> list[str]:

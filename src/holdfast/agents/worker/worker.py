@@ -54,6 +54,7 @@ from holdfast.client.events.ordering import Output
 from holdfast.client.process import Process
 from holdfast.errors import HoldfastError, InvalidRequest, UsageError, is_storage_fault
 from holdfast.wire.processes import DeniedCall as Refusal
+from holdfast.wire.processes import UnconfirmedCall
 
 log = logging.getLogger(__name__)
 
@@ -223,7 +224,11 @@ class FollowedWorker:
     async def _hear_refusals(self, process: Process) -> None:
         if process.denials is None:
             return
-        async for refusal in process.denials:
+        async for refusal in process.denials.follow():
+            if isinstance(refusal, UnconfirmedCall):
+                if self.explaining is not None:
+                    self.explaining.place(refusal)
+                continue
             fresh = self._tally.fresh(refusal)
             if fresh and not (self.explaining is not None and self.explaining.sees(refusal)):
                 self._add_refusal(msgspec.structs.replace(refusal, count=fresh))

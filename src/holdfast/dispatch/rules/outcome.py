@@ -14,6 +14,7 @@ from holdfast.agents.evidence.evidence import WorkerState
 from holdfast.board.rules.retry import FailureKind
 
 MAX_REASON: Final = 2_000  # characters
+MAX_DENIALS: Final = 3  # named in a reason: the cause comes first, and the run's own page has all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,10 @@ def _describe_missing(work: WorkFound) -> str:
 
 
 def _describe(what: str, end: WorkerEnd) -> str:
-    parts = [what, end.about, f"denied: {', '.join(end.denials)}" if end.denials else ""]
+    more = len(end.denials) - MAX_DENIALS
+    others = f" and {more} more" if more > 0 else ""
+    denied = f"denied: {', '.join(end.denials[:MAX_DENIALS])}{others}" if end.denials else ""
+    parts = [what, end.about, denied]
     return _replace_zero_bytes("; ".join(part for part in parts if part)[:MAX_REASON])
 
 

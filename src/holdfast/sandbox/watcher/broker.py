@@ -46,7 +46,7 @@ STACK_BYTES: Final = 256 * 1024  # of such a thread
 SPARE_FDS: Final = 2 * MAX_WAITING + 64  # a waiting connection holds its socket and where it leads
 
 # linux/seccomp.h
-RECEIVE, SEND, ID_VALID, SET_FLAGS = 0xC0502100, 0xC0182101, 0x40082102, 0x40082104
+RECEIVE, SEND, _ID_VALID, SET_FLAGS = 0xC0502100, 0xC0182101, 0x40082102, 0x40082104
 SYNC_WAKE_UP: Final = 1
 NOTICE: Final = struct.Struct("=QIIiIQ6Q")  # struct seccomp_notif: id, pid, flags, struct seccomp_data
 RESPONSE: Final = struct.Struct("=QqiI")
@@ -101,6 +101,12 @@ class Refusal(NamedTuple):
     errno: int
 
 
+class Answered(NamedTuple):
+    """A call that was carried out: the errno that the caller got, or 0."""
+
+    errno: int
+
+
 class Broker:
     """Serves one listener. Everything is decided on one thread; others only wait for connections."""
 
@@ -111,26 +117,35 @@ class Broker:
         self._memory = Memory()
         self._bound: dict[tuple[int, int], int] = {}  # device and inode -> what pins them
         self._waiting: dict[int, int] = {}  # call -> the thread that waits for it
+        self._answered: dict[int, int] = {}  # of those that waited: call -> errno; told by `take_answered`
         self._lock = _thread.allocate_lock()
         self._answer = ctypes.create_string_buffer(RESPONSE.size)
 
     def serves(self, number: int) -> bool:
         return number in self._calls
 
-    def serve(self, id_: int, pid: int, number: int, args: list[int]) -> Refusal | None:
-        """Carry out the call, now or while somebody waits; or refuse it."""
+    def serve(self, id_: int, pid: int, number: int, args: list[int]) -> Refusal | Answered | None:
+        """Carry out the call, now or, which is None, while somebody waits; or refuse it."""
         fds: list[int] = []
         try:
-            self._calls[number](id_, pid, args, fds)
+            waits = self._calls[number](id_, pid, args, fds)
         except _Refused as exc:
             self._send(id_, exc.errno)
             return Refusal(exc.path, exc.errno)
         except OSError as exc:
-            self._send(id_, exc.errno or errno.EIO)
+            code = exc.errno or errno.EIO
+            self._send(id_, code)
+            return Answered(code)
         finally:
             for fd in fds:
                 os.close(fd)
-        return None
+        return None if waits else Answered(0)
+
+    def take_answered(self) -> dict[int, int]:
+        """The calls that waited and were answered since the last time, with their errnos."""
+        with self._lock:
+            taken, self._answered = self._answered, {}
+        return taken
 
     def _send(self, id_: int, code: int) -> None:
         """Answer with this errno, or with 0. Who was killed meanwhile is not there to be answered."""
@@ -164,16 +179,12 @@ class Broker:
 
     def _still_waits(self, id_: int) -> None:
         """Raises OSError when the caller is gone, and its number perhaps another's."""
-        if not self._is_valid(id_):
+        if not still_waits(self._listener, id_):
             raise OSError(errno.ESRCH, "it is gone")
-
-    def _is_valid(self, id_: int) -> bool:
-        known = ctypes.create_string_buffer(_ID.pack(id_), _ID.size)
-        return bool(ioctl(self._listener, ID_VALID, ctypes.addressof(known)) == 0)
 
     # --- connect
 
-    def _connect_for(self, id_: int, pid: int, args: list[int], fds: list[int]) -> None:
+    def _connect_for(self, id_: int, pid: int, args: list[int], fds: list[int]) -> bool:
         sock, address = self._take(id_, pid, args, fds)
         if _option(sock, _SO_DOMAIN) == _AF_UNIX:
             address = self._find_unix(id_, pid, address, fds)
@@ -182,7 +193,7 @@ class Broker:
         if _option(sock, _SO_TYPE) == _SOCK_DGRAM or not os.get_blocking(sock):
             _connect(sock, address, len(address))
             self._send(id_, 0)
-            return
+            return False
         if len(self._waiting) >= MAX_WAITING:
             raise OSError(errno.EAGAIN, "too many wait")
         held = fds[:]
@@ -192,6 +203,7 @@ class Broker:
         except RuntimeError:
             raise OSError(errno.EAGAIN, "no thread") from None
         fds.clear()
+        return True
 
     @property
     def waits(self) -> bool:
@@ -202,7 +214,7 @@ class Broker:
         """Break off what nobody waits for any more: a caller was killed. To be called every `LOOK_S`."""
         with self._lock:
             for id_, thread in self._waiting.items():
-                if not self._is_valid(id_):
+                if not still_waits(self._listener, id_):
                     signal.pthread_kill(thread, BREAK_OFF)
 
     def _wait(self, id_: int, sock: int, address: bytes, held: list[int]) -> None:
@@ -215,6 +227,8 @@ class Broker:
             os.close(fd)
         with self._lock:
             del self._waiting[id_]
+            if len(self._answered) < MAX_WAITING:
+                self._answered[id_] = code  # before the caller goes on, and perhaps ends
         self._send(id_, code)
 
     def _find_unix(self, id_: int, pid: int, data: bytes, fds: list[int]) -> bytes:
@@ -260,7 +274,7 @@ class Broker:
 
     # --- bind
 
-    def _bind_for(self, id_: int, pid: int, args: list[int], fds: list[int]) -> None:
+    def _bind_for(self, id_: int, pid: int, args: list[int], fds: list[int]) -> bool:
         sock, address = self._take(id_, pid, args, fds)
         if _option(sock, _SO_DOMAIN) == _AF_UNIX:
             self._bind_unix(id_, pid, sock, address, fds)
@@ -268,6 +282,7 @@ class Broker:
             self._still_waits(id_)
             _bind(sock, address, len(address))
         self._send(id_, 0)
+        return False
 
     def _bind_unix(self, id_: int, pid: int, sock: int, data: bytes, fds: list[int]) -> None:
         asked = parse_unix(data)
@@ -327,6 +342,12 @@ class Broker:
                 self.serve(id_, pid, number, args)
             else:
                 self._send(id_, errno.ENOSYS)
+
+
+def still_waits(listener: int, id_: int) -> bool:
+    """Does the caller of this call still wait for its answer, and was therefore not killed?"""
+    known = ctypes.create_string_buffer(_ID.pack(id_), _ID.size)
+    return bool(ioctl(listener, _ID_VALID, ctypes.addressof(known)) == 0)
 
 
 class _Refused(Exception):

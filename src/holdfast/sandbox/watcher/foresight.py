@@ -1,20 +1,22 @@
-"""What will become of a call: which errno the sandbox is going to answer, if any. Pure module.
+"""Which calls the sandbox may refuse, and which it did refuse, by the kernel's answer. Pure module.
 
-A watcher sees calls before they are made and lets all of them pass, so it never learns how they
-ended. But a sandbox decides by few things: whether the mount is read-only, whether the path is hidden,
-what Landlock was told. What fails for other reasons (no such file, it exists already, its mode) is
-nobody's denial and gives None.
+A watcher sees calls before they are made. A sandbox decides by few things: whether the mount is read-only,
+whether the path is hidden, what Landlock was told. Where one of these says no the call is suspected, with the
+errnos that would show it. That is foreseen and proves nothing: rather too much is suspected than too little,
+and `blame` compares it with what the kernel answered. What failed for other reasons (no such file, it exists
+already, its mode) is nobody's denial.
 
 The watcher imports this.
 """
 
 import json
 import struct
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from holdfast.sandbox.plan.grants import find_closed
 from holdfast.sandbox.plan.plan import GRANTS, MASKS, Base, Plan, StepKind
-from holdfast.sandbox.watcher.notifyfilter import O_CREAT, O_EXCL, Aim
+from holdfast.sandbox.watcher.notifyfilter import Aim
 
 _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10  # linux/socket.h
 _MAPPED: Final = bytes(10) + b"\xff\xff"  # an IPv4 address in IPv6
@@ -52,25 +54,61 @@ class WatchScene(NamedTuple):
 class Terrain(NamedTuple):
     """What was found where a path leads."""
 
-    path: str  # as resolved; what is missing is attached as written
+    path: str  # as resolved; what is missing, or cannot be looked at, is attached as written
     exists: bool = True
-    reachable: bool = True  # or at least its directory is there, and may be entered
+    shut: bool = False  # nobody may look there, the command neither
     special: bool = False  # a device, a pipe or a socket
-    directory: bool = False
     read_only: bool = False  # the mount it is on, or would be
+    dotted: bool = False  # the call names something by . or .., which nobody may move or remove anywhere
 
 
-def predict(aim: Aim, flags: int, at: Terrain, scene: WatchScene) -> str | None:
-    """The errno by name with which the sandbox refuses this; None if it does not."""
-    if _is_hidden(at.path, scene):
-        return "EACCES"
-    if not at.reachable or not _gets_that_far(aim, flags, at):
-        return None
+class Suspect(NamedTuple):
+    """What a call wants of a path or an address, and the errnos by which a refusal of the sandbox shows."""
+
+    aim: Aim
+    path: str
+    asked: str  # as the program wrote it
+    exists: bool
+    errnos: tuple[str, ...]  # the likeliest first
+
+    @property
+    def access(self) -> str:
+        return access(self.aim, exists=self.exists)
+
+
+def list_refusals(aim: Aim, at: Terrain, scene: WatchScene) -> tuple[str, ...]:
+    """The errnos by name with which the sandbox may refuse this; none if it has no say here."""
     if not scene.mounts:
-        return _by_rules(aim, at, scene)
-    if at.read_only and not (aim is Aim.OPEN and at.special):
-        return "EROFS"
-    return "EBUSY" if aim is Aim.REMOVE and at.path in scene.fixed else None
+        return ("EACCES",) if _by_rules(aim, at, scene) else ()
+    if _is_hidden(at.path, scene):
+        return ("EACCES", "EROFS", "EBUSY")
+    found = []
+    if at.shut or (at.read_only and not (aim is Aim.OPEN and at.special)):
+        found.append("EROFS")
+    if aim in (Aim.REMOVE, Aim.CREATE) and at.path in scene.fixed and not at.dotted:
+        found.append("EBUSY")
+    return tuple(found)
+
+
+def suspect(aim: Aim, at: Terrain, asked: str, scene: WatchScene, *, moves: bool) -> Suspect | None:
+    """One path of a call; one that `moves` between directories may be refused with an errno of its own."""
+    errnos = list_refusals(aim, at, scene)
+    if not errnos:
+        return None
+    between = ("EXDEV",) if moves and errnos != ("EBUSY",) else ()
+    return Suspect(aim, at.path, asked, at.exists, (*errnos, *between))
+
+
+def suspect_connect(address: "Address", scene: WatchScene) -> Suspect | None:
+    """A connection, or a datagram, to this address."""
+    if not address.host or address.loopback or not scene.network_off:
+        return None
+    return Suspect(Aim.CONNECT, address.host, address.host, True, ("ENETUNREACH", "EADDRNOTAVAIL"))
+
+
+def blame(errno: str, suspects: Iterable[Suspect]) -> Suspect | None:
+    """Of what was the kernel's answer a refusal by the sandbox? Of nothing, if it was another answer."""
+    return next((one for one in suspects if errno in one.errnos), None)
 
 
 def _is_hidden(path: str, scene: WatchScene) -> bool:
@@ -82,41 +120,21 @@ def _is_hidden(path: str, scene: WatchScene) -> bool:
     return nearest(scene.hidden) > nearest(scene.shown)
 
 
-def predict_move(source: Terrain, target: Terrain, scene: WatchScene) -> tuple[Terrain, Aim, str] | None:
-    """The same for a rename: which of its paths is the obstacle."""
-    if not (source.exists and source.reachable and target.reachable):
-        return None
-    for aim, at in ((Aim.CREATE, target), (Aim.REMOVE, source)):
-        # The target may exist; then it is replaced.
-        found = predict(aim, 0, at._replace(exists=aim is Aim.REMOVE), scene)
-        if found is not None:
-            between = found == "EROFS" and source.read_only != target.read_only
-            return at, aim, "EXDEV" if between else found
-    return None
+def _by_rules(aim: Aim, at: Terrain, scene: WatchScene) -> bool:
+    """Does Landlock refuse it?
 
-
-def _gets_that_far(aim: Aim, flags: int, at: Terrain) -> bool:
-    """Would the call get as far as the question of who may?"""
-    match aim:
-        case Aim.OPEN:
-            if not at.exists:
-                return bool(flags & O_CREAT)
-            return not (at.directory or (flags & O_CREAT and flags & O_EXCL))
-        case Aim.CREATE | Aim.BIND:
-            return not at.exists
-        case _:
-            return at.exists
-
-
-def _by_rules(aim: Aim, at: Terrain, scene: WatchScene) -> str | None:
-    """Landlock does not guard modes, owners and times; the devices that it lets through are many."""
-    if aim is Aim.CHANGE or _within(at.path, "/dev"):
-        return None
+    It does not guard modes, owners and times; of devices it lets many through; and where modes let nobody
+    look it is not asked.
+    """
+    if aim is Aim.CHANGE or (aim is Aim.OPEN and at.special) or at.shut:
+        return False
+    if _is_hidden(at.path, scene):
+        return True
     entry = aim in (Aim.CREATE, Aim.REMOVE, Aim.BIND) or not at.exists
     place = at.path.rpartition("/")[0] or "/" if entry else at.path
     covering = [rule for rule in scene.rules if _within(place, rule[0])]
     writable = max(covering, key=lambda rule: len(rule[0]), default=("/", False))[1]
-    return None if writable and not (entry and place in scene.closed) else "EACCES"
+    return not writable or (entry and place in scene.closed)
 
 
 def _within(path: str, root: str) -> bool:
@@ -155,11 +173,6 @@ def address_of(data: bytes) -> Address:
 def _host(raw: bytes, port: int) -> Address:
     own = raw[0] == 127 or not any(raw)  # to no address in particular means to this machine
     return Address(host=f"{'.'.join(map(str, raw))}:{port}", loopback=own)
-
-
-def predict_connect(address: Address, scene: WatchScene) -> str | None:
-    """The errno by name for a connection, or a datagram, to this address."""
-    return "ENETUNREACH" if address.host and not address.loopback and scene.network_off else None
 
 
 def scene_of(plan: Plan, *, alone: bool, degraded: bool) -> WatchScene:

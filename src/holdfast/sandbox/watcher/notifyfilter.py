@@ -55,6 +55,11 @@ class Call(NamedTuple):
     unfollow: int = 0  # with this flag a link at the end does not lead on
     bits: tuple[int, int] | None = None  # watched only if this argument has one of these bits
 
+    @property
+    def moves(self) -> bool:
+        """Does it need two directories? Between some the kernel answers EXDEV."""
+        return self.name.startswith(("rename", "link"))
+
     def number(self, machine: str) -> int | None:
         """Its number on this machine, if it exists there."""
         return self.x86_64 if machine == "x86_64" else self.aarch64

@@ -1,9 +1,10 @@
 """The watcher: a small process that hears of the watched calls of one command before they are made.
 
-It reads what a call is about from the caller's memory, lets the call go on, and only then asks
-what will have become of it (`foresight.py`): so it cannot hold up a command by looking at a disk that
-hangs, and what a call changed meanwhile does not look like a denial. Evidence, not enforcement: the
-memory can change after we looked, and the sandbox decides all the same.
+It reads what a call is about from the caller's memory and looks whether the sandbox may refuse it
+(`foresight.py`). Then it lets the call go on; of one that is suspected it reads the kernel's answer as the
+caller returns (`answers.py`), and tells a denial only if that was a refusal. Where the answer cannot be read
+the call is told as what it is: foreseen, and not confirmed. Evidence, not enforcement: the sandbox decides
+all the same, and the memory can change after we looked, but not the answer.
 
 A command has one listener, so where a broker is needed the watcher is that too (`broker.py`): what the broker
 carries out never goes on, and what it refuses is told as it was refused.
@@ -19,7 +20,6 @@ Standard library only, and little of it: one such process, a fork of the launche
 command.
 """
 
-import contextlib
 import ctypes
 import errno
 import gc
@@ -39,6 +39,7 @@ from holdfast.sandbox.kernel.kernel import OpenHow, openat2
 from holdfast.sandbox.plan.plan import MAX_SOCKETS
 from holdfast.sandbox.protocol.orders import receive_with_fds
 from holdfast.sandbox.watcher import broker, foresight
+from holdfast.sandbox.watcher.answers import Answers
 from holdfast.sandbox.watcher.broker import (
     NOTICE,
     RECEIVE,
@@ -46,12 +47,15 @@ from holdfast.sandbox.watcher.broker import (
     SEND,
     SET_FLAGS,
     SYNC_WAKE_UP,
+    Answered,
     Broker,
     GrantedSocket,
+    Refusal,
     SocketRules,
     ioctl,
+    still_waits,
 )
-from holdfast.sandbox.watcher.foresight import Terrain, WatchScene
+from holdfast.sandbox.watcher.foresight import Suspect, Terrain, WatchScene
 from holdfast.sandbox.watcher.memory import Memory
 from holdfast.sandbox.watcher.notifyfilter import LISTEN, WRITE_INTENT, Aim, Call, PathArgument, list_watched
 
@@ -84,7 +88,7 @@ class View:
                 fd = self._open(path, follow=follow)
             except OSError as exc:
                 if exc.errno != errno.ENOENT:
-                    return Terrain(decode_path(os.path.normpath(path)), exists=False, reachable=False)
+                    return self._look_around(path, exc, follow=follow)
             else:
                 return self._describe(fd, whole=whole)
             target = self._read_dangling(path) if follow else None
@@ -94,10 +98,42 @@ class View:
         folder, name = os.path.split(path.rstrip(b"/"))
         try:
             fd = self._open(folder, follow=True)
-        except OSError:
-            return Terrain(decode_path(os.path.normpath(path)), exists=False, reachable=False)
+        except OSError as exc:
+            return self._look_around(path, exc, follow=follow)
         above = self._describe(fd, whole=whole, name=name)
-        return above._replace(exists=False, special=False, directory=False)
+        return above._replace(exists=False, special=False)
+
+    def _look_around(self, path: bytes, failed: OSError, *, follow: bool) -> Terrain:
+        """What can be said where a look failed: if nobody may look, the last that can be seen on the way."""
+        if failed.errno != errno.EACCES:
+            return Terrain(decode_path(os.path.normpath(path)), exists=False)
+        seen: bytes = b"/"
+        rest: tuple[bytes, ...] = ()
+        for _ in range(MAX_LINKS):
+            seen, rest = self._climb(path)
+            target = self._read_dangling(os.path.join(seen, rest[0])) if follow or len(rest) > 1 else None
+            if target is None:
+                break
+            path = os.path.join(seen, target, *rest[1:])
+        below = rest[: rest.index(b"..")] if b".." in rest else rest  # nobody comes back from there
+        whole = os.path.normpath(os.path.join(seen, *below))
+        return Terrain(decode_path(whole), exists=False, shut=True)
+
+    def _climb(self, path: bytes) -> tuple[bytes, tuple[bytes, ...]]:
+        """The last directory on the way to a path that can be looked at, and what is left of the path."""
+        rest: tuple[bytes, ...] = ()
+        while path.strip(b"/"):
+            path, name = os.path.split(path.rstrip(b"/"))
+            rest = (name, *rest)
+            try:
+                fd = self._open(path, follow=True)
+            except OSError:
+                continue
+            try:
+                return os.readlink(b"/proc/self/fd/%d" % fd), rest
+            finally:
+                os.close(fd)
+        return b"/", rest or (b".",)
 
     def _describe(self, fd: int, *, whole: bool, name: bytes = b"") -> Terrain:
         try:
@@ -109,9 +145,7 @@ class View:
         finally:
             os.close(fd)
         resolved = decode_path(os.path.join(path, name) if name else path)
-        return Terrain(
-            resolved, special=kind in _SPECIAL, directory=kind == stat.S_IFDIR, read_only=read_only
-        )
+        return Terrain(resolved, special=kind in _SPECIAL, read_only=read_only)
 
     def _read_dangling(self, path: bytes) -> bytes | None:
         try:
@@ -183,6 +217,16 @@ class _Denied(NamedTuple):
     access: str
     errno: str
     path: str
+    predicted: bool  # nobody has seen the kernel's answer
+
+
+class _Suspected(NamedTuple):
+    """A call that was let go on, or is carried out, until its answer is known."""
+
+    syscall: str
+    suspects: tuple[Suspect, ...]
+    pid: int
+    comm: str
 
 
 class _Kind:
@@ -206,11 +250,12 @@ class Watcher:
         self._answer = ctypes.create_string_buffer(RESPONSE.size)
         self._response = ctypes.addressof(self._answer)
         self._memory, self._view = Memory(), View(root)
-        self._writable = tuple(os.fsencode(path.rstrip("/") + "/") for path in scene.writable)
-        self._spared = tuple(os.fsencode(path) for path in scene.fixed if path not in scene.writable)
         self._calls = list_watched(os.uname().machine)
         self._broker = Broker(listener, _rules_of(scene, pinned)) if scene.mounts else None
         self._listening = LISTEN.number(os.uname().machine)
+        self._answers = Answers()
+        self._returning: dict[int, _Suspected] = {}  # by thread
+        self._connecting: dict[int, _Suspected] = {}  # by call
         self._kinds: dict[_Denied, _Kind] = {}
         self._bytes = 0
         self._fresh: list[_Denied] = []  # to be told at once
@@ -221,6 +266,7 @@ class Watcher:
         # A hint: the caller sleeps until we have answered. Halves the wait on a loaded machine; Linux 6.6.
         ioctl(listener, SET_FLAGS, SYNC_WAKE_UP)
         self._poll = select.poll()
+        self._poll.register(self._answers.fd, select.POLLIN)
         self._poll.register(listener, select.POLLIN)
         self._poll.register(sock, select.POLLIN)
 
@@ -233,63 +279,90 @@ class Watcher:
             if waits and self._broker is not None:
                 self._broker.let_go()
             for fd, event in self._poll.poll(FLUSH_S * 1000 if self._due or waits else None):
-                if fd != self._listener:
+                if fd == self._answers.fd:
+                    self._take_answers()
+                elif fd != self._listener:
                     return
-                if event & select.POLLIN:
+                elif event & select.POLLIN:
                     if ioctl(fd, RECEIVE, self._notice) == 0:
                         self._serve()
                     else:
                         self._shared[: NOTICE.size] = _ZERO  # the caller was killed meanwhile
                 else:
-                    self._flush(MAX_KINDS)  # every process that could call has ended
+                    self._take_connected()
+                    self._sock.setblocking(
+                        True
+                    )  # every process that could call has ended: nobody waits for us
+                    self._flush(MAX_KINDS, flags=0)
                     return
+            self._take_connected()
             if self._due and time.monotonic() >= self._next_flush:
                 self._flush()
 
     def _serve(self) -> None:
-        """The call in our memory: read, answer, judge."""
+        """The call in our memory: read, looked at, answered."""
         id_, pid, _, number, _, _, *args = NOTICE.unpack_from(self._shared)
         call = self._calls.get(number)
+        suspected = self._suspect(call, pid, args) if call is not None else None
         if self._broker is not None and self._broker.serves(number):
-            self._carry_out(self._broker, id_, pid, number, args)
+            self._carry_out(self._broker, id_, pid, number, args, suspected)
             return
-        asked: list[_Asked] | foresight.Address = []
-        flags, comm = 0, ""
-        try:
-            if call is not None:
-                flags = self._flags(call, pid, args)
-                asked = self._read_asked(call, pid, args, flags)
-                comm = name_of(pid) if self._suspicious(asked) else ""
-        except (OSError, ValueError):
-            self._unread += 1  # gone, or nobody may read it
-            call = None
+        confirmed = suspected is not None and self._expect(id_, suspected)
         if number == self._listening:
             RESPONSE.pack_into(self._answer, 0, id_, 0, -errno.EBUSY, 0)  # as the kernel, and also without it
         else:
             RESPONSE.pack_into(self._answer, 0, id_, 0, 0, _CONTINUE)
         answered = ioctl(self._listener, SEND, self._response) == 0
         self._shared[: NOTICE.size] = _ZERO
-        if call is None or not answered:
+        if not answered or suspected is None or confirmed:
             return
-        try:
-            self._judge(call, asked, flags, pid, comm)
-        except (OSError, ValueError):
-            self._unread += 1
-
-    def _carry_out(self, broker: Broker, id_: int, pid: int, number: int, args: list[int]) -> None:
-        """What the broker does of it, and what it refuses, or the sandbox does."""
-        call, comm = self._calls[number], name_of(pid)
-        asked: list[_Asked] | foresight.Address = []
-        with contextlib.suppress(OSError, ValueError):
-            asked = self._read_asked(call, pid, args, 0)
-        refused = broker.serve(id_, pid, number, args)
-        self._shared[: NOTICE.size] = _ZERO
-        if refused is not None:
-            code, path = errno.errorcode[refused.errno], decode_path(refused.path)
-            self._denied(_Denied(call.name, _SOCKET, code, path), path, pid, comm)
+        if number == self._listening:
+            self._told(suspected, "EBUSY")
         else:
-            with contextlib.suppress(OSError, ValueError):
-                self._judge(call, asked, 0, pid, comm)
+            self._told(suspected, suspected.suspects[0].errnos[0], predicted=True)
+
+    def _expect(self, id_: int, suspected: _Suspected) -> bool:
+        """Will the kernel's answer to this call be known?"""
+        pid = suspected.pid
+        if suspected.suspects[0].aim is Aim.LISTEN:
+            return False  # we answer it ourselves
+        joined = self._answers.expects(pid) or self._answers.expect(
+            pid, lambda: still_waits(self._listener, id_)
+        )
+        if joined:
+            self._returning[pid] = suspected
+        return joined
+
+    def _carry_out(
+        self, broker: Broker, id_: int, pid: int, number: int, args: list[int], suspected: _Suspected | None
+    ) -> None:
+        """What the broker does of it, and what it refuses, or the sandbox does."""
+        comm = name_of(pid) if suspected is None else suspected.comm
+        outcome = broker.serve(id_, pid, number, args)
+        self._shared[: NOTICE.size] = _ZERO
+        match outcome:
+            case Refusal(path, code):
+                shown = decode_path(path)
+                key = _Denied(self._calls[number].name, _SOCKET, errno.errorcode[code], shown, False)
+                self._denied(key, shown, pid, comm)
+            case Answered(code) if suspected is not None and code:
+                self._told(suspected, errno.errorcode.get(code, ""))
+            case None if suspected is not None:
+                self._connecting[id_] = suspected
+
+    def _take_answers(self) -> None:
+        for pid, code in self._answers.collect():
+            suspected = self._returning.pop(pid, None)
+            if suspected is not None and code:
+                self._told(suspected, errno.errorcode.get(code, ""))
+
+    def _take_connected(self) -> None:
+        if self._broker is None or not self._connecting:
+            return
+        for id_, code in self._broker.take_answered().items():
+            suspected = self._connecting.pop(id_, None)
+            if suspected is not None and code:
+                self._told(suspected, errno.errorcode.get(code, ""))
 
     # --- what it asks for
 
@@ -338,53 +411,60 @@ class Watcher:
         link = b"cwd" if number == _AT_FDCWD else b"fd/%d" % number
         return _Asked(written, os.path.join(os.readlink(b"/proc/%d/%b" % (pid, link)), written), follow)
 
-    def _suspicious(self, asked: list[_Asked] | foresight.Address) -> bool:
-        """Worth the caller's name, before it is gone?"""
-        if isinstance(asked, foresight.Address):
-            return bool(asked.host) and not asked.loopback
-        return any(
-            not one.path.startswith(self._writable)
-            or one.path.startswith(self._spared)
-            or b"/../" in one.path
-            for one in asked
-        )
+    # --- what may become of it
 
-    # --- what becomes of it
+    def _suspect(self, call: Call, pid: int, args: list[int]) -> _Suspected | None:
+        """What of a call the sandbox may refuse; None if nothing."""
+        try:
+            flags = self._flags(call, pid, args)
+            suspects = self._find_suspects(call, self._read_asked(call, pid, args, flags))
+            return _Suspected(call.name, suspects, pid, name_of(pid)) if suspects else None
+        except (OSError, ValueError):
+            self._unread += 1  # gone, or nobody may read it
+            return None
 
-    def _judge(
-        self, call: Call, asked: list[_Asked] | foresight.Address, flags: int, pid: int, comm: str
-    ) -> None:
-        aim = call.aims[0]
+    def _find_suspects(self, call: Call, asked: list[_Asked] | foresight.Address) -> tuple[Suspect, ...]:
+        """Those of a move where it goes to before those where it comes from."""
         if isinstance(asked, foresight.Address):
-            found = foresight.predict_connect(asked, self._scene) if aim is Aim.CONNECT else None
-            if found is not None:
-                key = _Denied(call.name, foresight.access(aim, exists=True), found, asked.host)
-                self._denied(key, asked.host, pid, comm)
-        elif aim is Aim.LISTEN:
-            self._denied(_Denied(call.name, foresight.access(aim, exists=True), "EBUSY", ""), "", pid, comm)
-        elif len(call.aims) == 2 and len(asked) == 2:
-            source, target = (self._look(one, wanted) for one, wanted in zip(asked, call.aims, strict=True))
-            moved = foresight.predict_move(source, target, self._scene)
-            if moved is not None:
-                at, wanted, code = moved
-                key = _Denied(call.name, foresight.access(wanted, exists=at.exists), code, at.path)
-                self._denied(key, decode_path(asked[0 if at is source else 1].written), pid, comm)
+            reached = call.aims[0] is Aim.CONNECT
+            found = [foresight.suspect_connect(asked, self._scene)] if reached else []
+        elif call.aims[0] is Aim.LISTEN:
+            found = [Suspect(Aim.LISTEN, "", "", True, ("EBUSY",))]
         else:
-            for one in asked:
-                at = self._look(one, aim)
-                found = foresight.predict(aim, flags, at, self._scene)
-                if found is not None:
-                    key = _Denied(call.name, foresight.access(aim, exists=at.exists), found, at.path)
-                    self._denied(key, decode_path(one.written), pid, comm)
+            looked = [(aim, one, self._look(one, aim)) for aim, one in zip(call.aims, asked, strict=False)]
+            if not self._scene.mounts and any(at.shut for _, _, at in looked):
+                return ()  # by a mode, and before Landlock is asked about any of them
+            dotted = any(os.path.basename(one.path.rstrip(b"/")) in (b".", b"..") for one in asked)
+            found = [
+                foresight.suspect(
+                    aim,
+                    at._replace(dotted=dotted),
+                    decode_path(one.written),
+                    self._scene,
+                    moves=call.moves,
+                )
+                for aim, one, at in looked
+            ]
+        return tuple(one for one in reversed(found) if one is not None)
 
     def _look(self, asked: _Asked, aim: Aim) -> Terrain:
-        moves = aim in (Aim.REMOVE, Aim.CREATE)
-        at = self._view.look(asked.path, follow=asked.follow, whole=moves or not self._scene.mounts)
-        if aim is Aim.REMOVE and at.path in self._scene.fixed:
+        entry = aim in (Aim.REMOVE, Aim.CREATE)
+        path = asked.path.rstrip(b"/") if entry else asked.path  # that it must be a directory is asked last
+        at = self._view.look(path, follow=asked.follow, whole=entry or not self._scene.mounts)
+        if entry and at.path in self._scene.fixed:
             # It is the mount around a mount point that is asked to let go of it.
-            around = self._view.look(os.path.dirname(asked.path.rstrip(b"/")), follow=True, whole=True)
+            around = self._view.look(os.path.dirname(path), follow=True, whole=True)
             at = at._replace(read_only=around.read_only)
         return at
+
+    # --- what became of it
+
+    def _told(self, suspected: _Suspected, code: str, *, predicted: bool = False) -> None:
+        """The kernel answered this, or is expected to: tell it if it refuses what was suspected."""
+        one = foresight.blame(code, suspected.suspects)
+        if one is not None:
+            key = _Denied(suspected.syscall, one.access, code, one.path, predicted)
+            self._denied(key, one.asked, suspected.pid, suspected.comm)
 
     def _denied(self, key: _Denied, asked: str, pid: int, comm: str) -> None:
         kind = self._kinds.get(key)
@@ -399,7 +479,7 @@ class Watcher:
         kind.asked, kind.pid, kind.comm, kind.count = asked, pid, comm or name_of(pid), kind.count + 1
         self._due[key] = None
 
-    def _flush(self, most: int = MAX_TOLD) -> None:
+    def _flush(self, most: int = MAX_TOLD, flags: int = socket.MSG_DONTWAIT) -> None:
         """Tell what is new, and at most so many of the rest; what does not fit into the socket waits."""
         self._next_flush = time.monotonic() + FLUSH_S
         fresh, self._fresh = self._fresh, []
@@ -412,18 +492,18 @@ class Watcher:
                 "comm": kind.comm,
                 "count": kind.count,
             }
-            if not self._tell(told):
+            if not self._tell(told, flags):
                 return
             del self._due[key]
             kind.count = 0
         if self._counted != (self._dropped, self._unread):
             counted = self._dropped, self._unread
-            if self._tell({"dropped": counted[0], "unread": counted[1]}):
+            if self._tell({"dropped": counted[0], "unread": counted[1]}, flags):
                 self._counted = counted
 
-    def _tell(self, message: dict[str, object]) -> bool:
+    def _tell(self, message: dict[str, object], flags: int) -> bool:
         try:
-            self._sock.send(json.dumps(message).encode(), socket.MSG_DONTWAIT)
+            self._sock.send(json.dumps(message).encode(), flags)
         except OSError:
             return False
         return True
@@ -446,10 +526,8 @@ def become(fd: int) -> NoReturn:
         sock = socket.socket(fileno=0)
         data, fds = receive_with_fds(sock, MAX_SCENE, 3 + MAX_SOCKETS)
         if len(fds) >= 3:
-            scene = foresight.decode(data)
-            if scene.mounts:
-                broker.hold_back()
-            Watcher(sock, scene, *fds).run()
+            broker.hold_back()  # also without a broker: we may look where the command may, and no further
+            Watcher(sock, foresight.decode(data), *fds).run()
         code = 0
     finally:
         os._exit(code)  # whatever it was, it must not return into the launcher's loop

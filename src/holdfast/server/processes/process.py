@@ -24,7 +24,7 @@ from holdfast.confine.verdict import DenialVerdict, Judge, denial_report, limit_
 from holdfast.confine.watching import CommandWatch
 from holdfast.errors import OperationFailed
 from holdfast.server.processes.eventlog import EventLog
-from holdfast.wire.processes import DeniedCall, ProcessExited, ProcessUsage
+from holdfast.wire.processes import ProcessExited, ProcessUsage, WatchedCall
 from holdfast.wire.rpc import notification
 
 READ_BYTES: Final = 64 * 1024  # one chunk: large enough for throughput, small against the 1 MiB window
@@ -206,7 +206,7 @@ class SessionProcess:
         self._paused = False
         self._attached = False
         self._early_exit: Exit | None = None
-        self._denied: list[DeniedCall] = []
+        self._denied: list[WatchedCall] = []
         self._changed = asyncio.Event()
         self._id_json = _json.encode(process_id)
 
@@ -281,7 +281,7 @@ class SessionProcess:
         os.close(fd)
         self._close_if_over()
 
-    def on_denied(self, denied: DeniedCall) -> None:
+    def on_denied(self, denied: WatchedCall) -> None:
         """The watcher has seen something."""
         self._denied.append(denied)
         if self._attached:

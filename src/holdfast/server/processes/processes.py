@@ -246,7 +246,7 @@ class Processes:
         if watch is None:
             return wire.DenialsResult([], 0, 0)
         log = watch.denials
-        return wire.DenialsResult(log.read(params.after), log.dropped, log.unread)
+        return wire.DenialsResult([*log.read(params.after)], log.dropped, log.unread)
 
     async def write(self, params: wire.WriteParams) -> wire.WriteResult:
         """Feed standard input; the answer says why not when it can not be fed."""

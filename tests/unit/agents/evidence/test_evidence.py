@@ -12,7 +12,8 @@ CLAIMS: list[e.Claim] = [
     e.Unread(),
     e.Wants(e.Want.DECISION, "run it?", (e.AnswerOption("a", "allow_once", "Yes"),), "7"),
     e.Retrying(2, 10, e.Failure.AUTH, 401, 12.5),
-    e.Denied("create", "/home/x/.local", "EROFS", "mkdir", predicted=True, rule="read-only", count=3),
+    e.Denied("create", "/home/x/.local", "EROFS", "mkdir", rule="read-only", count=3),
+    e.Foreseen("create", "/home/x/.local", "EROFS", rule="read-only", role="its state"),
     e.Obstructed(e.Obstacle.LOCK, "pid 7"),
     e.Requested(),
     e.Used(e.TokenUsage(1, 2, turns=3)),
@@ -64,3 +65,11 @@ def test_a_torn_or_foreign_line_is_no_entry(line: bytes) -> None:
 def test_a_line_cut_anywhere_is_no_entry_and_no_error() -> None:
     line = e.encode_entry(e.JournalEntry(e.Evidence(e.Source.EXIT, 1.0, e.Exited(0)), 3)).rstrip()
     assert all(e.decode_entry(line[:end]) is None for end in range(len(line)))
+
+
+def test_what_0_1_called_a_denial_without_having_seen_it_is_not_read_as_one() -> None:
+    entry = e.JournalEntry(e.Evidence(Source.DENIAL, 1.0, e.Denied("create", "/x", "EROFS", "mkdir")), 0)
+    line = e.encode_entry(entry)
+    assert e.decode_entry(line) == entry
+    assert e.decode_entry(line.replace(b'"syscall"', b'"predicted":false,"syscall"')) == entry
+    assert e.decode_entry(line.replace(b'"syscall"', b'"predicted":true,"syscall"')) is None

@@ -13,6 +13,7 @@ from holdfast.agents.evidence.evidence import (
     Answered,
     Claim,
     Evidence,
+    Foreseen,
     Idle,
     Obstacle,
     Obstructed,
@@ -63,6 +64,16 @@ def test_two_denials_are_not_a_loop_and_three_are() -> None:
     status = denied(LOOP)
     assert status is not None
     assert (status.state, status.detail, status.since) == (WorkerState.BLOCKED, Obstacle.SANDBOX_PATH, 1)
+
+
+def test_what_was_only_foreseen_holds_nobody_up_and_explains_a_lost_network() -> None:
+    foreseen = Foreseen("create", PATH, "EROFS", "the home is read-only")
+    assert denied([(at, Source.DENIAL, foreseen) for at in (1, 2, 3)]) is None
+    provider: Row = (1, Source.DENIAL, Foreseen("connect", "h:443", "ENETUNREACH", "the network is off"))
+    complains: Row = (2, Source.PROTOCOL, Trouble(F.NETWORK))
+    status = holdups.cut_off(Digest(story(provider, complains), 3.0, 0.0))
+    assert status is not None
+    assert "to a probe in its sandbox" in status.about
 
 
 def test_denials_of_different_paths_are_not_a_loop() -> None:

@@ -7,6 +7,7 @@ import pytest
 from holdfast.agents.evidence.evidence import (
     Denied,
     Exited,
+    Foreseen,
     Idle,
     Obstacle,
     Obstructed,
@@ -409,15 +410,22 @@ def test_a_failed_end_may_leave_something_behind() -> None:
     assert verdict(story(*rows), TRUSTED).flags == {"background"}
 
 
+def test_what_was_only_foreseen_is_not_why_it_failed() -> None:
+    foreseen = Foreseen("create", "/h/d.db", "EROFS", "home")
+    rows: list[Row] = [(0.1, Source.DENIAL, foreseen), READY, ONE]
+    assert verdict(story(*rows), TRUSTED).failure is F.CRASH
+    rows[0] = (0.1, Source.DENIAL, refused("/h/d.db"))
+    assert verdict(story(*rows), TRUSTED).failure is F.SANDBOX
+
+
 def test_the_words_of_a_denial_hold_what_is_known() -> None:
-    bare = Denied("write", "/x", "EACCES", "openat", predicted=False)
+    bare = Denied("write", "/x", "EACCES", "openat")
     assert denial_words(bare) == "/x: write refused with EACCES"
     full = Denied(
         "create",
         "/h/d.db",
         "EROFS",
         "openat",
-        False,
         "home",
         "--write /h",
         "XDG_DATA_HOME=/s",

@@ -130,6 +130,10 @@ def test_a_reason_names_what_was_denied_and_is_bounded() -> None:
     outcome = judge(end, WorkFound(), "report")
     assert isinstance(outcome, Fail)
     assert len(outcome.reason) == MAX_REASON
+    many = tuple(f"/etc/{n}" for n in range(20))
+    told = judge(WorkerEnd("completed", None, "", denials=many), WorkFound(changed=1), "report")
+    assert isinstance(told, Fail)
+    assert told.reason.endswith("denied: /etc/0, /etc/1, /etc/2 and 17 more")
     outcome = judge(WorkerEnd("failed", "sandbox", "", denials=("/etc/shadow",)), WorkFound(), "report")
     assert isinstance(outcome, Fail)
     assert "/etc/shadow" in outcome.reason
