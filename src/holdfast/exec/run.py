@@ -315,6 +315,7 @@ def _execute(scene: ResolvedWish, argv: Sequence[str], *, watch: bool) -> Ending
     tail = Tail(_MAX_TAIL)
     try:
         with open_streams(loop) as streams:
+            course.terminal, course.is_job = streams.terminal, streams.tty
             try:
                 sandbox = owner.run(
                     command,
@@ -323,6 +324,7 @@ def _execute(scene: ResolvedWish, argv: Sequence[str], *, watch: bool) -> Ending
                     streams,
                     watch=watch,
                     given_up=lambda: course.over,
+                    stopped=course.on_stopped,
                     limits=scene.limits,
                 )
             except StartFailed as exc:

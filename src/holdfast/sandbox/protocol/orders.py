@@ -17,7 +17,9 @@ STARTED, EXITED = 1, 2
 
 TTY, HAS_STATE, IN_MEMFD, USER_NAMESPACE, BWRAP, LANDLOCK, DEGRADED, WATCH = (1 << bit for bit in range(8))
 
-KEPT: Final = 1 << 8  # not confined, but ended like what is; only for an owner of its own, never sent
+# Only for an owner of its own, never sent:
+KEPT: Final = 1 << 8  # not confined, but ended like what is
+JOB: Final = 1 << 9  # on a terminal of which whoever is around it is the session leader; tell when it stops
 
 LIMITS: Final = "lim."  # begins the word of a start's event that says who holds its limits
 
@@ -33,7 +35,7 @@ MAX_PAYLOAD: Final = 8 * 1024 * 1024  # more than the kernel takes as arguments 
 
 
 class Order(NamedTuple):
-    """One order. A start comes with stdin, stdout, stderr, shell state and watch socket if any.
+    """One order. A start comes with stdin, stdout, stderr, shell state, pipe of a job, watch socket if any.
 
     To be a watcher comes with its socket, and is answered like a start.
     """
