@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import NamedTuple as NamedTuple
     from typing import NoReturn as NoReturn
     from typing import Protocol as Protocol
+    from typing import Self as Self
     from typing import TypeAlias as TypeAlias
     from typing import TypeVar as TypeVar
     from typing import assert_never as assert_never
@@ -28,7 +29,7 @@ else:
         def __class_getitem__(cls, item):
             return cls
 
-    ClassVar = Final = Literal = NoReturn = TypeAlias = Any
+    ClassVar = Final = Literal = NoReturn = Self = TypeAlias = Any
     Protocol = object
 
     class TypeVar:

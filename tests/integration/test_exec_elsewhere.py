@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import identity
-from tests.support.exec_command import WAIT_S, Done, Place, Screen, gone, place
+from tests.support.exec_command import WAIT_S, Done, Place, Screen, Shell, gone, place, runs, stopped
 from tests.support.tiers import DEEP
 
 pytestmark = [
@@ -213,6 +213,25 @@ def test_a_terminal_there_for_a_terminal_here(over_each: Elsewhere) -> None:
         screen.type(b"\x03")
         assert screen.end() == 130
         assert screen.settings() == screen.before
+
+
+@pytest.mark.parametrize("flags", [[], ["--full-access"]], ids=["confined", "unconfined"])
+def test_control_z_stops_a_command_on_pipes_over_there_with_us(
+    elsewhere: Elsewhere, flags: list[str]
+) -> None:
+    name = f"9{uuid.uuid4().int % 10**8:08}"
+    script = f"'echo up >&2; sleep {name}'"
+    with Shell(elsewhere.here) as shell:
+        words = elsewhere.here.command("--env", elsewhere.where, *flags, "--", "/bin/sh", "-c", script)
+        shell.run(" ".join(words) + " > log", until=b"up\r?\n")
+        assert runs("sleep", name)
+        assert "Stopped" in shell.press(b"\x1a")
+        assert stopped("sleep", name)
+        shell.run("fg", until=b"> log\r\n")
+        assert runs("sleep", name)
+        shell.press(b"\x03")
+        assert "exit 130\r\n" in shell.run("echo exit $?")
+    assert gone(name)
 
 
 def test_options_about_this_machine_are_refused() -> None:

@@ -10,11 +10,11 @@ import signal
 import subprocess
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Final, Self
 
 from tests.support import identity
 from tests.support.patience import patient
@@ -108,13 +108,20 @@ class Place:
 class Screen:
     """The other side of a real terminal on which the command runs."""
 
-    def __init__(self, place: Place, *args: str, size: tuple[int, int] = (33, 101)) -> None:
+    def __init__(
+        self,
+        place: Place,
+        *args: str,
+        size: tuple[int, int] = (33, 101),
+        program: list[str] | None = None,
+    ) -> None:
+        """`holdfast exec` with these arguments, or another program."""
         self.master, self._slave = os.openpty()
         self.resize(*size)
         self.before = termios.tcgetattr(self._slave)
         slave = self._slave
         self.child = subprocess.Popen(
-            place.argv(*args),
+            place.argv(*args) if program is None else place.as_user(program),
             cwd=place.workspace,
             env={**place.env(), "TERM": "dumb"},
             stdin=slave,
@@ -125,7 +132,7 @@ class Screen:
         )
         self.seen = b""
 
-    def __enter__(self) -> "Screen":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -168,6 +175,36 @@ class Screen:
         return termios.tcgetattr(self._slave)
 
 
+class Shell(Screen):
+    """A person's shell on a terminal, with job control. Whatever is waited for comes after what was."""
+
+    PROMPT: Final = b"ready> "
+    INTERACTIVE: Final = {
+        "bash": ["bash", "--norc", "--noprofile", "--noediting", "-i"],
+        "zsh": ["zsh", "-f", "-i", "+Z"],
+    }
+
+    def __init__(self, place: Place, name: str = "bash") -> None:
+        super().__init__(place, program=["env", f"PS1={self.PROMPT.decode()}", *self.INTERACTIVE[name]])
+        self._all = b""
+        self.until(self.PROMPT)
+
+    def until(self, pattern: bytes) -> "re.Match[bytes]":
+        found = super().until(pattern)
+        self._all, self.seen = self._all + self.seen[: found.end()], self.seen[found.end() :]
+        return found
+
+    def run(self, line: str, *, until: bytes = PROMPT) -> str:
+        """Type a line and wait until it is done, or for what it shows; what was shown."""
+        return self.press(f"{line}\n".encode(), until=until)
+
+    def press(self, keys: bytes, *, until: bytes = PROMPT) -> str:
+        begin = len(self._all)
+        self.type(keys)
+        self.until(until)
+        return self._all[begin:].decode()
+
+
 @contextlib.contextmanager
 def place(uid: int) -> Iterator[Place]:
     made = Place(uid)
@@ -186,6 +223,30 @@ def gone(mark: str) -> bool:
         time.sleep(0.01)
     for pid in _named(mark):
         os.kill(pid, signal.SIGKILL)
+    return False
+
+
+def stopped(*argv: str) -> bool:
+    """Wait until this command runs, and is stopped."""
+    return _reach(argv, lambda states: states == ["T"])
+
+
+def runs(*argv: str) -> bool:
+    """Wait until this command runs, and is not stopped."""
+    return _reach(argv, lambda states: len(states) == 1 and states != ["T"])
+
+
+def _reach(argv: tuple[str, ...], wanted: Callable[[list[str]], bool]) -> bool:
+    line = "".join(f"{word}\0" for word in argv)
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        states = []
+        for pid in _named(line):
+            with contextlib.suppress(OSError):
+                states.append(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0])
+        if wanted(states):
+            return True
+        time.sleep(0.01)
     return False
 
 

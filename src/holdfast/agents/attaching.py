@@ -23,7 +23,7 @@ from holdfast.agents.supervisor.messages import (
     WorkerReport,
 )
 from holdfast.errors import ConnectionLost, InvalidRequest
-from holdfast.local.relay import STDOUT, on_terminal, raw
+from holdfast.local.relay import STDOUT, OwnTerminal, on_terminal
 from holdfast.local.streams import Writer, read_input
 from holdfast.local.tasks import TaskSet
 
@@ -44,7 +44,7 @@ async def attach(home: Path, worker: str) -> WorkerReport:
     if not on_terminal():
         raise InvalidRequest("this is not a terminal", remedy=f"holdfast worker logs {worker}")
     left = asyncio.Event()
-    with raw():
+    with OwnTerminal():
         try:
             while True:
                 try:

@@ -91,6 +91,7 @@ class CommandOwner(Children):
         self._ports: Ports | None = None
         self._given_up: Callable[[], bool] = lambda: False
         self._limits: Limits | None = None
+        self._stopped: Callable[[int], None] = lambda _: None
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
 
     # --- the command
@@ -104,16 +105,19 @@ class CommandOwner(Children):
         *,
         watch: bool,
         given_up: Callable[[], bool],
+        stopped: Callable[[int], None] = lambda _: None,
         limits: "Limits | None" = None,
     ) -> Sandbox:
         """Start it under this policy, on these streams; what holds for it.
+
+        On a terminal it is a job, and each time a signal stops it `stopped` is called with that.
 
         Raises:
             StartFailed: the program cannot be executed; `sandbox` says where.
             SandboxUnavailable: nothing here enforces the policy; nothing runs.
             KeyboardInterrupt: it was given up before it was started.
         """
-        self._given_up = given_up
+        self._given_up, self._stopped = given_up, stopped
         self._limits = limits
         needs = needs_of(bound) | ({Need.LOOPBACK_PORTS} if ports else frozenset())
         if not needs:
@@ -207,6 +211,7 @@ class CommandOwner(Children):
 
             self._watch, self.watched = watching.begin_local(self, self.sandbox, command.program)
             channel = self._watch.channel() if self._watch else None
+        job = self._listen_for_stops() if streams.tty else -1
         try:
             return self.start(
                 command,
@@ -214,6 +219,7 @@ class CommandOwner(Children):
                 streams.theirs,
                 self._on_command_end,
                 flags=orders.TTY if streams.tty else 0,
+                job=job,
                 watch=-1 if channel is None else channel.fileno(),
                 limits=self._limits,
             )
@@ -223,10 +229,27 @@ class CommandOwner(Children):
                 self._watch = None
             raise
         finally:
+            if job >= 0:
+                os.close(job)
             if channel is not None:
                 channel.close()
             if self._watch is not None:
                 self.watched = self._watch.await_report()
+
+    def _listen_for_stops(self) -> int:
+        """The end of a pipe on which a job is said to have been stopped, and by which signal."""
+        source, sink = os.pipe2(os.O_CLOEXEC)
+
+        def take() -> None:
+            data = os.read(source, 4096)
+            if data:
+                self._stopped(int(data.split()[-1]))
+            else:
+                self._forget(source)
+                os.close(source)
+
+        self.loop.add_reader(source, take)
+        return sink
 
     def start(
         self,
@@ -236,6 +259,7 @@ class CommandOwner(Children):
         on_exit: Callable[[Exit], None],
         *,
         flags: int = 0,
+        job: int = -1,
         watch: int = -1,
         late: Sequence[bool] = (),
         limits: "Limits | None" = None,
@@ -250,9 +274,11 @@ class CommandOwner(Children):
         request = starts.request_of(command, confinement, flags=flags, limits=limits)
         if confinement is None:  # not confined, but ended with us like everything else
             request = kept(request)
-        if watch >= 0:
-            request = request._replace(flags=request.flags | orders.WATCH)
-        fds = [os.dup(fd) for fd in (*streams, *((watch,) if watch >= 0 else ()))]
+        extra = {orders.JOB: job, orders.WATCH: watch}
+        for flag, fd in extra.items():
+            if fd >= 0:
+                request = request._replace(flags=request.flags | flag)
+        fds = [os.dup(fd) for fd in (*streams, *extra.values()) if fd >= 0]
         self._ended[self._last_id] = on_exit
         self._command = self._last_id
         self._start(request._replace(id=self._last_id), fds)

@@ -12,7 +12,7 @@ import os
 import re
 import signal
 import termios
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -26,13 +26,23 @@ from holdfast.client.remotepath import to_native, to_uri
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError
 from holdfast.exec.outcome import NOT_EXECUTABLE, NOT_FOUND, Ending, ExecFailure, build_failure
 from holdfast.exec.run import Preset, Wish
-from holdfast.local.relay import ENDING, STDERR, STDOUT, Course, occupy_standard_descriptors, on_terminal, raw
+from holdfast.local.relay import (
+    ENDING,
+    STDERR,
+    STDOUT,
+    Course,
+    OwnTerminal,
+    in_foreground,
+    occupy_standard_descriptors,
+    on_terminal,
+)
 from holdfast.local.streams import Writer, peek, read_input
 from holdfast.local.tasks import TaskSet
 from holdfast.sandbox.limits import Limits, exit_code
 from holdfast.sandbox.policy import profile
 from holdfast.wire.paths import PathUri
 
+_STOP_S: Final = 2.0  # whoever pressed Control-Z waits for a prompt
 _LOOK_S: Final = 10.0  # a shell that looks for a name, on a machine with much to do
 LATE_S: Final = 0.5  # output may follow the exit; whoever is silent so long then only holds a pipe open
 _ERRNO: Final = re.compile(r"\(os error ([0-9]+)\)")
@@ -151,7 +161,8 @@ class _Remote:
         limits: Limits | None,
     ) -> Ending:
         tty = on_terminal()
-        with raw() if tty else contextlib.nullcontext():
+        with OwnTerminal() if tty else contextlib.nullcontext() as terminal:
+            self.course.terminal = terminal
             first = None if tty or environment.info.capabilities.holdfast_close_stdin else peek()
             try:
                 process = await environment.start(
@@ -177,7 +188,15 @@ class _Remote:
         if tty:
             self._loop.add_signal_handler(signal.SIGWINCH, self._resize)
             self._resize()
-        stop = read_input(self._loop, lambda data: self._feed(process, data), first)
+        terminal = self.course.terminal
+        if terminal is not None:
+            terminal.on_taken = self._resize
+        stop = read_input(
+            self._loop,
+            lambda data: self._feed(process, data),
+            first,
+            is_ours=terminal.is_ours if terminal else in_foreground,
+        )
         writer = Writer(self._loop)
         try:
             async for event in self._events(process):
@@ -248,6 +267,20 @@ class _Remote:
         if self._process is not None:
             self._do(self._process.terminate())
 
+    def stop_first(self, then: Callable[[], None]) -> None:
+        """Stop the command, if that can be done now, and then; after that it goes on."""
+
+        async def stop() -> None:
+            if self._process is None:
+                return
+            with contextlib.suppress(HoldfastError, TimeoutError):
+                async with asyncio.timeout(_STOP_S):
+                    await self._process.signal("SIGTSTP")
+            then()
+            await self._process.signal("SIGCONT")
+
+        self._do(stop())
+
     def _do(self, work: Coroutine[None, None, None]) -> None:
         async def quietly() -> None:
             with contextlib.suppress(HoldfastError):  # the command has ended, or the server cannot
@@ -257,7 +290,11 @@ class _Remote:
 
 
 class _Course(Course):
-    """What waits here is a coroutine."""
+    """What waits here is a coroutine.
+
+    The command over there is stopped with us when it has pipes. On a terminal, Control-Z is a key like any
+    other: it goes there, and whether it stops something is up to what runs there.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, remote: _Remote) -> None:
         self._remote = remote
@@ -266,6 +303,12 @@ class _Course(Course):
     def stop(self) -> None:
         super().stop()
         self._remote.give_up()
+
+    def suspend(self) -> None:
+        if self.running and not self.ended:
+            self._remote.stop_first(lambda: self._stop_ourselves(os.getpid(), signal.SIGTSTP))
+        else:
+            super().suspend()
 
 
 def _terminal_name(tty: bool) -> dict[str, str]:

@@ -316,6 +316,7 @@ def _execute(scene: ResolvedWish, argv: Sequence[str], early: "EarlyStart | None
     tail = Tail(_MAX_TAIL)
     try:
         with open_streams(loop) as streams:
+            course.terminal, course.is_job = streams.terminal, streams.tty
             try:
                 sandbox = owner.run(
                     command,
@@ -324,6 +325,7 @@ def _execute(scene: ResolvedWish, argv: Sequence[str], early: "EarlyStart | None
                     streams,
                     watch=watch,
                     given_up=lambda: course.over,
+                    stopped=course.on_stopped,
                     limits=scene.limits,
                 )
             except StartFailed as exc:

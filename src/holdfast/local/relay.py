@@ -4,6 +4,10 @@ A command never gets our descriptors themselves: through `/proc/self/fd` it coul
 of them again, for writing and past every mount. So each stream is copied here, on a loop (`loop.py` or
 asyncio's), without threads and without ever waiting for a slow reader; nor is one of our descriptors made
 non-blocking, which others have too and would notice.
+
+Job control is the shell's of whoever called us. A stop is for the command and for us: the command is stopped,
+our terminal is as it was, then we stop. Continued, it is the other way round. In the background we neither
+read our terminal nor change it, which would stop us although the command goes on.
 """
 
 import contextlib
@@ -13,7 +17,7 @@ import signal
 import stat
 from collections.abc import Callable, Iterator
 
-from holdfast.annotations import Final, Protocol
+from holdfast.annotations import Final, Protocol, Self
 from holdfast.local.loop import AnyLoop, Cancellable
 
 STDIN, STDOUT, STDERR = 0, 1, 2
@@ -21,6 +25,8 @@ COPY_BYTES: Final = 64 * 1024  # one pipe's worth at a time
 GRACE_S: Final = 5.0  # from SIGTERM to SIGKILL: a build tool removes its temporary files in less
 PASSED_ON: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
+_SETTLE_S: Final = 0.02  # what a stopped command wrote last comes out of its terminal a moment later
+_LOOK_AGAIN_S: Final = 0.2  # somebody types, but to another job
 _PIECE: Final = 4096  # what a pipe that can be written to takes without waiting
 _MASTER: Final = os.makedev(5, 2)  # opened once more it would be another terminal
 
@@ -54,14 +60,20 @@ class Course:
     Before the start it is for us, and nothing runs then. While the command runs it is for the command; one
     that asks for an end is enforced after a while. After the command's end nobody waits any more for whoever
     reads its output.
+
+    One that stops us stops the command too. A job says itself when it was stopped, by whatever did it.
     """
 
     def __init__(self, loop: AnyLoop, target: SignalTarget) -> None:
         self._loop, self._target = loop, target
+        self.terminal: OwnTerminal | None = None  # if the command has one for ours
+        self.is_job = False
         self.running = self.ended = self.over = False
         self.stopped_by: int | None = None  # a signal that was for us
         for signum in (*PASSED_ON, *ENDING):
             loop.add_signal_handler(signum, self.signal, signum)
+        loop.add_signal_handler(signal.SIGTSTP, self.suspend)
+        loop.add_signal_handler(signal.SIGCONT, self._take_terminal)
 
     def begin(self) -> None:
         """The command runs."""
@@ -87,6 +99,39 @@ class Course:
             self.stopped_by = signum
             self.stop()
 
+    def suspend(self) -> None:
+        """Somebody wants us to stop, and so the command."""
+        if not self.running or self.ended:
+            self._stop_ourselves(os.getpid(), signal.SIGTSTP)
+            return
+        self._target.pass_on(signal.SIGTSTP)
+        if not self.is_job:
+            self._stop_ourselves(os.getpid(), signal.SIGTSTP)
+            self._target.pass_on(signal.SIGCONT)
+
+    def on_stopped(self, signum: int) -> None:
+        """The job was stopped: our whole job is, as if the command were one of our group."""
+        self._loop.call_later(_SETTLE_S, self._follow, signum)
+
+    def _follow(self, signum: int) -> None:
+        if not self.ended:
+            self._stop_ourselves(0, signum)
+            self._target.pass_on(signal.SIGCONT)
+
+    def _stop_ourselves(self, whom: int, signum: int) -> None:
+        """Returns when we are continued, or at once where nobody could continue us."""
+        if self.terminal is not None:
+            self.terminal.give_back()
+        if signum != signal.SIGSTOP:
+            signal.signal(signum, signal.SIG_DFL)
+        os.kill(whom, signum)
+        self._loop.add_signal_handler(signal.SIGTSTP, self.suspend)
+        self._take_terminal()
+
+    def _take_terminal(self) -> None:
+        if self.terminal is not None:
+            self.terminal.take()
+
     def _enforce(self) -> None:
         if not self.ended:
             self._target.kill()
@@ -109,19 +154,59 @@ def on_terminal() -> bool:
     return os.isatty(STDIN) and os.isatty(STDOUT)
 
 
-@contextlib.contextmanager
-def raw() -> Iterator["list[int | list[bytes | int]]"]:
-    """Our terminal passes every key on; its former settings, which it gets back."""
-    import termios
-    import tty
-
-    saved = termios.tcgetattr(STDIN)
+def in_foreground() -> bool:
+    """Is what is typed for us? Of a terminal that is not ours, or none, nobody else has the foreground."""
     try:
-        tty.setraw(STDIN, termios.TCSADRAIN)
-        yield saved
-    finally:
-        with contextlib.suppress(termios.error):  # it may be gone
-            termios.tcsetattr(STDIN, termios.TCSADRAIN, saved)
+        return os.tcgetpgrp(STDIN) == os.getpgrp()
+    except OSError:
+        return True
+
+
+class OwnTerminal:
+    """Our terminal: it passes every key on while it is ours, and is as it was whenever it is not."""
+
+    def __init__(self) -> None:
+        import termios
+
+        self.settings = termios.tcgetattr(STDIN)
+        self.on_taken: Callable[[], object] = _nothing  # it is ours again, maybe with another size
+        self.taken = False
+
+    def __enter__(self) -> Self:
+        self.take()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.give_back()
+
+    def take(self) -> None:
+        """Have it, unless somebody else has the foreground."""
+        if not in_foreground():
+            self.taken = False  # whoever has it has made of it what they need
+            return
+        import termios
+        import tty
+
+        with contextlib.suppress(termios.error):  # it may be gone, of which we are told in other ways
+            if not self.taken:
+                self.settings = termios.tcgetattr(STDIN)
+            self.taken = True
+            tty.setraw(STDIN, termios.TCSADRAIN)
+            self.on_taken()
+
+    def give_back(self) -> None:
+        import termios
+
+        if self.taken:
+            self.taken = False
+            with contextlib.suppress(termios.error):  # it may be gone
+                termios.tcsetattr(STDIN, termios.TCSADRAIN, self.settings)
+
+    def is_ours(self) -> bool:
+        """Is what is typed for us? Should that be news, take it."""
+        if not self.taken:
+            self.take()
+        return self.taken and in_foreground()
 
 
 class Outlet:
@@ -192,16 +277,23 @@ def _writer_to(fd: int) -> tuple[int, Callable[[memoryview], int]]:
     return fd, write
 
 
-def hand_on_input(loop: AnyLoop, take: Callable[[bytes, Callable[[], object]], object]) -> Callable[[], None]:
+def hand_on_input(
+    loop: AnyLoop,
+    take: Callable[[bytes, Callable[[], object]], object],
+    is_ours: Callable[[], bool] = in_foreground,
+) -> Callable[[], None]:
     """Hand on our standard input until its end, which is no bytes; returns how to stop.
 
-    Each piece comes with what to call when the next one may come.
+    Each piece comes with what to call when the next one may come. What is typed is left to whom it is for.
     """
 
     waiting: list[Cancellable] = []
 
     def read() -> None:
         stop()
+        if not is_ours():
+            waiting.append(loop.call_later(_LOOK_AGAIN_S, more))
+            return
         try:
             data = os.read(STDIN, COPY_BYTES)
         except BlockingIOError:  # somebody else was quicker
@@ -233,6 +325,7 @@ class Streams:
     """Both ends of a command's streams; `theirs` is for it, and is closed when it has them."""
 
     tty = False
+    terminal: OwnTerminal | None = None
     theirs: tuple[int, int, int]
 
     def __init__(self, loop: AnyLoop) -> None:
@@ -263,7 +356,10 @@ class Streams:
             if close:
                 os.close(sink)
 
-        self._stop = hand_on_input(self._loop, take)
+        self._stop = hand_on_input(self._loop, take, self._is_ours)
+
+    def _is_ours(self) -> bool:
+        return in_foreground() if self.terminal is None else self.terminal.is_ours()
 
     def _drain(
         self,
@@ -290,6 +386,8 @@ class Streams:
                 end()
                 return
             tail.add(data)
+            if self.terminal is not None and not self.terminal.taken:
+                self.terminal.take()  # a shell says nothing to a running job that it brings to the front
             outlet.write(data, more, lost)
 
         def more() -> None:
@@ -340,13 +438,15 @@ class TerminalStreams(Streams):
 
     tty = True
 
-    def __init__(self, loop: AnyLoop, settings: "list[int | list[bytes | int]]") -> None:
+    def __init__(self, loop: AnyLoop, terminal: OwnTerminal) -> None:
         import termios
 
         super().__init__(loop)
         self._master, slave = os.openpty()
         os.set_blocking(self._master, False)
-        termios.tcsetattr(slave, termios.TCSANOW, settings)
+        self.terminal = terminal
+        terminal.on_taken = self.resize
+        termios.tcsetattr(slave, termios.TCSANOW, terminal.settings)
         self.theirs = (slave, slave, slave)
         self.resize()
 
@@ -368,10 +468,10 @@ def open_streams(loop: AnyLoop) -> Iterator[Streams]:
     if not on_terminal():
         yield Pipes(loop)
         return
-    with raw() as settings:
-        terminal = TerminalStreams(loop, settings)
-        loop.add_signal_handler(signal.SIGWINCH, terminal.resize)
-        yield terminal
+    with OwnTerminal() as terminal:
+        streams = TerminalStreams(loop, terminal)
+        loop.add_signal_handler(signal.SIGWINCH, streams.resize)
+        yield streams
 
 
 def _same(one: int, other: int) -> bool:

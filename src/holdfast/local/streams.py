@@ -7,7 +7,7 @@ import select
 from collections.abc import Callable, Coroutine
 
 from holdfast.errors import HoldfastError
-from holdfast.local.relay import COPY_BYTES, STDERR, STDIN, STDOUT, Outlet, hand_on_input
+from holdfast.local.relay import COPY_BYTES, STDERR, STDIN, STDOUT, Outlet, hand_on_input, in_foreground
 from holdfast.local.tasks import TaskSet
 
 
@@ -27,6 +27,7 @@ def read_input(
     loop: asyncio.AbstractEventLoop,
     take: Callable[[bytes], Coroutine[None, None, None]],
     first: bytes | None = None,
+    is_ours: Callable[[], bool] = in_foreground,
 ) -> Callable[[], None]:
     """Hand on standard input until its end, each piece when the last one was taken; returns how to stop.
 
@@ -44,7 +45,7 @@ def read_input(
         taking.start(hand_on(data, more))
 
     def begin() -> None:
-        stops.append(hand_on_input(loop, took))
+        stops.append(hand_on_input(loop, took, is_ours))
 
     def stop() -> None:
         taking.cancel()

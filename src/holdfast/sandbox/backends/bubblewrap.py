@@ -190,6 +190,7 @@ SHELL: Final = "/bin/sh"
 BASH: Final = "/bin/bash"
 # Descriptors inside. A shell knows only numbers of one digit; 9 is the command's own.
 STREAMS: Final = {0: 3, 1: 4, 2: 5}
+JOB_FD: Final = 5  # a job has a terminal, and no streams
 REPORT_FD, LEAVE_FD = 6, 7  # and 8 is the terminal
 NO_ARG0: Final = "arg0"  # reported when a name is asked for that nobody here can give
 _ADDED: Final = ("PWD", "OLDPWD", "SHLVL")  # by shells, to every environment
@@ -204,15 +205,19 @@ _ADDED: Final = ("PWD", "OLDPWD", "SHLVL")  # by shells, to every environment
 # before it reports, because one that nobody has open counts as hung up. Signals to the group are the
 # command's affair: a shell would end of some of them, unless it has something to do.
 #
+# A job is in a group of its own, which alone the kernel lets be stopped: that is the shell's own job control.
+# It tells by which signal, and goes on with the job when it has leave again.
+#
 # What a shell cannot do: give a command variables whose names are no identifiers (dash drops them), a PWD
 # that leads through links, and, without bash, a name other than its program's. And it cannot let go of the
 # command's streams while it waits, so that these end when the command does, not before.
 #
-# Arguments: names to unset, terminal, bash if needed, paths of the program, an empty one, the command.
+# Arguments: names to unset, terminal, bash if needed, whether it is a job, paths of the program, an empty
+# one, the command.
 _SCRIPT: Final = """
 unset $1
-holdfast_tty=$2 holdfast_bash=$3 holdfast_found=2
-shift 3
+holdfast_tty=$2 holdfast_bash=$3 holdfast_job=$4 holdfast_found=2
+shift 4
 while [ -n "$1" ]; do
     if [ -f "$1" ] && [ -x "$1" ]; then holdfast_found=0; break; fi
     if [ -e "$1" ]; then holdfast_found=13; fi
@@ -224,8 +229,21 @@ if [ -n "$holdfast_tty" ]; then exec 8<>"$holdfast_tty"; fi
 if [ -n "$holdfast_bash" ] && ! [ -x "$holdfast_bash" ]; then holdfast_found=arg0; fi
 echo "$holdfast_found" >&6
 read -r holdfast_leave <&7 || exit 125
-exec 6>&- 7<&-
+exec 6>&-
 trap : HUP INT QUIT TERM
+if [ -n "$holdfast_job" ]; then
+    set -m
+    (exec <&8 >&8 2>&8 5>&- 7<&- 8>&-; exec "$@")
+    holdfast_code=$?
+    while kill -0 %1 2>&1; do
+        echo "$((holdfast_code - 128))" >&5
+        read -r holdfast_leave <&7 || exit 125
+        fg %1
+        holdfast_code=$?
+    done
+    exit $holdfast_code
+fi
+exec 7<&-
 if [ -n "$holdfast_tty" ]; then
     (exec <&8 >&8 2>&8 8>&-; exec "$@")
 else
@@ -237,7 +255,13 @@ _RENAMED: Final = 'exec -a "$0" "$@"'
 
 
 def command_line(
-    program: str, argv: Sequence[str], *, path: str, variables: Collection[str], terminal: str | None
+    program: str,
+    argv: Sequence[str],
+    *,
+    path: str,
+    variables: Collection[str],
+    terminal: str | None,
+    job: bool = False,
 ) -> list[str]:
     """What bubblewrap starts so that `program` runs; `variables` are the names in its environment."""
     named = argv[0] == program
@@ -247,6 +271,7 @@ def command_line(
         " ".join(name for name in _ADDED if name not in variables),
         terminal or "",
         "" if named else BASH,
+        "job" if job else "",
         *candidates(program, path),
         "",
         *command,

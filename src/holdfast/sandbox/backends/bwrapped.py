@@ -23,6 +23,7 @@ comes with all other arguments through a descriptor, where no list of processes 
 import errno
 import fcntl
 import os
+import signal
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, NoReturn
 
@@ -35,9 +36,10 @@ from holdfast.sandbox.backends.confined import (
     attend,
     end_like,
     fail,
+    keep_only,
     lead,
     report_weakened,
-    signal_group,
+    signal_command,
 )
 from holdfast.sandbox.kernel import kernel, seccomp
 from holdfast.sandbox.kernel.kernel import Stage, StageFailed
@@ -105,8 +107,8 @@ def run(
             enter_inside(started.init)
         os.write(started.leave, b"\n")
         report_weakened(status_fd, weakened)
-        kernel.close_from(0)  # an end of a pipe held here never ends
-        end_like(attend(started.bwrap, lambda signum: _forward(started.init, signum)))
+        leave = keep_only(started.leave if command.job_fd >= 0 else -1)
+        end_like(attend(started.bwrap, lambda signum: _forward(started.init, signum, leave)))
     except BaseException as exc:  # whatever it is, it must not return into the launcher's loop
         fail(status_fd, exc)
 
@@ -138,6 +140,7 @@ def _start(plan: Plan, command: PreparedCommand, tool: str, *, fresh_proc: bool)
     placed = [
         *((null, 0), (null, 1), (bwraps_said, 2)),
         *((fd, bubblewrap.STREAMS.get(target, target)) for fd, target in command.fds),
+        *(((command.job_fd, bubblewrap.JOB_FD),) if command.job_fd >= 0 else ()),
         *((shims_report, bubblewrap.REPORT_FD), (shims_leave, bubblewrap.LEAVE_FD)),
         *((options, _ARGUMENTS_FD), (program, _FILTER_FD), (info, _INFO_FD)),
     ]
@@ -218,6 +221,7 @@ def _command_line(plan: Plan, command: PreparedCommand, env: dict[str, str]) -> 
         path=env.get("PATH", os.defpath),
         variables=env.keys(),
         terminal=CONSOLE if in_view else command.tty,
+        job=command.job_fd >= 0,
     )
     return ["bwrap", "--args", str(_ARGUMENTS_FD), "--", *inner]
 
@@ -278,9 +282,12 @@ def explain(text: bytes) -> StageFailed:
     return StageFailed(f"bwrap:{ids[0]}" if ids else UNKNOWN, codes[0] if codes else errno.EIO)
 
 
-def _forward(init: int, signum: int) -> None:
-    """To the group of the command, which is the shim's unless it made one for itself."""
-    signal_group(_group_of_command(init), signum)
+def _forward(init: int, signum: int, leave: int) -> None:
+    """To the group of the command, which is the shim's unless it is a job or made one for itself."""
+    if leave >= 0 and signum == signal.SIGCONT:
+        os.write(leave, b"\n")  # the shim goes on with its job
+    else:
+        signal_command(_group_of_command(init), signum, job=leave >= 0)
 
 
 def _group_of_command(init: int) -> int:

@@ -8,6 +8,11 @@ Init leads a process group of its own. A signal to that group reaches init, whic
 command's own group; SIGKILL ends init, and with PID 1 the kernel ends everything inside. It dies
 with its parent, so nothing is left when the launcher is killed.
 
+A job, which is a command on the terminal of a person, is not a session leader: the kernel lets Control-Z
+stop only a group that somebody in its session could continue. So init leads the session, the job gets the
+foreground of its terminal, and each time it is stopped init says by which signal on the job's pipe. Any
+other command can only be stopped by SIGSTOP, and that is what init makes of SIGTSTP.
+
 Init stays between the command and the launcher because PID 1 is special: the kernel ignores signals
 that it has no handler for, so a command as PID 1 could not end itself with one. For the same reason
 init can not end as a command that was killed did: its exit code is then 128 and the signal.
@@ -28,7 +33,7 @@ from holdfast.sandbox.kernel.kernel import Stage, StageFailed
 from holdfast.sandbox.kernel.namespaces import drop, fork, isolate, own_mounts
 from holdfast.sandbox.kernel.view import CONSOLE, build_view
 from holdfast.sandbox.plan.plan import Base, Plan
-from holdfast.sandbox.protocol.orders import HAS_STATE, STATE_FD, TTY, WATCH, ConfinementKind, Order
+from holdfast.sandbox.protocol.orders import HAS_STATE, JOB, STATE_FD, TTY, WATCH, ConfinementKind, Order
 from holdfast.sandbox.protocol.report import encode_report
 
 NOT_STARTED: Final = 125  # exit status of a set-up that failed; the report says why
@@ -49,13 +54,17 @@ FORWARDED: Final = (
 
 
 class PreparedCommand(NamedTuple):
-    """What to run. `fds` are (descriptor here, number there); with a terminal 0, 1 and 2 are that."""
+    """What to run. `fds` are (descriptor here, number there); with a terminal 0, 1 and 2 are that.
+
+    `job_fd` is the pipe on which it is told that a job was stopped, -1 if it is no job.
+    """
 
     program: bytes
     argv: tuple[bytes, ...]
     env: dict[bytes, bytes]
     fds: tuple[tuple[int, int], ...]
     tty: str | None = None
+    job_fd: int = -1
 
 
 def command_of(request: Order, fds: Sequence[int]) -> PreparedCommand:
@@ -64,7 +73,8 @@ def command_of(request: Order, fds: Sequence[int]) -> PreparedCommand:
     streams = () if tty else tuple((fd, target) for target, fd in enumerate(fds[:3]))
     state = ((fds[3], STATE_FD),) if request.flags & HAS_STATE else ()
     env = dict(entry.split(b"=", 1) for entry in request.env)
-    return PreparedCommand(request.program, request.argv, env, (*streams, *state), tty)
+    job_fd = fds[3 + len(state)] if request.flags & JOB else -1
+    return PreparedCommand(request.program, request.argv, env, (*streams, *state), tty, job_fd)
 
 
 def watch_of(request: Order, fds: Sequence[int]) -> int:
@@ -154,13 +164,18 @@ def run(
     with Stage("processes"):
         kernel.forbid_inspection()
     weakened += listener.broker_out(channel.fd, watched=channel.watched, network_off=plan.network_off)
-    with Stage("exec", os.fsdecode(command.program)):
-        kernel.close_on_exec_from(3)
-        in_view = command.tty is not None and plan.base is not Base.UNTOUCHED
-        pid = spawn(command._replace(tty=CONSOLE) if in_view else command)
-    _report(status_fd, encode_report(weakened, runs=True))
-    kernel.close_from(0)  # an end of a pipe held here never ends
-    end_like(attend(pid, lambda signum: signal_group(pid, signum)))
+    if command.tty is not None and plan.base is not Base.UNTOUCHED:
+        command = command._replace(tty=CONSOLE)
+    if command.job_fd >= 0:
+        _report(status_fd, encode_report(weakened, runs=True))
+        pid = start_job(command, lambda: become(command), status_fd)
+    else:
+        with Stage("exec", os.fsdecode(command.program)):
+            kernel.close_on_exec_from(3)
+            pid = spawn(command)
+        _report(status_fd, encode_report(weakened, runs=True))
+    job_fd = keep_only(command.job_fd)
+    end_like(attend(pid, lambda signum: signal_command(pid, signum, job=job_fd >= 0), job_fd))
 
 
 def _nobody_reads(pipe: int) -> bool:
@@ -196,6 +211,55 @@ def spawn(command: PreparedCommand) -> int:
     return first_found(command, begin)
 
 
+def start_job(command: PreparedCommand, go_on: Callable[[], NoReturn], status_fd: int) -> int:
+    """Fork a process that has the foreground of the command's terminal, and goes on there; its pid.
+
+    We are a session leader without a terminal and get this one. What fails is reported on `status_fd`.
+
+    Raises:
+        StageFailed: there is no such process.
+    """
+    with Stage("processes"):
+        terminal = os.open(command.tty or "", os.O_RDWR | os.O_CLOEXEC)
+        pid = os.fork()
+    if pid:
+        return pid
+    try:
+        with Stage("processes"):
+            os.setpgid(0, 0)
+            os.tcsetpgrp(terminal, os.getpid())  # before it can read, which would stop it
+            kernel.close_on_exec_from(3)
+            for target in range(3):
+                os.dup2(terminal, target)
+        go_on()
+    except BaseException as exc:  # whatever it is, there is only one of whom we are the copy
+        fail(status_fd, exc)
+
+
+def become(command: PreparedCommand) -> NoReturn:
+    """Become the command. Raises StageFailed."""
+
+    def begin(program: bytes) -> NoReturn:
+        os.execve(program, command.argv, command.env)  # noqa: S606 - the command itself
+
+    for signum in ALL_SIGNALS:
+        signal.signal(signum, signal.SIG_DFL)  # what is ignored would be ignored by the command too
+    with Stage("exec", os.fsdecode(command.program)):
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        first_found(command, begin)
+    raise AssertionError("it has become the command, or has failed")
+
+
+def keep_only(fd: int) -> int:
+    """Close every descriptor, since an end of a pipe held here never ends, but this one; its number then."""
+    if fd < 0:
+        kernel.close_from(0)
+        return fd
+    os.dup2(fd, 0, inheritable=False)
+    kernel.close_from(1)
+    return 0
+
+
 def first_found(command: PreparedCommand, begin: Callable[[bytes], int]) -> int:
     """What `begin` makes of the first program that is where a shell looks for this one.
 
@@ -223,20 +287,47 @@ def _candidates(program: bytes, path: bytes) -> Iterator[bytes]:
             yield found
 
 
-def attend(child: int, forward: Callable[[int], None]) -> int:
+def attend(child: int, forward: Callable[[int], None], job_fd: int = -1) -> int:
     """Reap everything and forward signals, which must be blocked, until the child ends; its wait status."""
     awaited = {signal.SIGCHLD, *FORWARDED}
+    options = wait_options(job_fd)
     while True:
         arrived = signal.sigwait(awaited)
         if arrived != signal.SIGCHLD:
             forward(arrived)
             continue
         while True:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == child:
+            pid, status = os.waitpid(-1, options)
+            if pid == child and not tell_stop(job_fd, status):
                 return status
             if pid == 0:
                 break
+
+
+def wait_options(job_fd: int) -> int:
+    """How to wait for a command and all that it leaves behind; of a job also for its stops."""
+    return os.WNOHANG | (os.WUNTRACED if job_fd >= 0 else 0)
+
+
+def tell_stop(job_fd: int, status: int) -> bool:
+    """Is this wait status of a stop and not of an end? Then it is told on the job's pipe."""
+    if not os.WIFSTOPPED(status):
+        return False
+    try:
+        os.write(job_fd, f"{os.WSTOPSIG(status)}\n".encode())
+    except OSError:
+        return True  # nobody listens any more, and whoever does not is about to end us
+    return True
+
+
+def signal_command(leader: int, signum: int, *, job: bool) -> None:
+    """Signal a command that has not been reaped, with its group."""
+    signal_group(leader, signum if job else stopping(signum))
+
+
+def stopping(signum: int) -> int:
+    """The signal that does to a group of its own session what this one does to a job."""
+    return signal.SIGSTOP if signum == signal.SIGTSTP else signum
 
 
 def signal_group(leader: int, signum: int) -> None:

@@ -32,10 +32,14 @@ from holdfast.sandbox.backends.confined import (
     FORWARDED,
     NOT_STARTED,
     PreparedCommand,
+    become,
     end_like,
     fail,
-    first_found,
-    signal_group,
+    keep_only,
+    signal_command,
+    start_job,
+    tell_stop,
+    wait_options,
 )
 from holdfast.sandbox.kernel import kernel, landlock, seccomp, usage
 from holdfast.sandbox.kernel.kernel import Stage, StageFailed
@@ -97,35 +101,45 @@ def run(
             kernel.forbid_inspection()  # until exec; nobody may steer the keeper by its memory
             keeper = os.getpid()
         reaches_only_its_own = confine and _keep_signals_in(parent, files=plan.base is not Base.UNTOUCHED)
-        with Stage("processes"):
-            pid = os.fork()
-        if pid == 0:
-            _prepare(command, keeper=keeper, cwd=plan.cwd)
+
+        def go_on() -> NoReturn:
+            _prepare(keeper=keeper, cwd=plan.cwd)
             if confine:
                 _confine(plan, command, degraded=degraded)
             if watch_fd >= 0:
                 listener.hand_out(watch_fd, watched=True, network_off=plan.network_off)
-            _become(command)
-        kernel.close_from(0)  # an end of a pipe held here never ends
-        status = _await(pid)
+            become(command)
+
+        if command.job_fd >= 0:
+            pid = start_job(command, go_on, status_fd)
+        else:
+            with Stage("processes"):
+                pid = os.fork()
+            if pid == 0:
+                os.setsid()
+                with Stage("processes"):
+                    _take_descriptors(command)
+                go_on()
+        status = _await(pid, keep_only(command.job_fd))
         _end_descendants(at_once=reaches_only_its_own)
         end_like(status)
     except BaseException as exc:  # whatever it is, it must not return into the launcher's loop
         fail(status_fd, exc)
 
 
-def _await(command: int) -> int:
+def _await(command: int, job_fd: int) -> int:
     """Reap what ends and forward signals until the command has ended, or must; its wait status."""
     awaited = {signal.SIGCHLD, END, *FORWARDED}
+    options = wait_options(job_fd)
     while True:
         arrived = signal.sigwait(awaited)
         if arrived == END:
             return int(signal.SIGKILL)
         if arrived != signal.SIGCHLD:
-            signal_group(command, arrived)
+            signal_command(command, arrived, job=job_fd >= 0)
             continue
-        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            if ended[0] == command:
+        while (ended := os.waitpid(-1, options))[0]:
+            if ended[0] == command and not tell_stop(job_fd, ended[1]):
                 return ended[1]
 
 
@@ -170,15 +184,11 @@ def _kill(pid: int) -> None:
         return
 
 
-def _prepare(command: PreparedCommand, *, keeper: int, cwd: str) -> None:
-    os.setsid()
-    for signum in ALL_SIGNALS:
-        signal.signal(signum, signal.SIG_DFL)  # what is ignored would be ignored by the command too
+def _prepare(*, keeper: int, cwd: str) -> None:
     with Stage("processes"):
         kernel.die_with_parent(signal.SIGKILL)
         if os.getppid() != keeper:
             os._exit(NOT_STARTED)
-        _take_descriptors(command)
     kernel.prefer_when_out_of_memory()
     with Stage("cwd", cwd):
         os.chdir(cwd)
@@ -243,13 +253,3 @@ def _entries(path: str) -> list[str]:
             return [entry.name for entry in entries if not entry.is_symlink()]
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return []
-
-
-def _become(command: PreparedCommand) -> NoReturn:
-    def begin(program: bytes) -> NoReturn:
-        os.execve(program, command.argv, command.env)  # noqa: S606 - the command itself
-
-    with Stage("exec", os.fsdecode(command.program)):
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        first_found(command, begin)
-    raise AssertionError("it has become the command, or has failed")

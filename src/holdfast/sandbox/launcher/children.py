@@ -46,9 +46,14 @@ class _Group(NamedTuple):
     tty: bool
     kept: bool  # the leader ends everything below it when it is told to
     forwards: bool  # the others in it are bubblewrap's, which would die of what is meant for the command
+    bare: bool  # the leader is the command, and nobody of ours around it
 
     def signal(self, signum: int) -> bool:
         """Signal every member; False when none is left. Signal 0 only asks."""
+        if self.bare:
+            from holdfast.sandbox.backends import confined
+
+            signum = confined.stopping(signum)
         if self.kept and signum == signal.SIGKILL:
             signum = _END  # killed itself, it could not take along what left its group
         if self.forwards and signum not in (0, signal.SIGKILL):
@@ -64,9 +69,8 @@ class _Group(NamedTuple):
 
 
 def group_of(leader: int, request: Order) -> _Group:
-    flags = request.flags
-    kinds = (bool(flags & kind) for kind in (orders.TTY, orders.LANDLOCK, orders.BWRAP))
-    return _Group(leader, request.id, request.owner, *kinds)
+    tty, kept, forwards = (bool(request.flags & kind) for kind in (orders.TTY, orders.LANDLOCK, orders.BWRAP))
+    return _Group(leader, request.id, request.owner, tty, kept, forwards, bare=not request.plan)
 
 
 class _SettingUp(NamedTuple):

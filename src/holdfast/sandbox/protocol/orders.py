@@ -18,23 +18,27 @@ STARTED, EXITED = 1, 2
 
 TTY, HAS_STATE, IN_MEMFD, USER_NAMESPACE, BWRAP, LANDLOCK, DEGRADED, WATCH = (1 << bit for bit in range(8))
 
-KEPT: Final = 1 << 8  # not confined, but ended like what is; only for an owner of its own, never sent
+# Only for an owner of its own, sent to nobody but a spare of its own:
+KEPT: Final = 1 << 8  # not confined, but ended like what is
+JOB: Final = 1 << 9  # on a terminal of which whoever is around it is the session leader; tell when it stops
 
 LIMITS: Final = "lim."  # begins the word of a start's event that says who holds its limits
 
 _REQUEST: Final = struct.Struct(
-    "<BIIBiIIII"
+    "<BIIHiIIII"
 )  # op id owner flags signal argc envc, lengths of plan and payload
 _EVENT: Final = struct.Struct("<BIIiiQQQ64s")  # op id pid errno status, user and system us, peak rss, stage
 
 STATE_FD: Final = 9  # where a command finds the descriptor that restores its shell state
 MAX_INLINE: Final = 64 * 1024  # below the default socket buffer; larger requests travel in a memfd
-MAX_FDS: Final = 9  # stdin, stdout, stderr, shell state, watch; status, listeners, masks of a spare; memfd
+MAX_FDS: Final = (
+    10  # stdin, stdout, stderr, shell state, job, watch; status, listeners, masks of a spare; memfd
+)
 MAX_PAYLOAD: Final = 8 * 1024 * 1024  # more than the kernel takes as arguments and environment
 
 
 class Order(NamedTuple):
-    """One order. A start comes with stdin, stdout, stderr, shell state and watch socket if any.
+    """One order. A start comes with stdin, stdout, stderr, shell state, pipe of a job, watch socket if any.
 
     To be a watcher comes with its socket, and is answered like a start.
     """

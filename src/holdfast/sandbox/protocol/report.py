@@ -1,8 +1,9 @@
 """What the process around a command says on its status pipe before the command runs.
 
 Words that end with a NUL. A set-up that failed says where, one that came about says what came out weaker.
-Our own backend says last that the command runs, so that one that was killed on the way is not taken for it.
-The other backends have no process that could say so: there the pipe, which is closed by exec, ends without a
+Our own backend says that the command runs, so that one that was killed on the way is not taken for it. A job is
+forked before it becomes the command: there that word comes first, and a failure after it is what counts. The
+other backends have no process that could say so: there the pipe, which is closed by exec, ends without a
 failure.
 """
 
@@ -43,6 +44,7 @@ def decode_report(data: bytes) -> StartReport:
     """
     fields = iter(data.decode("utf-8", "surrogateescape").split("\0")[:-1])
     weakened: list[str] = []
+    runs = False
     for kind in fields:
         if kind == _WEAKENED:
             weakened.append(next(fields, ""))
@@ -50,7 +52,7 @@ def decode_report(data: bytes) -> StartReport:
             stage, code, path = next(fields, ""), next(fields, ""), next(fields, "")
             return StartReport(tuple(weakened), StageFailed(stage, int(code), path))
         elif kind == _RUNS:
-            return StartReport(tuple(weakened), runs=True)
+            runs = True
         else:
             raise ValueError("not a report")
-    return StartReport(tuple(weakened))
+    return StartReport(tuple(weakened), runs=runs)

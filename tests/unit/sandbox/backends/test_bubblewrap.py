@@ -211,7 +211,11 @@ def test_a_program_without_a_slash_is_looked_for_as_a_shell_does() -> None:
 
 
 def test_the_command_follows_an_empty_word_and_keeps_its_own_name() -> None:
-    assert after_script("ls", "-l", "") == ["PWD OLDPWD SHLVL", "", "", "/a/ls", "/b/ls", "", "ls", "-l", ""]
+    assert after_script("ls", "-l", "") == [
+        *("PWD OLDPWD SHLVL", "", "", ""),
+        *("/a/ls", "/b/ls", ""),
+        *("ls", "-l", ""),
+    ]
 
 
 def test_variables_that_a_shell_adds_are_taken_away_unless_they_were_asked_for() -> None:
@@ -220,11 +224,16 @@ def test_variables_that_a_shell_adds_are_taken_away_unless_they_were_asked_for()
 
 def test_another_name_is_given_by_bash() -> None:
     words = after_script("other", "-x", program="ls")
-    assert words[:6] == ["PWD OLDPWD SHLVL", "", BASH, "/a/ls", "/b/ls", ""]
-    assert words[6] == BASH
+    assert words[:7] == ["PWD OLDPWD SHLVL", "", BASH, "", "/a/ls", "/b/ls", ""]
+    assert words[7] == BASH
     assert words[-3:] == ["other", "ls", "-x"]
 
 
 def test_the_terminal_is_an_argument() -> None:
     line = command_line("ls", ["ls"], path="/a", variables=(), terminal="/dev/console")
     assert line[line.index("holdfast") + 2] == "/dev/console"
+
+
+def test_a_job_is_one_by_an_argument() -> None:
+    line = command_line("ls", ["ls"], path="/a", variables=(), terminal="/dev/console", job=True)
+    assert line[line.index("holdfast") + 4] == "job"

@@ -26,6 +26,11 @@ def test_who_says_nothing_or_breaks_off_does_not_run() -> None:
     assert encode_report() == b""
 
 
+def test_a_job_that_does_not_become_its_command_does_not_run() -> None:
+    said = encode_report(runs=True) + encode_report(failure=StageFailed("exec", 2, "nosuch"))
+    assert (decode_report(said).failure is not None, decode_report(said).runs) == (True, False)
+
+
 def test_anything_else_is_no_report() -> None:
     with pytest.raises(ValueError, match="not a report"):
         decode_report(b"hello\0")
