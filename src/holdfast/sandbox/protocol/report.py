@@ -1,9 +1,9 @@
 """What the process around a command says on its status pipe before the command runs.
 
 Words that end with a NUL. A set-up that failed says where, one that came about says what came out weaker.
-Our own backend says that the command runs, so that one that was killed on the way is not taken for it. A job is
-forked before it becomes the command: there that word comes first, and a failure after it is what counts. The
-other backends have no process that could say so: there the pipe, which is closed by exec, ends without a
+Our own backend says that the command runs, so that one that was killed on the way is not taken for it. A job
+is forked before it becomes the command: there that word comes first, and a failure after it is what counts.
+The other backends have no process that could say so: there the pipe, which is closed by exec, ends without a
 failure.
 """
 
