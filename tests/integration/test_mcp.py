@@ -221,8 +221,11 @@ async def end_supervisor(home: Path) -> None:
     await end_exec_server(home)
 
 
-def test_the_command_line_does_not_pay_for_the_sdk() -> None:
-    program = "import sys, holdfast.cli; sys.exit('mcp' in sys.modules or 'mcp_types' in sys.modules)"
+def test_a_workers_server_loads_neither_an_event_loop_nor_a_command_line() -> None:
+    heavy = "{'mcp', 'mcp_types', 'asyncio', 'click', 'logging', 'sqlite3', 'ssl'}"
+    program = (
+        f"import sys, holdfast.mcp.reports, holdfast.mcp.server; sys.exit(bool({heavy} & set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", program], timeout=WAIT_S, check=False)
     assert done.returncode == 0
 

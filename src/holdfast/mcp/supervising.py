@@ -5,25 +5,27 @@ import contextlib
 import functools
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from holdfast.agents.sdk import Workers
 from holdfast.agents.supervisor.messages import WorkerReport
-from holdfast.board.asyncstore import AsyncStore
 from holdfast.board.rules import verbs
 from holdfast.board.rules.rows import Comment, Task, TaskMessage
 from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.rules.verbs import BoardCaller, Verb
-from holdfast.board.store import Store
+from holdfast.board.store import Store, open_store
 from holdfast.board.verbs import messages
 from holdfast.errors import UsageError
 from holdfast.mcp import parameters, toolbox
 from holdfast.mcp.parameters import OfTask
-from holdfast.mcp.toolbox import Tool
+from holdfast.mcp.toolbox import Tool, ToolAnswer
+
+T = TypeVar("T")
 
 INSTRUCTIONS: Final = (
     "Tasks of a kanban board (kanban_*), and the agent CLIs in sandboxes on this machine (worker_*). "
@@ -250,29 +252,36 @@ class Supervising:
     """Answers calls; the store is opened when a tool of the board is called."""
 
     tools = tuple(tool for tool, _ in (*BOARD_TOOLS, *WORKER_TOOLS))
+    finishes = False  # nobody is left to wait for them
 
     def __init__(self, address: str, *, board: str, who: str, home: Path) -> None:
         self.instructions = INSTRUCTIONS
         self._board, self._who, self._home = board, who, home
-        self.store = AsyncStore(address)
+        self._address = address
+        self._store: Store | None = None
+        self._board_thread = ThreadPoolExecutor(1, thread_name_prefix="board")  # a store belongs to one
         self._verbs = {tool.name: (tool, do) for tool, do in BOARD_TOOLS}
         self._calls = {tool.name: (tool, do) for tool, do in WORKER_TOOLS}
 
-    async def call(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    def call(self, name: str, given: Mapping[str, Any]) -> ToolAnswer:
         """Do it with the authority of these tools."""
         if name in self._verbs:
             tool, verb = self._verbs[name]
             asked, ignored = toolbox.read(tool, given)
-            done = await self.store.ask(lambda store: verb(BoardTools(store, self._board, self._who), asked))
-            return toolbox.answer(done, ignored)
+            done = self._board_thread.submit(lambda: verb(self._open_board(), asked)).result()
+            return toolbox.as_json(toolbox.answer(done, ignored))
         if name in self._calls:
             tool, call = self._calls[name]
             asked, ignored = toolbox.read(tool, given)
-            async with Workers.connect(self._home) as workers:
-                return toolbox.answer(await call(workers, asked), ignored)
+            return toolbox.as_json(toolbox.answer(asyncio.run(self._on_workers(call, asked)), ignored))
         known = ", ".join(tool.name for tool in self.tools)
         raise UsageError(f"there is no tool {name[:80]}", remedy=f"one of: {known}")
 
-    async def aclose(self) -> None:
-        """Close the store."""
-        await self.store.aclose()
+    def _open_board(self) -> BoardTools:
+        if self._store is None:
+            self._store = open_store(self._address, create=False)
+        return BoardTools(self._store, self._board, self._who)
+
+    async def _on_workers(self, call: Callable[[Workers, Any], Awaitable[T]], asked: Any) -> T:
+        async with Workers.connect(self._home) as workers:
+            return await call(workers, asked)
