@@ -81,7 +81,9 @@ class Connection:
                 self._free.acquire()
                 self._open.add(call.id)
                 self._threads = [thread for thread in self._threads if thread.is_alive()]
-                thread = threading.Thread(target=self._carry_out, args=[call], daemon=True)
+                thread = threading.Thread(
+                    target=self._carry_out, args=[call], name=f"call-{call.id}", daemon=True
+                )
                 self._threads.append(thread)
                 thread.start()
 

@@ -50,6 +50,15 @@ def as_json(value: Mapping[str, Any], *, failed: bool = False) -> ToolAnswer:
     return ToolAnswer(encode(value).decode(), failed=failed)
 
 
+def in_words(words: str, value: Mapping[str, Any], *, failed: bool = False) -> ToolAnswer:
+    """An answer in words, with its members beside them: some CLIs show their model only one of the two.
+
+    Raises:
+        OperationFailed: as `encode` does.
+    """
+    return ToolAnswer(_cut(words, MAX_ANSWER // 4), encode({**value, "says": words}), failed)
+
+
 def schema(takes: type[Parameters]) -> dict[str, Any]:
     """The JSON schema of the parameters, one plain object without references."""
     _, components = msgspec.json.schema_components([takes])

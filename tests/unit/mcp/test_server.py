@@ -77,6 +77,9 @@ class Client:
     def close(self) -> None:
         self.server.join(WAIT_S)
         assert not self.server.is_alive()
+        for thread in threading.enumerate():
+            if thread.name.startswith("call-"):
+                thread.join(WAIT_S)
         for fd in self._opened:
             os.close(fd)
         self._from.close()
