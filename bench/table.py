@@ -20,6 +20,7 @@ from bench.measures import (
     walk,
 )
 from bench.overhead import launch_overhead
+from bench.resident import mcp_memory
 from bench.sdk import client_run, client_stream
 from bench.servers import Side
 from bench.starts import (
@@ -140,4 +141,13 @@ MEASURES: Final = (
         ours_only=True,
     ),
     Measure("memory", "memory, alone, with helpers", "MiB", memory, (lower(1),), warms=False),
+    Measure(
+        "mcp-memory",
+        "a worker's MCP server",
+        "MiB",
+        mcp_memory,
+        (lower(15, None),),
+        warms=False,
+        ours_only=True,
+    ),
 )

@@ -7,8 +7,8 @@ from typing import Final
 
 ROOT = Path(__file__).resolve().parent.parent
 SETS: Final[dict[str, list[str] | None]] = {
-    "run": ["fast", "mcp", "metrics", "web"],
-    "test": ["fast", "mcp", "metrics", "otel", "postgres", "web"],
+    "run": ["fast", "metrics", "web"],
+    "test": ["fast", "metrics", "otel", "postgres", "web"],
     "bench": ["fast"],
     "docs": None,  # the site alone
     "hermes": None,  # an environment of its own, without ours

@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 
 from holdfast.mcp.reports import REPORTS
-from holdfast.mcp.supervising import BOARD_TOOLS, WORKER_TOOLS
+from holdfast.mcp.supervising import BOARD_TOOLS
 from holdfast.mcp.toolbox import Tool, schema
+from holdfast.mcp.workertools import WORKER_TOOLS
 from tools.markdown import page, table
 
 

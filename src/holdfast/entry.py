@@ -33,6 +33,9 @@ def main() -> None:
         if _serve(args[1:]):
             return
         gc.enable()
+    if args[:2] == ["mcp", "--run"] and len(args) == 3:  # every worker has one of these, for all its life
+        _report(args[2])
+        return
     gc.set_threshold(20_000)  # what is loaded is no garbage, and to look for some takes a tenth of a command
     status: list[int] = []
     atexit.register(_leave, status)  # the first to be registered is the last to be called
@@ -78,3 +81,20 @@ def _serve(args: list[str]) -> bool:
 
         fail(exc)
     return True
+
+
+def _report(run_file: str) -> None:
+    """Serve the tools of the worker whose run this is; the command line's parser is a sixth of its memory."""
+    from holdfast.errors import HoldfastError
+    from holdfast.handoff.sender import VARIABLE, Sender
+    from holdfast.mcp.reports import Reporting
+    from holdfast.mcp.server import serve
+
+    try:
+        serve(Reporting(Sender.find(environ={VARIABLE: run_file})))
+    except KeyboardInterrupt:
+        pass
+    except HoldfastError as exc:
+        from holdfast.commands.output import fail
+
+        fail(exc)

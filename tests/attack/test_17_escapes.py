@@ -8,7 +8,8 @@ from typing import Final
 import pytest
 
 from holdfast.commands import output
-from holdfast.commands.worker.worker import format_line, logs
+from holdfast.commands.worker.connected import format_line
+from holdfast.commands.worker.worker import logs
 from holdfast.log import TextFormatter
 from tests.support.rows import every_row
 

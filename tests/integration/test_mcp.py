@@ -2,9 +2,11 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -44,11 +46,17 @@ async def tools(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -
 
 
 async def call(client: Client, name: str, **arguments: Any) -> dict[str, Any]:
-    """What the tool answers; that it failed is a member `error`."""
+    """What the tool answers; that it failed is a member `error`. Over workers its text is words."""
     result = await client.call_tool(name, arguments)
     [content] = result.content
     assert content.type == "text"
-    answer: dict[str, Any] = json.loads(content.text)
+    answer: dict[str, Any]
+    if name.startswith("worker_"):
+        assert result.structured_content is not None
+        answer = result.structured_content
+        assert answer["says"] == content.text
+    else:
+        answer = json.loads(content.text)
     assert result.is_error is ("error" in answer)
     assert answer.get("ok", False) is not result.is_error
     return answer
@@ -216,13 +224,70 @@ async def test_a_supervising_agent_runs_watches_explains_and_ends_workers(tmp_pa
         await end_supervisor(home)
 
 
+async def test_a_supervising_agent_starts_waits_sees_the_denial_grants_and_reviews(tmp_path: Path) -> None:
+    home, work, more = tmp_path / "h", tmp_path / "work", Path(tempfile.mkdtemp(dir="/var/tmp"))
+    work.mkdir()
+    script = f"echo ready; while ! echo kept > {more}/note; do sleep 0.1; done; echo all is well"
+    try:
+        async with tools("--board", "b", cwd=tmp_path, env={"HOLDFAST_HOME": str(home)}) as client:
+            await call(client, "worker_run", agent="shell", prompt=script, cwd=str(work), id="w1")
+            waited = await call(client, "worker_wait", worker="w1", until="blocked", timeout_seconds=40)
+            assert (waited["reached"], waited["workers"][0]["detail"]) == (["w1"], "sandbox-path")
+            assert f"worker_grant with allow_write: {more}" in waited["says"]
+            assert "ready" in (await call(client, "worker_output", worker="w1"))["output"]
+            granted = await call(client, "worker_grant", worker="w1", allow_write=str(more))
+            assert (granted["worker"]["id"], granted["worker"]["after"]) == ("w1-r2", "w1")
+            ended = await call(client, "worker_wait", worker=["w1-r2"], until="ended", timeout_seconds=40)
+            assert ended["workers"][0]["state"] == "completed"
+            result = await call(client, "worker_result", worker="w1-r2")
+            assert result["worker"]["answer"].endswith("all is well")
+            assert (more / "note").read_text() == "kept\n"
+            nothing = await call(client, "worker_grant", worker="w1-r2")
+            assert nothing["remedy"]
+    finally:
+        await end_supervisor(home)
+        shutil.rmtree(more)
+
+
+async def test_a_supervising_agent_answers_a_question_and_types(tmp_path: Path) -> None:
+    home, work = tmp_path / "h", tmp_path / "work"
+    work.mkdir()
+    script = "printf 'your name? '; read -r name; echo hello $name"
+    try:
+        async with tools("--board", "b", cwd=tmp_path, env={"HOLDFAST_HOME": str(home)}) as client:
+            more = {"tty": True, "network": False, "pass": "LANG"}
+            await call(client, "worker_run", agent="shell", prompt=script, cwd=str(work), id="w1", **more)
+            sent: dict[str, Any] = {}
+            while (
+                sent.get("outcome") != "submitted"
+            ):  # it may be told as waiting a moment before it is believed
+                waited = await call(client, "worker_wait", until="waiting", timeout_seconds=40)
+                assert waited["workers"][0]["state"] == "waiting", waited
+                assert "worker_send" in waited["says"]
+                shown = await call(client, "worker_output", worker="w1")
+                assert "error" in await call(client, "worker_approve", worker="w1", option="yes")
+                sent = await call(client, "worker_send", worker="w1", text="Ada")
+            assert "your name?" in shown["output"]
+            ended = await call(client, "worker_wait", worker="w1", until=["ended"], timeout_seconds=40)
+            assert ended["workers"][0]["state"] == "completed", ended
+            assert "hello Ada" in (await call(client, "worker_result", worker="w1"))["worker"]["screen"]
+            told = await call(client, "worker_equivalence", worker="w1")
+            assert told["equivalence"]
+            assert told["says"].splitlines()
+    finally:
+        await end_supervisor(home)
+
+
 async def end_supervisor(home: Path) -> None:
     await end_listener(background.supervisor_socket(home), signal.SIGTERM)
     await end_exec_server(home)
 
 
-def test_the_command_line_does_not_pay_for_the_sdk() -> None:
-    program = "import sys, holdfast.cli; sys.exit('mcp' in sys.modules or 'mcp_types' in sys.modules)"
+def test_a_workers_server_loads_neither_an_event_loop_nor_a_command_line() -> None:
+    heavy = "{'mcp', 'mcp_types', 'asyncio', 'click', 'logging', 'sqlite3', 'ssl'}"
+    program = (
+        f"import sys, holdfast.mcp.reports, holdfast.mcp.server; sys.exit(bool({heavy} & set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", program], timeout=WAIT_S, check=False)
     assert done.returncode == 0
 

@@ -4,7 +4,6 @@ The plan is a list of `Sending`. Each is sent until somebody has it, and then it
 "RUN accepted" by the outbox, or "RUN refused KIND". By tool it is sent as the MCP server sends it.
 """
 
-import asyncio
 import sys
 import time
 from pathlib import Path
@@ -30,9 +29,8 @@ class Sending(msgspec.Struct):
 
 def by_tool(grant: Grant, said: dict[str, str]) -> HandoffAnswer:
     try:
-        return HandoffAnswer(
-            id="", result=asyncio.run(Reporting(Sender(grant)).call("kanban_complete", said))
-        )
+        answered = Reporting(Sender(grant)).call("kanban_complete", said)
+        return HandoffAnswer(id="", result=msgspec.json.decode(answered.text))
     except HoldfastError as exc:
         return refusal("", exc)
 

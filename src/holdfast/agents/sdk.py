@@ -16,17 +16,20 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from holdfast.agents.catalog.agent import Agent, state_of
 from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.evidence.evidence import WorkerState
 from holdfast.agents.supervisor import background, messages
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.errors import ConnectionLost, NotFound, OperationFailed
 from holdfast.home import default_home
 from holdfast.local.programs import find_program
+from holdfast.local.shown import strip_sequences
 from holdfast.sandbox.policy.credentials import credentials
 from holdfast.sandbox.policy.paths import within
 from holdfast.unixrpc.calls import RpcMethod
@@ -79,6 +82,25 @@ def _is_its_own(agent: Agent, path: str, home: str, cwd: str, environ: Mapping[s
     return kept is not None and not (kept.variable.startswith("XDG_") and not kept.below)
 
 
+class WaitFor(StrEnum):
+    """What somebody waits for who does not follow every change; an end is waited for by all."""
+
+    ENDED = "ended"
+    WAITING = "waiting"  # for an answer, or another prompt
+    BLOCKED = "blocked"  # by the sandbox, a lock, a signal; or nobody knows by what
+
+
+_AWAITED: Final = {
+    WorkerState.WAITING: WaitFor.WAITING,
+    WorkerState.BLOCKED: WaitFor.BLOCKED,
+    WorkerState.STALLED: WaitFor.BLOCKED,
+}
+
+
+def is_awaited(report: messages.WorkerReport, until: Collection[WaitFor]) -> bool:
+    return report.state.ended or _AWAITED.get(report.state) in until
+
+
 class Worker:
     """A handle; `report` is the newest that was seen."""
 
@@ -127,10 +149,65 @@ class Worker:
         """The end of what it said."""
         return (await self._workers.call(messages.LOGS, messages.LogsParams(self.id, max_bytes))).data
 
-    async def wait(self) -> messages.WorkerReport:
-        """Its last report."""
-        self.report = await self._workers.call(messages.WAIT, self._named, timeout_s=None)
+    async def output(self, max_bytes: int = 16 * 1024) -> str:
+        """What it said, as text: the end of it, or what its terminal shows now if it has one."""
+        if self.report.tty:
+            return (await self.result()).screen
+        return strip_sequences((await self.logs(max_bytes)).decode("utf-8", "replace"))
+
+    async def result(self) -> messages.WorkerResult:
+        """Its report with what it answered: its last words after its last tool call."""
+        found = await self._workers.call(messages.RESULT, self._named)
+        self.report = found
+        return found
+
+    async def wait(
+        self, until: Collection[WaitFor] = (WaitFor.ENDED,), *, timeout_s: float | None = None
+    ) -> messages.WorkerReport:
+        """Its report once it has ended, or is in one of these states.
+
+        Raises:
+            TimeoutError: it is not, after this time.
+        """
+        async with asyncio.timeout(timeout_s):
+            if set(until) == {WaitFor.ENDED}:
+                self.report = await self._workers.call(messages.WAIT, self._named, timeout_s=None)
+                return self.report
+            async for report in self.changes():
+                if is_awaited(report, until):
+                    break
         return self.report
+
+    async def grant(
+        self,
+        *,
+        allow_write: Sequence[str] = (),
+        allow_read: Sequence[str] = (),
+        network: bool = False,
+        key: str | None = None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> "Worker":
+        """End it if it runs, and start it again with this besides: the new worker.
+
+        It begins anew, with the same prompt, where the old one worked. What it was passed of the environment
+        it is passed again, as it is now.
+
+        Raises:
+            UsageError: it has that already, or needs a key that is not given, or works on a task of a board.
+            NotFound: it is not known what it was started with.
+        """
+        asked = messages.GrantParams(
+            worker=self.id,
+            writable=list(allow_write),
+            readable=list(allow_read),
+            network=network,
+            environ=dict(environ),
+            key=key,
+        )
+        started = Worker(self._workers, await self._workers.call(messages.GRANT, asked, timeout_s=RUN_S))
+        if self.report.pane is not None:
+            await started.show_in_tmux()
+        return started
 
     async def send(self, text: str = "", keys: Sequence[str] = ()) -> str:
         """Type a text and submit it, then press keys; whether the text was seen to be taken.
@@ -230,6 +307,17 @@ class Workers:
     async def list(self, *, ended: bool = False) -> list[messages.WorkerReport]:
         return await self.call(messages.LIST, messages.ListParams(ended))
 
+    async def stop(
+        self, ids: Collection[str], *, grace_s: float | None = None
+    ) -> Sequence[messages.WorkerReport]:
+        """End these at the same time; their last reports.
+
+        Raises:
+            NotFound: there is no such worker; none is ended then.
+        """
+        found = [await self.find(id) for id in ids]
+        return await asyncio.gather(*(worker.stop(grace_s=grace_s) for worker in found))
+
     async def subscribe(self) -> Sequence[messages.WorkerReport]:
         """Have `changes` on this connection from now on; those that are alive now."""
         return await self.call(messages.CHANGES, messages.ListParams())
@@ -239,6 +327,36 @@ class Workers:
         async for said in self.notices():
             if isinstance(said, messages.WorkerReport):
                 yield said
+
+    async def wait(
+        self,
+        ids: Collection[str] = (),
+        until: Collection[WaitFor] = tuple(WaitFor),
+        *,
+        timeout_s: float = 30.0,
+    ) -> Sequence[messages.WorkerReport]:
+        """All of these, or all that are alive, as soon as one of them has ended or is in one of these states.
+
+        After `timeout_s` as they are then. A subscription is a connection of its own.
+
+        Raises:
+            NotFound: there is no such worker.
+        """
+        async with Workers.connect(self.home) as own:
+            reports = {report.id: report for report in await own.subscribe()}
+            for id in ids:
+                if id not in reports:
+                    reports[id] = (await own.find(id)).report
+            chosen = list(ids) or list(reports)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    news = own.changes()
+                    while chosen and not any(is_awaited(reports[id], until) for id in chosen):
+                        report = await anext(news, None)
+                        if report is None:
+                            raise ConnectionLost("the supervisor is gone", remedy="ask again")
+                        reports[report.id] = report
+        return [reports[id] for id in chosen]
 
     def notices(self) -> AsyncIterator[object]:
         """Everything that the supervisor says on this connection unasked."""

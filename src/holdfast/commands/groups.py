@@ -27,8 +27,8 @@ SECTIONS: Final[Mapping[str, Sections]] = {
         "Copy": ("backup", "restore", "import-hermes"),
     },
     "worker": {
-        "Run": ("run", "wait", "stop"),
-        "Look": ("list", "watch", "status", "why", "logs", "equivalence"),
+        "Run": ("run", "wait", "grant", "stop"),
+        "Look": ("list", "watch", "status", "why", "logs", "result", "equivalence"),
         "Take part": ("attach", "send", "approve"),
     },
 }

@@ -1,7 +1,5 @@
 """`holdfast mcp`: parse and serve."""
 
-import asyncio
-import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.commands.clickoptions import home_option
-from holdfast.commands.output import OneLine, need_extra
+from holdfast.commands.output import OneLine
 from holdfast.commands.store import store_option, user_name
 from holdfast.errors import NotFound, UsageError
 
@@ -44,23 +42,22 @@ def mcp(run_file: Path | None, board: str | None, home: Path, address: str) -> N
         if run_file is not None and board is not None:
             raise UsageError("a worker reports on its own task: --run and --board cannot be used together")
         sender = None if board is not None else _sender(run_file)
-        asyncio.run(_serve(sender, address, board or "", home))
+        _serve(sender, address, board or "", home)
     except KeyboardInterrupt:
         pass
 
 
-async def _serve(sender: "Sender | None", address: str, board: str, home: Path) -> None:
-    with need_extra("mcp", "the MCP SDK", "mcp", "mcp_types"):
-        from holdfast.mcp.server import serve
+def _serve(sender: "Sender | None", address: str, board: str, home: Path) -> None:
+    from holdfast.mcp.server import serve
+
     if sender is not None:
         from holdfast.mcp.reports import Reporting
 
-        await serve(Reporting(sender))
+        serve(Reporting(sender))
         return
     from holdfast.mcp.supervising import Supervising
 
-    async with contextlib.aclosing(Supervising(address, board=board, who=user_name(), home=home)) as tools:
-        await serve(tools)
+    serve(Supervising(address, board=board, who=user_name(), home=home))
 
 
 def _sender(run_file: Path | None) -> "Sender | None":

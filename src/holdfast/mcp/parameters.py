@@ -17,6 +17,7 @@ from holdfast.mcp.toolbox import Parameters
 
 MAX_NAME: Final = 200  # characters of an id, a name, a key
 MAX_ITEMS: Final = 100  # files or tasks named in one call
+MAX_READ: Final = 64 * 1024  # bytes of a worker's output in one answer
 MAX_WATCH_S: Final = 50.0  # below the time after which agent CLIs give up on a tool: a minute
 
 Name: TypeAlias = Annotated[str, Meta(max_length=MAX_NAME)]
@@ -174,21 +175,55 @@ class List(Parameters, kw_only=True):
 WorkerId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME, description="A worker's id.")]
 
 
+Paths: TypeAlias = Annotated[
+    tuple[Annotated[str, Meta(min_length=1, max_length=MAX_PATH)], ...], Meta(max_length=MAX_ITEMS)
+]
+AllowWrite: TypeAlias = Annotated[Paths, Meta(description="Let it write these too: absolute paths.")]
+AllowRead: TypeAlias = Annotated[
+    Paths, Meta(description="Let it read these although they are hidden, as credentials are: absolute paths.")
+]
+KeyEnv: TypeAlias = Annotated[
+    str, Meta(max_length=MAX_NAME, description="The variable that holds the key of that provider.")
+]
+
+
 class RunWorker(Parameters, kw_only=True):
     agent: Annotated[
         str,
         Meta(min_length=1, max_length=MAX_NAME, description="codex, claude, opencode, gemini, qwen, shell …"),
     ]
-    prompt: Annotated[
-        str, Meta(min_length=1, max_length=MAX_TEXT, description="What it is to do; a shell's script.")
-    ]
     cwd: Annotated[
         str,
         Meta(min_length=1, max_length=MAX_PATH, description="Where it works; all it may write, absolute."),
     ]
+    prompt: Annotated[
+        str,
+        Meta(
+            max_length=MAX_TEXT,
+            description="What it is to do; a shell's script. Without one its interactive program runs.",
+        ),
+    ] = ""
     id: Name = ""
     model: Name = ""
+    tty: Annotated[bool, Meta(description="Run it on a terminal; worker_output shows its screen.")] = False
+    tmux: Annotated[
+        bool, Meta(description="Likewise, and a person can look: tmux attach -t holdfast-ID.")
+    ] = False
+    acp: Annotated[
+        bool, Meta(description="Talk to it over the Agent Client Protocol: its questions have options.")
+    ] = False
+    ask: Annotated[
+        bool,
+        Meta(description="Let it ask before it acts (see worker_approve), rather than trust its sandbox."),
+    ] = False
     network: bool = True
+    allow_write: AllowWrite = ()
+    allow_read: AllowRead = ()
+    passed: Annotated[
+        tuple[Name, ...], Meta(max_length=MAX_ITEMS, description="Names of environment variables to pass on.")
+    ] = field(name="pass", default=())
+    provider: Annotated[str, Meta(max_length=MAX_TITLE, description="Another provider's address.")] = ""
+    key_env: KeyEnv = ""
     wall_seconds: Annotated[float, Meta(ge=0, description="End it after so long; 0: never.")] = 0
 
 
@@ -207,16 +242,46 @@ class WatchWorkers(Parameters, kw_only=True):
     timeout_seconds: Annotated[float, Meta(ge=0, le=MAX_WATCH_S)] = 30.0
 
 
-class ExplainWorker(Parameters, kw_only=True):
+class WaitForWorkers(Parameters, kw_only=True):
+    worker: Annotated[
+        tuple[Name, ...], Meta(max_length=MAX_ITEMS, description="One or several; all that run if left out.")
+    ] = ()
+    until: Annotated[
+        tuple[Literal["ended", "waiting", "blocked"], ...],
+        Meta(max_length=3, description="What to wait for; an end is always told."),
+    ] = ("ended", "waiting", "blocked")
+    timeout_seconds: Annotated[float, Meta(ge=0, le=MAX_WATCH_S)] = 30.0
+
+
+class OfWorker(Parameters, kw_only=True):
     worker: WorkerId
 
 
-class SendToWorker(Parameters, kw_only=True):
-    worker: WorkerId
+class ReadOutput(OfWorker, kw_only=True):
+    max_bytes: Annotated[int, Meta(ge=1, le=MAX_READ, description="Of the end of what it said.")] = 16 * 1024
+
+
+class SendToWorker(OfWorker, kw_only=True):
     text: Text = ""
     keys: Annotated[tuple[Name, ...], Meta(max_length=MAX_ITEMS, description="enter, escape, ctrl-c …")] = ()
 
 
-class StopWorker(Parameters, kw_only=True):
-    worker: WorkerId
+class AnswerWorker(OfWorker, kw_only=True):
+    deny: Annotated[bool, Meta(description="Deny it instead.")] = False
+    option: Annotated[
+        str, Meta(max_length=MAX_NAME, description="One of the options that were told; otherwise once.")
+    ] = ""
+    request: Annotated[
+        str, Meta(max_length=MAX_NAME, description="Only if this is still what is asked, as it was told.")
+    ] = ""
+
+
+class GrantToWorker(OfWorker, kw_only=True):
+    allow_write: AllowWrite = ()
+    allow_read: AllowRead = ()
+    network: Annotated[bool, Meta(description="Let it have the network.")] = False
+    key_env: KeyEnv = ""
+
+
+class StopWorker(OfWorker, kw_only=True):
     grace_seconds: Annotated[float, Meta(ge=0, le=30)] = 5.0

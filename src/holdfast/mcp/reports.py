@@ -4,8 +4,6 @@ What a worker repeats word for word, because the first answer was lost, is the s
 first answer. Only what may be meant twice (a heartbeat, a comment, a task without a key) is new each time.
 """
 
-import asyncio
-import concurrent.futures
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,7 +18,7 @@ from holdfast.handoff import envelope
 from holdfast.handoff.envelope import VERBS, Grant
 from holdfast.handoff.sender import Sender
 from holdfast.mcp import parameters, toolbox
-from holdfast.mcp.toolbox import Parameters, Tool, read
+from holdfast.mcp.toolbox import Parameters, Tool, ToolAnswer, read
 
 INSTRUCTIONS: Final = (
     "You work on the task {task} of the board {board}; kanban_show tells it. End with exactly one of these: "
@@ -144,26 +142,21 @@ def _id(name: str, same: object) -> str:
     return f"mcp-{hashlib.sha256(parts).hexdigest()[:40]}"
 
 
-MAX_AT_ONCE: Final = 4  # reports on their way at once: a model that calls in parallel, not one in a loop
-
-
 class Reporting:
     """The tools of a worker."""
 
     tools = tuple(report.tool for report in REPORTS)
+    finishes = True  # what was said before its CLI ended is a report, and is not lost with it
 
     def __init__(self, sender: Sender) -> None:
         self._sender = sender
         grant = sender.grant
         self.instructions = INSTRUCTIONS.format(task=grant.task, board=grant.board)
-        self._threads = concurrent.futures.ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="report")
 
-    async def call(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    def call(self, name: str, given: Mapping[str, Any]) -> ToolAnswer:
         """Say it for the run, and answer what the board says."""
         sent = build_letter(name, given, self._sender.grant)
-        said = await asyncio.get_running_loop().run_in_executor(
-            self._threads, lambda: self._sender.send(sent.verb, sent.args, id=sent.id)
-        )
+        said = self._sender.send(sent.verb, sent.args, id=sent.id)
         messages = [f"{message.author}: {message.body}" for message in said.messages]
         if said.error is not None:
             exc = envelope.error_of(said.error)
@@ -171,4 +164,6 @@ class Reporting:
                 exc.add_note(message)
             raise exc
         result = build_answer(name, said.result or {}, self._sender.grant)
-        return toolbox.answer(result | ({"messages": messages} if messages else {}), sent.ignored)
+        return toolbox.as_json(
+            toolbox.answer(result | ({"messages": messages} if messages else {}), sent.ignored)
+        )

@@ -1,19 +1,24 @@
-"""The MCP server on standard input and output: the SDK outside, a tools with tools inside."""
+"""The MCP server on standard input and output: lines are read here, a thread carries out each call.
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+There is no event loop: a worker's server says one thing at a time to its board, and a loop would be a third
+of its memory.
+"""
 
-import mcp_types as types
-from mcp.server.context import ServerRequestContext
-from mcp.server.lowlevel import Server
-from mcp.server.stdio import stdio_server
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
 
 from holdfast import __version__
-from holdfast.errors import HoldfastError
-from holdfast.mcp import toolbox
-from holdfast.mcp.toolbox import Tool
+from holdfast.errors import HoldfastError, OperationFailed, RemoteProtocolError
+from holdfast.mcp import dialogue, toolbox
+from holdfast.mcp.dialogue import RequestId
+from holdfast.mcp.toolbox import Tool, ToolAnswer
+from holdfast.wire.lines import LineReader
 
-NAME: Final = "holdfast"
+MAX_AT_ONCE: Final = 16  # calls under way; whoever has more is not read from until one is answered
+_READ: Final = 64 * 1024
 
 
 class ToolHandler(Protocol):
@@ -25,53 +30,89 @@ class ToolHandler(Protocol):
     @property
     def instructions(self) -> str: ...
 
-    async def call(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Raises HoldfastError."""
+    @property
+    def finishes(self) -> bool:
+        """Are calls that are under way brought to their end when the client goes?"""
+
+    def call(self, name: str, given: Mapping[str, object]) -> ToolAnswer:
+        """Raises HoldfastError. It is called in a thread of its own."""
 
 
-async def serve(tools: ToolHandler) -> None:
-    """Serve until standard input ends."""
-    server = build_server(tools)
-    async with stdio_server() as (reader, writer):
-        await server.run(reader, writer, server.create_initialization_options())
+def serve(tools: ToolHandler, *, read: int = 0, write: int = 1) -> None:
+    """Serve on these descriptors until nothing more can be read."""
+    Connection(tools, write).run(read)
 
 
-def build_server(tools: ToolHandler) -> Server[Any]:
-    """The SDK's server for a tools."""
+class Connection:
+    """One client."""
 
-    async def listed(
-        _: ServerRequestContext[Any], __: types.PaginatedRequestParams | None
-    ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_describe_tool(tool) for tool in tools.tools])
+    def __init__(self, tools: ToolHandler, write: int) -> None:
+        self._tools = tools
+        self._about = dialogue.Server(__version__, tools.instructions, tools.tools)
+        self._write = write
+        self._free = threading.BoundedSemaphore(MAX_AT_ONCE)
+        self._lock = threading.Lock()  # one line at a time, and who is still waited for
+        self._open: set[RequestId] = set()
+        self._threads: list[threading.Thread] = []
 
-    async def called(
-        _: ServerRequestContext[Any], asked: types.CallToolRequestParams
-    ) -> types.CallToolResult:
+    def run(self, read: int) -> None:
+        lines = LineReader()
         try:
-            data, failed = toolbox.encode(await tools.call(asked.name, asked.arguments or {})), False
-        except HoldfastError as exc:
-            data, failed = toolbox.encode(toolbox.problem(exc)), True
-        return types.CallToolResult(
-            content=[types.TextContent(type="text", text=data.decode())], is_error=failed
-        )
+            while data := os.read(read, _READ):
+                for line in lines.feed(data):
+                    self._take(line)
+            for line in lines.finish():
+                self._take(line)
+        except RemoteProtocolError as exc:
+            sys.stderr.write(f"holdfast: {exc}\n")
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        for thread in self._threads if self._tools.finishes else ():
+            thread.join()
 
-    return Server(
-        NAME,
-        version=__version__,
-        instructions=tools.instructions,
-        on_list_tools=listed,
-        on_call_tool=called,
-    )
+    def _take(self, line: bytes) -> None:
+        match dialogue.hear(line, self._about):
+            case dialogue.Say(line=said):
+                self._say(said)
+            case dialogue.Cancelled(id=id):
+                with self._lock:
+                    self._open.discard(id)
+            case dialogue.Call() as call:
+                self._free.acquire()
+                self._open.add(call.id)
+                self._threads = [thread for thread in self._threads if thread.is_alive()]
+                thread = threading.Thread(
+                    target=self._carry_out, args=[call], name=f"call-{call.id}", daemon=True
+                )
+                self._threads.append(thread)
+                thread.start()
+
+    def _carry_out(self, call: dialogue.Call) -> None:
+        try:
+            said = attempt(lambda: self._tools.call(call.name, call.given))
+            with self._lock:
+                wanted = call.id in self._open
+                self._open.discard(call.id)
+            if wanted:
+                self._say(dialogue.answer(call.id, said))
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        finally:
+            self._free.release()
+
+    def _say(self, line: bytes) -> None:
+        with self._lock:
+            while line:
+                line = line[os.write(self._write, line) :]
 
 
-def _describe_tool(tool: Tool) -> types.Tool:
-    # Agent CLIs decide by the hints whether to ask a person first, and an unattended one has nobody to ask.
-    hints = types.ToolAnnotations(
-        read_only_hint=tool.looks,
-        destructive_hint=False,
-        idempotent_hint=tool.looks or tool.once,
-        open_world_hint=False,
-    )
-    return types.Tool(
-        name=tool.name, description=tool.about, input_schema=toolbox.schema(tool.takes), annotations=hints
-    )
+def attempt(call: Callable[[], ToolAnswer]) -> ToolAnswer:
+    """What it answers; what is wrong is an answer as well."""
+    try:
+        return call()
+    except HoldfastError as exc:
+        return toolbox.as_json(toolbox.problem(exc), failed=True)
+    except Exception as exc:
+        sys.excepthook(type(exc), exc, exc.__traceback__)
+        failed = OperationFailed(f"this tool failed by a defect of holdfast: {type(exc).__name__}")
+        return toolbox.as_json(toolbox.problem(failed), failed=True)

@@ -32,6 +32,33 @@ class Tool:
     once: bool = False  # the same call again is the same call, and changes nothing more
 
 
+@dataclass(frozen=True, slots=True)
+class ToolAnswer:
+    """What a tool says, and the same as JSON for who wants its members."""
+
+    text: str
+    structured: bytes | None = None
+    failed: bool = False
+
+
+def as_json(value: Mapping[str, Any], *, failed: bool = False) -> ToolAnswer:
+    """An answer whose text is JSON, for a tool whose members are read as they are.
+
+    Raises:
+        OperationFailed: as `encode` does.
+    """
+    return ToolAnswer(encode(value).decode(), failed=failed)
+
+
+def in_words(words: str, value: Mapping[str, Any], *, failed: bool = False) -> ToolAnswer:
+    """An answer in words, with its members beside them: some CLIs show their model only one of the two.
+
+    Raises:
+        OperationFailed: as `encode` does.
+    """
+    return ToolAnswer(_cut(words, MAX_ANSWER // 4), encode({**value, "says": words}), failed)
+
+
 def schema(takes: type[Parameters]) -> dict[str, Any]:
     """The JSON schema of the parameters, one plain object without references."""
     _, components = msgspec.json.schema_components([takes])

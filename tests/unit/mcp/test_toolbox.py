@@ -9,8 +9,9 @@ from msgspec import Meta, field
 from holdfast.errors import NotFound, OperationFailed, UsageError
 from holdfast.mcp import toolbox
 from holdfast.mcp.reports import REPORTS
-from holdfast.mcp.supervising import BOARD_TOOLS, WORKER_TOOLS
+from holdfast.mcp.supervising import BOARD_TOOLS
 from holdfast.mcp.toolbox import MAX_ANSWER, Parameters, Tool
+from holdfast.mcp.workertools import WORKER_TOOLS
 from tests.support.rows import every_row
 
 ALL = [*(report.tool for report in REPORTS), *(tool for tool, _ in (*BOARD_TOOLS, *WORKER_TOOLS))]

@@ -2,6 +2,6 @@
 state), the parser of its events, the texts it fails with. A new CLI is added here and nowhere else; Qwen
 Code, a descendant of Gemini, is in its file.
 
-Imports: agents.evidence, doctor.explain.
-Open to other rooms: agent, catalog, output.
+Imports: agents.evidence, doctor.explain, local.
+Open to other rooms: agent, answers, catalog, output.
 """

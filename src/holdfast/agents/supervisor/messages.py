@@ -96,6 +96,7 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     weakened: list[str] = []
     network: bool = True
     writable: list[str] = []
+    after: str | None = None
 
 
 class ExplainedReport(WorkerReport, frozen=True, kw_only=True, rename="camel"):
@@ -117,6 +118,25 @@ class WorkerParams(msgspec.Struct):
 class LogsParams(msgspec.Struct):
     worker: str
     max_bytes: int = 64 * 1024
+
+
+class WorkerResult(WorkerReport, frozen=True, kw_only=True, rename="camel"):
+    """A worker with what it answered, and what its terminal shows if it has one."""
+
+    answer: str
+    screen: str = ""
+
+
+class GrantParams(msgspec.Struct, kw_only=True):
+    """Start a worker again, with more than it had. Values of its variables are in no file: they come here."""
+
+    worker: str
+    writable: list[str] = []
+    readable: list[str] = []
+    network: bool = False  # also let it have the network
+    environ: dict[str, str] = {}  # of these, those that it was started with
+    key: str | None = None
+    id: str | None = None
 
 
 class StopParams(msgspec.Struct, omit_defaults=True):
@@ -200,6 +220,8 @@ INPUT: Final = RpcMethod("input", InputParams, Done)
 SHOWN: Final = RpcMethod("shown", ShownParams, WorkerReport)
 SEND: Final = RpcMethod("send", SendParams, Sent)
 APPROVE: Final = RpcMethod("approve", ApproveParams, GivenAnswer)
+RESULT: Final = RpcMethod("result", WorkerParams, WorkerResult)
+GRANT: Final = RpcMethod("grant", GrantParams, WorkerReport)
 RESIZE: Final = RpcMethod("resize", SizeParams, Done)
 
 CHANGE: Final = Notice("change", WorkerReport)

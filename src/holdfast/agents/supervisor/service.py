@@ -12,11 +12,13 @@ from typing import Final
 import msgspec
 from msgspec.structs import asdict
 
+from holdfast.agents.catalog.answers import find_answer
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.catalog.output import resolve_announcement
 from holdfast.agents.evidence.evidence import Denied, Evidence, Exited, Failure, Result, Trouble, Used
 from holdfast.agents.evidence.status import why
 from holdfast.agents.supervisor import background, daemons, messages, processes
+from holdfast.agents.supervisor.granting import regrant
 from holdfast.agents.supervisor.supervisor import Supervisor
 from holdfast.agents.worker import book
 from holdfast.agents.worker.book import WorkerRecords
@@ -72,6 +74,7 @@ def build_report(worker: FollowedWorker) -> messages.WorkerReport:
         weakened=record.weakened,
         network=record.network,
         writable=record.writable,
+        after=record.after,
     )
 
 
@@ -167,6 +170,8 @@ class SupervisorService:
         self.server.answer(messages.SEND, self._send)
         self.server.answer(messages.APPROVE, self._approve)
         self.server.answer(messages.RESIZE, self._resize)
+        self.server.answer(messages.RESULT, self._result)
+        self.server.answer(messages.GRANT, self._grant)
 
     async def _run(self, wish: WorkerSpec, _peer: Peer) -> messages.WorkerReport:
         return build_report(await self._supervisor.run(wish))
@@ -249,6 +254,21 @@ class SupervisorService:
     async def _resize(self, asked: messages.SizeParams, _peer: Peer) -> messages.Done:
         await self._find(asked.worker).resize(asked.rows, asked.cols)
         return messages.Done()
+
+    async def _result(self, asked: messages.WorkerParams, _peer: Peer) -> messages.WorkerResult:
+        worker = self._find(asked.worker)
+        log = self._supervisor.book.folder(worker.record.id) / "output.log"
+        return messages.WorkerResult(
+            **asdict(build_report(worker)),
+            answer="" if worker.record.tty else find_answer(book.tail(log, MAX_TAIL)),
+            screen=worker.channel.shown().replace("\r\n", "\n") if worker.record.tty else "",
+        )
+
+    async def _grant(self, asked: messages.GrantParams, peer: Peer) -> messages.WorkerReport:
+        wish = regrant(self._supervisor.book.wish(asked.worker), asked)
+        if not self._find(asked.worker).done.is_set():
+            await self._stop(messages.StopParams(asked.worker), peer)
+        return build_report(await self._supervisor.run(wish))
 
 
 async def serve(home: Path, *, idle_s: float = IDLE_S) -> bool:

@@ -135,11 +135,13 @@ class Supervisor:
             watch=wish.watch,
             trace=wish.trace,
             process_id=PROCESS,
+            after=wish.after,
         )
         if worker_id in self.workers:
             raise UsageError(f"there is a worker {worker_id} already")
         try:
             self.book.add(record)
+            self.book.add_wish(worker_id, wish)
             if ready.request is not None:
                 self.book.add_request(worker_id, ready.request)
             worker = self.workers[worker_id] = self._worker(record, ready.secrets)

@@ -5,6 +5,7 @@
       workers/ID/
         record.json      what was asked and what became of it, replaced whole
         errand.json      the prompt of one that is led over ACP, for whoever takes it over
+        wish.json        what was asked for, to start it again with one more grant
         evidence.jsonl   the newest evidence; the file before it is evidence.jsonl.1
         output.log       what it said, as it said it; likewise
         equivalence.json what differs for it from the host
@@ -27,6 +28,7 @@ import msgspec
 
 from holdfast.agents.evidence.evidence import JournalEntry, decode_entry
 from holdfast.agents.worker.acp import AcpRequest
+from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.errors import NotFound, OperationFailed, UsageError, is_storage_fault
 from holdfast.local.atomicfile import replace_file
 
@@ -65,6 +67,7 @@ class Record(msgspec.Struct, kw_only=True):
     untraced: str | None = None  # why it is off, if it is
     preflight: list[str] = []  # what was seen to go wrong before it was started
     pane: str | None = None  # of tmux, where somebody looks at it
+    after: str | None = None  # the worker that this one was started instead of, with one more grant
     process_id: str = ""
     session_id: str | None = None
     pid: int | None = None
@@ -78,6 +81,14 @@ class Record(msgspec.Struct, kw_only=True):
 
 def new_id(agent: str) -> str:
     return f"{agent}-{secrets.token_hex(3)}"
+
+
+class KeptWish(msgspec.Struct, kw_only=True):
+    """What a worker was started with, without any value of a variable or key: only their names."""
+
+    wish: WorkerSpec
+    variables: list[str] = []
+    keyed: bool = False  # a key of its provider was given
 
 
 class WorkerRecords:
@@ -155,6 +166,24 @@ class WorkerRecords:
             return msgspec.json.decode((self.folder(worker) / "errand.json").read_bytes(), type=AcpRequest)
         except (OSError, msgspec.MsgspecError):
             return None
+
+    def add_wish(self, worker: str, wish: WorkerSpec) -> None:
+        kept = KeptWish(
+            wish=msgspec.structs.replace(wish, env={}, key=None),
+            variables=sorted(wish.env),
+            keyed=wish.key is not None,
+        )
+        replace_file(self.folder(worker) / "wish.json", msgspec.json.encode(kept))
+
+    def wish(self, worker: str) -> KeptWish:
+        """Raises NotFound: it is an older worker, or one whose wish cannot be read."""
+        try:
+            return msgspec.json.decode((self.folder(worker) / "wish.json").read_bytes(), type=KeptWish)
+        except (OSError, msgspec.MsgspecError):
+            raise NotFound(
+                f"it is not known what {worker} was started with",
+                remedy="start it with `holdfast worker run`",
+            ) from None
 
     def __iter__(self) -> Iterator[Record]:
         """Every worker whose record can be read, the oldest first."""

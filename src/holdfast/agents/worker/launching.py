@@ -140,6 +140,7 @@ class WorkerSpec(msgspec.Struct, kw_only=True):
     arguments: list[str] | None = None  # of a headless run, instead of the record's: templates as there
     base: str | None = None  # another provider's address, with its key
     key: str | None = None
+    after: str | None = None  # the worker in whose place it is started
     mcp: list[str] | None = None  # the command of an MCP server on stdio, which the CLI starts
     wall_limit_s: float | None = None
     idle_limit_s: float | None = None

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.commands.output import printable
-from holdfast.commands.worker.worker import COLOURS
+from holdfast.commands.worker.connected import COLOURS
 
 if TYPE_CHECKING:
     from holdfast.agents.sdk import Workers

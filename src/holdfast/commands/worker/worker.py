@@ -2,44 +2,39 @@
 
 import asyncio
 import contextlib
-import functools
+import copy
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from holdfast.commands import options as table
-from holdfast.commands.clickoptions import combine, complete_id, home_option
+from holdfast.commands.clickoptions import combine, home_option
 from holdfast.commands.exec import make_option
 from holdfast.commands.groups import SECTIONS, SectionedGroup
-from holdfast.commands.output import INTERRUPTED, OneLine, fail, printable, show_data
+from holdfast.commands.output import OneLine, fail, printable, show_data
+from holdfast.commands.worker.connected import (
+    EXITS,
+    complete_worker,
+    json_option,
+    on_worker,
+    print_report,
+    to_json,
+    with_workers,
+)
+from holdfast.commands.worker.results import grant, result, stop
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    import msgspec
-
     from holdfast.agents.sdk import Workers
     from holdfast.agents.supervisor.messages import WorkerReport
 
-P = ParamSpec("P")
-
-COLOURS: Final = {
-    "starting": "blue",
-    "running": "blue",
-    "waiting": "yellow",
-    "blocked": "red",
-    "stalled": "red",
-    "failed": "red",
-    "completed": "green",
-    "lost": "red",
-}
 _LOOK_S: Final = 0.2  # between looks at what a worker said: soon enough for a reader
 _AT_ONCE: Final = 64 * 1024
-_EXITS: Final = {"completed": 0}  # of `run` and `wait`; every other end is 1
 
 
 @click.group(cls=SectionedGroup, sections=SECTIONS["worker"])
@@ -57,41 +52,11 @@ def worker() -> None:
     """
 
 
-_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON with a stable schema.")
-
-
-def _with_workers(
-    command: Callable[Concatenate["Workers", P], Coroutine[Any, Any, int]],
-) -> Callable[..., None]:
-    """A command that talks to the supervisor: connects, runs, exits with what it returns."""
-
-    @functools.wraps(command)
-    def called(home: Path, *args: P.args, **kwargs: P.kwargs) -> None:
-        from holdfast.agents.sdk import Workers
-
-        async def run() -> int:
-            async with Workers.connect(home) as workers:
-                if "id" in kwargs:
-                    kwargs["id"] = await _complete_id(workers, str(kwargs["id"]))
-                return await command(workers, *args, **kwargs)
-
-        try:
-            sys.exit(asyncio.run(run()))
-        except KeyboardInterrupt:
-            sys.exit(INTERRUPTED)
-
-    return called
-
-
-async def _complete_id(workers: "Workers", given: str) -> str:
-    return complete_id(given, [report.id for report in await workers.list(ended=True)], "workers")
-
-
-def _on_worker(
-    command: Callable[Concatenate["Workers", P], Coroutine[Any, Any, int]],
-) -> Callable[..., None]:
-    """A command that tells of the worker with this id."""
-    return click.argument("id")(_json_option(home_option(_with_workers(command))))
+for _command in (grant, result, stop):
+    worker.add_command(_command)
+_cancel = copy.copy(stop)
+_cancel.hidden = True  # whoever says so means that
+worker.add_command(_cancel, "cancel")
 
 
 @worker.command("run", cls=OneLine)
@@ -147,9 +112,9 @@ def _on_worker(
 @click.option("--trace", is_flag=True, help="Record every refused call with strace, reads too; slow.")
 @click.option("--detach", is_flag=True, help="Start it and return.")
 @click.option("--quiet", is_flag=True, help="Print its states only, and not what it says.")
-@_json_option
+@json_option
 @home_option
-@_with_workers
+@with_workers
 async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...], **options: Any) -> int:
     """Start an agent CLI with a prompt, and follow it to its end.
 
@@ -197,19 +162,19 @@ async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...],
     if options["tmux"]:
         await started.show_in_tmux()
     if options["detach"]:
-        _print(started.report, as_json=options["as_json"])
+        print_report(started.report, as_json=options["as_json"])
         return 0
     silent = options["quiet"] or options["as_json"] or options["tty"] or options["tmux"] or not words
     try:
         async with _showing_output(workers.home, started.id, silent=silent) as show:
             async for change in started.changes():
                 show()
-                _print(change, as_json=options["as_json"])
+                print_report(change, as_json=options["as_json"])
     except asyncio.CancelledError:
         click.echo(f"holdfast: ending {started.id}", err=True)
         await asyncio.shield(started.stop())
         raise
-    return _EXITS.get(started.report.state, 1)
+    return EXITS.get(started.report.state, 1)
 
 
 @contextlib.asynccontextmanager
@@ -241,9 +206,9 @@ async def _showing_output(home: Path, id: str, *, silent: bool) -> AsyncIterator
 
 @worker.command("list", cls=OneLine)
 @click.option("--all", "ended", is_flag=True, help="Include workers that have ended.")
-@_json_option
+@json_option
 @home_option
-@_with_workers
+@with_workers
 async def list_command(workers: "Workers", ended: bool, as_json: bool) -> int:
     """List the workers and what each is doing.
 
@@ -254,17 +219,17 @@ async def list_command(workers: "Workers", ended: bool, as_json: bool) -> int:
     """
     reports = await workers.list(ended=ended)
     if as_json:
-        click.echo(_json(reports))
+        click.echo(to_json(reports))
     for report in reports if not as_json else ():
-        _print(report, as_json=False)
+        print_report(report, as_json=False)
     return 0
 
 
 @worker.command(cls=OneLine)
 @click.option("--until-ended", is_flag=True, help="Stop when every worker has ended.")
-@_json_option
+@json_option
 @home_option
-@_with_workers
+@with_workers
 async def watch(workers: "Workers", until_ended: bool, as_json: bool) -> int:
     """Show all workers live, those that need a person first.
 
@@ -276,9 +241,9 @@ async def watch(workers: "Workers", until_ended: bool, as_json: bool) -> int:
     """
     if as_json:
         for report in await workers.subscribe():
-            click.echo(_json(report))
+            click.echo(to_json(report))
         async for report in workers.changes():
-            click.echo(_json(report))
+            click.echo(to_json(report))
         return 0
     from holdfast.commands.worker.watch import watch as show
 
@@ -287,7 +252,7 @@ async def watch(workers: "Workers", until_ended: bool, as_json: bool) -> int:
 
 
 @worker.command(cls=OneLine)
-@_on_worker
+@on_worker
 async def status(workers: "Workers", id: str, as_json: bool) -> int:
     """Show what a worker is doing.
 
@@ -296,12 +261,12 @@ async def status(workers: "Workers", id: str, as_json: bool) -> int:
       holdfast worker status codex-1f2e3d
       holdfast worker status codex-1f2e3d --json
     """
-    _print((await workers.find(id)).report, as_json=as_json)
+    print_report((await workers.find(id)).report, as_json=as_json)
     return 0
 
 
 @worker.command(cls=OneLine)
-@_on_worker
+@on_worker
 async def why(workers: "Workers", id: str, as_json: bool) -> int:
     """Explain the state of a worker: rule and evidence.
 
@@ -311,14 +276,14 @@ async def why(workers: "Workers", id: str, as_json: bool) -> int:
     """
     answer = await (await workers.find(id)).why()
     if as_json:
-        click.echo(_json(answer))
+        click.echo(to_json(answer))
     for line in answer.why if not as_json else ():
         click.echo(printable(line))
     return 0
 
 
 @worker.command(cls=OneLine)
-@_on_worker
+@on_worker
 async def equivalence(workers: "Workers", id: str, as_json: bool) -> int:
     """Compare a worker's surroundings with a plain terminal.
 
@@ -331,23 +296,43 @@ async def equivalence(workers: "Workers", id: str, as_json: bool) -> int:
     from holdfast.agents.worker.equivalence import EXITS, lines
 
     answer = await (await workers.find(id)).equivalence()
-    for line in [_json(answer)] if as_json else map(printable, lines(answer)):
+    for line in [to_json(answer)] if as_json else map(printable, lines(answer)):
         click.echo(line)
     return EXITS[answer.host_equivalent]
 
 
 @worker.command(cls=OneLine)
-@_on_worker
-async def wait(workers: "Workers", id: str, as_json: bool) -> int:
-    """Wait until a worker has ended.
+@click.option(
+    "--until",
+    type=click.Choice(["ended", "waiting", "blocked"]),
+    multiple=True,
+    help="Also return when it waits for an answer, or is blocked. Can be repeated.",
+)
+@click.option("--timeout", "timeout_s", type=float, metavar="SECONDS", help="Wait no longer than this.")
+@on_worker
+async def wait(
+    workers: "Workers", id: str, until: tuple[str, ...], timeout_s: float | None, as_json: bool
+) -> int:
+    """Wait until a worker has ended, or needs somebody.
+
+    Exit code 0: it has ended as asked, or is in a state that was waited for; 1: it did not succeed, or the
+    time is over.
 
     \b
-    Example:
+    Examples:
       holdfast worker wait codex-1f2e3d
+      holdfast worker wait codex-1f2e3d --until waiting --until blocked
     """
-    report = await (await workers.find(id)).wait()
-    _print(report, as_json=as_json)
-    return _EXITS.get(report.state, 1)
+    from holdfast.agents.sdk import WaitFor
+
+    found = await workers.find(id)
+    try:
+        report = await found.wait([WaitFor(one) for one in until or ("ended",)], timeout_s=timeout_s)
+    except TimeoutError:
+        print_report(await found.status(), as_json=as_json)
+        return 1
+    print_report(report, as_json=as_json)
+    return EXITS.get(report.state, 1) if report.state.ended else 0
 
 
 @worker.command(cls=OneLine)
@@ -355,7 +340,7 @@ async def wait(workers: "Workers", id: str, as_json: bool) -> int:
 @click.option("--bytes", "max_bytes", type=click.IntRange(1), default=64 * 1024, show_default=True)
 @click.option("--raw", is_flag=True, help="Also to a terminal as it is, which then obeys what is in it.")
 @home_option
-@_with_workers
+@with_workers
 async def logs(workers: "Workers", id: str, max_bytes: int, raw: bool) -> int:
     """Print the end of a worker's output.
 
@@ -373,9 +358,9 @@ async def logs(workers: "Workers", id: str, max_bytes: int, raw: bool) -> int:
 @click.argument("id")
 @click.argument("text", required=False)
 @click.option("--key", "keys", multiple=True, metavar="NAME", help="Press this key: enter, escape, ctrl-c …")
-@_json_option
+@json_option
 @home_option
-@_with_workers
+@with_workers
 async def send(workers: "Workers", id: str, text: str | None, keys: tuple[str, ...], as_json: bool) -> int:
     """Type TEXT into a worker's terminal and submit it.
 
@@ -395,9 +380,9 @@ async def send(workers: "Workers", id: str, text: str | None, keys: tuple[str, .
 @click.option("--option", metavar="OPTION", help="The id of the answer [default: allow or deny this once].")
 @click.option("--deny", is_flag=True, help="Deny the request.")
 @click.option("--request", metavar="REQUEST", help="Answer only if this is still the open request.")
-@_json_option
+@json_option
 @home_option
-@_with_workers
+@with_workers
 async def approve(
     workers: "Workers", id: str, option: str | None, deny: bool, request: str | None, as_json: bool
 ) -> int:
@@ -413,26 +398,7 @@ async def approve(
     found = await workers.find(id)
     given = await (found.deny if deny else found.approve)(option, request=request)
     words = f"{'denied' if given.denied else 'allowed'}: {printable(given.question)}"
-    click.echo(_json(given) if as_json else words)
-    return 0
-
-
-@worker.command(cls=OneLine)
-@click.argument("id")
-@click.option("--grace", "grace_s", type=float, default=5.0, show_default=True, metavar="SECONDS")
-@_json_option
-@home_option
-@_with_workers
-async def stop(workers: "Workers", id: str, grace_s: float, as_json: bool) -> int:
-    """Stop a worker and everything that it started.
-
-    It is asked first, then ended.
-
-    \b
-    Example:
-      holdfast worker stop codex-1f2e3d
-    """
-    _print(await (await workers.find(id)).stop(grace_s=grace_s), as_json=as_json)
+    click.echo(to_json(given) if as_json else words)
     return 0
 
 
@@ -454,10 +420,10 @@ def attach(home: Path, id: str) -> None:
         whole = id
         if on_terminal():  # elsewhere nothing is started for it
             async with Workers.connect(home) as workers:
-                whole = await _complete_id(workers, id)
+                whole = await complete_worker(workers, id)
         return await look(home, whole)
 
-    _print(asyncio.run(run()), as_json=False)
+    print_report(asyncio.run(run()), as_json=False)
 
 
 @worker.command(hidden=True)
@@ -480,25 +446,3 @@ def supervise(home: Path, idle_s: float) -> None:
     except HoldfastError as exc:
         fail(exc)
     sys.exit(0 if mine else ALREADY)
-
-
-def _print(report: "WorkerReport", *, as_json: bool) -> None:
-    if as_json:
-        click.echo(_json(report))
-        return
-    click.echo(format_line(report), color=False if os.environ.get("NO_COLOR") else None)
-
-
-def _json(said: "msgspec.Struct | Sequence[msgspec.Struct]") -> str:
-    import msgspec
-
-    return msgspec.json.encode(said).decode()
-
-
-def format_line(report: "WorkerReport") -> str:
-    """A worker in one line: id, state, what about it."""
-    what = report.failure or report.detail
-    state = f"{report.state}({what})" if what else str(report.state)
-    words = [click.style(f"{state:<24}", fg=COLOURS[report.state]), printable(report.about)]
-    flags = f"[{', '.join(report.flags)}]" if report.flags else ""
-    return f"{report.id:<16} {' '.join(words)} {flags}".rstrip()

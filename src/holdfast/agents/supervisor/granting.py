@@ -1,0 +1,59 @@
+"""A worker that is started again with one more grant: what it was asked for, and what is added to that."""
+
+from typing import Final
+
+import msgspec
+
+from holdfast.agents.supervisor.messages import GrantParams
+from holdfast.agents.worker.book import KeptWish
+from holdfast.agents.worker.launching import WorkerSpec
+from holdfast.errors import UsageError
+from holdfast.sandbox.policy.paths import within
+
+RUN_VARIABLE: Final = "HOLDFAST_RUN"  # whoever has it reports on a task, to its dispatcher
+
+
+def regrant(kept: KeptWish, asked: GrantParams) -> WorkerSpec:
+    """What is to be started in a worker's place.
+
+    Raises:
+        UsageError: nothing is granted, or something that it has; or its run is a dispatcher's.
+    """
+    wish = kept.wish
+    if RUN_VARIABLE in kept.variables:
+        raise UsageError(
+            f"{asked.worker} works on a task of a board",
+            remedy="grant it in its worker profile; then retry the task",
+        )
+    network = asked.network and not wish.network
+    if wish.unconfined or not (asked.writable or asked.readable or network):
+        raise UsageError(
+            f"{asked.worker} has that already" if wish.unconfined or asked.network else "nothing is granted",
+            remedy="--allow-write PATH, --allow-read PATH or --network on",
+        )
+    if kept.keyed and asked.key is None:
+        raise UsageError(
+            "it was given a key of its provider, which is kept nowhere",
+            remedy="name its variable: --key-env NAME",
+        )
+    home = asked.environ.get("HOME", "/")
+    named = [path for path in (*asked.writable, *asked.readable) if not within(home, path)]  # not all of it
+    return msgspec.structs.replace(
+        wish,
+        id=asked.id or next_id(asked.worker),
+        after=asked.worker,
+        env={name: value for name, value in asked.environ.items() if name in kept.variables},
+        key=asked.key,
+        network=wish.network or asked.network,
+        writable=[*wish.writable, *asked.writable],
+        readable=[*wish.readable, *asked.readable],
+        secret=[path for path in wish.secret if not any(within(path, one) for one in named)],
+    )
+
+
+def next_id(worker: str) -> str:
+    """`codex-1f2e3d` is followed by `codex-1f2e3d-r2`, and that by `codex-1f2e3d-r3`."""
+    stem, mark, number = worker.rpartition("-r")
+    if mark and number.isdecimal():
+        return f"{stem}-r{int(number) + 1}"
+    return f"{worker}-r2"

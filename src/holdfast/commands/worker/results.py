@@ -1,0 +1,118 @@
+"""Commands about what became of a worker: its result, another start with one more grant, its end."""
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.commands.clickoptions import home_option
+from holdfast.commands.output import OneLine, show_data
+from holdfast.commands.worker.connected import (
+    complete_worker,
+    json_option,
+    on_worker,
+    print_report,
+    to_json,
+    with_workers,
+)
+from holdfast.errors import UsageError
+
+if TYPE_CHECKING:
+    from holdfast.agents.sdk import Workers
+
+
+@click.command(cls=OneLine)
+@on_worker
+async def result(workers: "Workers", id: str, as_json: bool) -> int:
+    """Show what a worker answered.
+
+    Its last words after its last tool call, or what its terminal shows.
+
+    \b
+    Example:
+      holdfast worker result codex-1f2e3d
+    """
+    found = await (await workers.find(id)).result()
+    if as_json:
+        click.echo(to_json(found))
+        return 0
+    show_data((found.answer or found.screen).encode() + b"\n")
+    return 0
+
+
+@click.command(cls=OneLine)
+@click.argument("id")
+@click.option(
+    "--allow-write",
+    "writable",
+    type=click.Path(resolve_path=True),
+    multiple=True,
+    help="Let it write PATH too. Can be repeated.",
+)
+@click.option(
+    "--allow-read",
+    "readable",
+    type=click.Path(resolve_path=True),
+    multiple=True,
+    help="Let it read PATH although it is hidden, as credentials are. Can be repeated.",
+)
+@click.option("--network", type=click.Choice(["on"]), help="Let it have the network.")
+@click.option("--key-env", metavar="NAME", help="The variable that holds the key of its provider.")
+@json_option
+@home_option
+@with_workers
+async def grant(
+    workers: "Workers",
+    id: str,
+    writable: tuple[str, ...],
+    readable: tuple[str, ...],
+    network: str | None,
+    key_env: str | None,
+    as_json: bool,
+) -> int:
+    """Start a worker again with one more grant.
+
+    It is ended first if it still runs. The new one begins with the same prompt, where the old one worked.
+
+    \b
+    Example:
+      holdfast worker grant codex-1f2e3d --allow-write ~/.cache/pip
+    """
+    started = await (await workers.find(id)).grant(
+        allow_write=writable,
+        allow_read=readable,
+        network=network is not None,
+        key=os.environ.get(key_env or ""),
+    )
+    print_report(started.report, as_json=as_json)
+    return 0
+
+
+@click.command(cls=OneLine)
+@click.argument("ids", nargs=-1)
+@click.option("--all", "everyone", is_flag=True, help="Stop every worker that runs.")
+@click.option("--grace", "grace_s", type=float, default=5.0, show_default=True, metavar="SECONDS")
+@json_option
+@home_option
+@with_workers
+async def stop(
+    workers: "Workers", ids: tuple[str, ...], everyone: bool, grace_s: float, as_json: bool
+) -> int:
+    """Stop workers and everything that they started.
+
+    They are asked first, then ended, all at the same time.
+
+    \b
+    Examples:
+      holdfast worker stop codex-1f2e3d
+      holdfast worker stop --all
+      holdfast worker cancel --all       (the same)
+    """
+    if bool(ids) == everyone:
+        raise UsageError("say which workers", remedy="one or several ids, or --all")
+    chosen = [await complete_worker(workers, id) for id in ids]
+    if everyone:
+        chosen = [report.id for report in await workers.list()]
+    for report in await workers.stop(chosen, grace_s=grace_s):
+        print_report(report, as_json=as_json)
+    return 0

@@ -1,0 +1,78 @@
+"""What a supervising agent is told of a worker, in words: state, question, refusals, and what to do."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from holdfast.agents.evidence.evidence import Denied, WorkerState
+from holdfast.agents.supervisor.messages import WorkerReport, WorkerResult
+from holdfast.errors import HoldfastError
+
+MAX_REFUSALS: Final = 5  # of one worker in words; its members have more
+_GRANTS: Final = {"--allow-write": "allow_write", "--allow-read": "allow_read", "--network": "network"}
+
+
+def line_of(report: WorkerReport) -> str:
+    """A worker in one line."""
+    what = report.failure or report.detail
+    state = f"{report.state}({what})" if what else str(report.state)
+    about = f": {report.about}" if report.about else ""
+    flags = f" [{', '.join(report.flags)}]" if report.flags else ""
+    return f"{report.id} ({report.agent}) is {state}{about}{flags}"
+
+
+def describe(report: WorkerReport) -> str:
+    """A worker, and what whoever supervises it can do now."""
+    lines = [line_of(report)]
+    if report.asks is not None:
+        options = ", ".join(f"{one.id} ({one.name})" for one in report.asks.options)
+        lines.append(f"It asks: {report.asks.question}" + (f" Options: {options}." if options else ""))
+    lines += _advice(report)
+    lines += refusals(report)
+    return "\n".join(lines)
+
+
+def describe_result(result: WorkerResult) -> str:
+    """What it answered, under how it ended."""
+    lines = [line_of(result)]
+    if result.exit_code:
+        lines.append(f"Its program ended with {result.exit_code}.")
+    lines += refusals(result)
+    if not result.state.ended:
+        lines.append("It has not ended; this is what it said so far.")
+    lines += ["", result.answer or result.screen or "It answered nothing."]
+    return "\n".join(lines)
+
+
+def refusals(report: WorkerReport) -> list[str]:
+    """What the sandbox refused, each with the one grant that is enough."""
+    told = [_refusal(one) for one in report.denials[:MAX_REFUSALS]]
+    more = len(report.denials) - len(told)
+    return [*told, *([f"and {more} more refusals"] if more > 0 else [])]
+
+
+def not_reached(until: Sequence[str], after: str) -> str:
+    return f"After {after} none of them is {' or '.join(until)}: call worker_wait again."
+
+
+def words_of_error(exc: HoldfastError) -> str:
+    return f"{exc}. Try: {exc.remedy}" if exc.remedy else str(exc)
+
+
+def _advice(report: WorkerReport) -> Iterator[str]:
+    if report.state is WorkerState.WAITING:
+        answers = "worker_approve answers it" if report.asks or report.detail == "decision" else ""
+        typed = "worker_send types into its terminal" if report.tty else ""
+        if ways := "; ".join(filter(None, (answers, typed))):
+            yield f"To go on: {ways}."
+    elif report.state in (WorkerState.BLOCKED, WorkerState.STALLED):
+        yield "worker_explain tells why."
+    elif report.state.ended:
+        yield "worker_result tells what it answered."
+
+
+def _refusal(denied: Denied) -> str:
+    sure = "would be refused" if denied.predicted else "was refused"
+    because = f" by: {denied.rule}" if denied.rule else ""
+    option, _, value = denied.grant.partition(" ")
+    way = f" Enough: worker_grant with {_GRANTS[option]}: {value}." if option in _GRANTS else ""
+    return f"{denied.access} of {denied.path} {sure} ({denied.errno}){because}.{way}"
