@@ -95,16 +95,9 @@ class DeniedLog:
 
     def add(self, seen: DenialNotice, *, at_ms: int) -> DeniedCall | None:
         """The entry as it is now; None if there is no room for another."""
-        key = (seen.syscall, seen.access, seen.errno, seen.path)
-        known = self._entries.get(key)
-        if known is None:
-            rule, grant = self._rules.why(seen)
-            size = len(seen.path) + len(seen.asked) + len(rule or "") + len(grant or "")
-            if len(self._entries) >= MAX_DENIALS or self._bytes + size > MAX_DENIAL_BYTES:
-                self.dropped += seen.count
-                return None
-            self._bytes += size
-            known = DeniedCall(
+        rule, grant = (None, None) if _key(seen) in self._entries else self._rules.why(seen)
+        return self.include(
+            DeniedCall(
                 process_id=self.process_id,
                 number=0,
                 access=seen.access,
@@ -115,19 +108,33 @@ class DeniedLog:
                 predicted=True,
                 pid=seen.pid,
                 comm=seen.comm,
-                count=0,
+                count=seen.count,
                 at_ms=at_ms,
                 rule=rule,
                 grant=grant,
             )
+        )
+
+    def include(self, more: DeniedCall) -> DeniedCall | None:
+        """The same for one that was judged already; its count is of what is new."""
+        key = _key(more)
+        known = self._entries.get(key)
+        if known is None:
+            texts = (more.path, more.asked, more.rule, more.grant, more.command)
+            size = sum(len(text or "") for text in texts)
+            if len(self._entries) >= MAX_DENIALS or self._bytes + size > MAX_DENIAL_BYTES:
+                self.dropped += more.count
+                return None
+            self._bytes += size
+            known = structs.replace(more, process_id=self.process_id, count=0)
         self._number += 1
         entry = structs.replace(
             known,
             number=self._number,
-            pid=seen.pid,
-            comm=seen.comm or known.comm,
-            count=known.count + seen.count,
-            at_ms=at_ms,
+            pid=more.pid,
+            comm=more.comm or known.comm,
+            count=known.count + more.count,
+            at_ms=more.at_ms,
         )
         self._entries.pop(key, None)  # the newest number comes last
         self._entries[key] = entry
@@ -136,3 +143,8 @@ class DeniedLog:
     def read(self, after: int) -> list[DeniedCall]:
         """What has changed since that number, in order."""
         return [entry for entry in self._entries.values() if entry.number > after]
+
+
+def _key(denied: DenialNotice | DeniedCall) -> tuple[str, ...]:
+    command = denied.command if isinstance(denied, DeniedCall) else ""
+    return (denied.syscall, denied.access, denied.errno, denied.path, command)

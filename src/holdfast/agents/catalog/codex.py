@@ -14,6 +14,7 @@ from holdfast.agents.catalog.agent import (
     Agent,
     Dialog,
     Mcp,
+    OwnSandbox,
     Package,
     PromptBy,
     Provider,
@@ -116,6 +117,13 @@ class CodexEvents(JsonEvents):
 
 _BRAILLE = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏⣷⣯⣟⡿⢿⣻⣽⣾"
 
+_WORKSPACE_WRITE = (  # as settings, which every subcommand takes
+    "-c",
+    'sandbox_mode="workspace-write"',
+    "-c",
+    "sandbox_workspace_write={network_access={network},writable_roots={writable}}",
+)
+
 CODEX = Agent(
     name="codex",
     binary="codex",
@@ -181,5 +189,21 @@ CODEX = Agent(
             "mcp_servers.holdfast={command={command},args={options},required=true,startup_timeout_sec=60,"
             'default_tools_approval_mode="approve"}',
         ),
+    ),
+    own_sandbox=OwnSandbox(
+        least=(0, 150),  # its client asks an executor for what ours announces; tried with 0.166
+        unattended=(*_WORKSPACE_WRITE, "-c", 'approval_policy="never"'),
+        asking=(*_WORKSPACE_WRITE, "-c", 'approval_policy="on-request"'),
+        files={
+            "environments.toml": 'default = "holdfast"\ninclude_local = false\n\n[[environments]]\n'
+            'id = "holdfast"\nprogram = {bridge}\nargs = {options}\n',
+        },
+        mcp_arguments=(
+            "-c",
+            'mcp_servers.holdfast.environment_id="holdfast"',
+            "-c",
+            "mcp_servers.holdfast.cwd={work}",
+        ),
+        withheld=("OPENAI_API_KEY", "CODEX_API_KEY", "CODEX_ACCESS_TOKEN", "HOLDFAST_PROVIDER_KEY"),
     ),
 )
