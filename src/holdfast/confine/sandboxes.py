@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from holdfast.confine import starts
 from holdfast.confine.guard import hide_homes
 from holdfast.confine.launch import LauncherClient
-from holdfast.confine.permissions import check_mechanism, policy_of, where_of
+from holdfast.confine.permissions import check_mechanism, count_rules, policy_of, where_of
 from holdfast.confine.starts import Confinement, Exit, Sandbox, SetupFailed
 from holdfast.errors import SandboxUnavailable, UsageError
 from holdfast.local.listeners import refuse_own_ports
@@ -219,10 +219,10 @@ def narrow_to(
     """
     if context is None:
         return replace(ceiling, cwd=absolute(cwd, ""))
-    asked = bound_of(context, cwd=cwd, environ=environ, homes=())
     check_mechanism(context, restricted=True)
-    if len(asked.rules) + len(asked.globs) > MAX_ASKED_RULES:
+    if count_rules(context) > MAX_ASKED_RULES:
         raise UsageError(f"more than {MAX_ASKED_RULES} rules about paths")
+    asked = bound_of(context, cwd=cwd, environ=environ, homes=())
     return narrow(settle(asked, look(asked)), ceiling)
 
 

@@ -141,6 +141,9 @@ class OwnSandbox:
     unattended: tuple[str, ...]  # instead of the record's own
     asking: tuple[str, ...]
     files: Mapping[str, str]  # below the state directory → content
+    offline: tuple[
+        str, ...
+    ] = ()  # besides, where commands have no network: nothing else looks things up either
     mcp_arguments: tuple[str, ...] = ()  # have the executor start the MCP server too; go after those of `Mcp`
     withheld: tuple[str, ...] = ()  # variables that are for the CLI, and not for its commands
 
@@ -266,7 +269,15 @@ def _boundary(agent: Agent, own_sandbox: Mapping[str, str] | None, *, unattended
     own = agent.own_sandbox
     if own is None or own_sandbox is None:
         return agent.unattended if unattended else agent.asking
-    return [fill(item, own_sandbox) for item in (own.unattended if unattended else own.asking)]
+    words = (
+        *(own.unattended if unattended else own.asking),
+        *(own.offline if _is_offline(own_sandbox) else ()),
+    )
+    return [fill(item, own_sandbox) for item in words]
+
+
+def _is_offline(own_sandbox: Mapping[str, str]) -> bool:
+    return own_sandbox["network"] == "false"
 
 
 def provider_secrets(agent: Agent, key: str) -> dict[str, str]:

@@ -117,12 +117,9 @@ class CodexEvents(JsonEvents):
 
 _BRAILLE = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏⣷⣯⣟⡿⢿⣻⣽⣾"
 
-_WORKSPACE_WRITE = (  # as settings, which every subcommand takes
-    "-c",
-    'sandbox_mode="workspace-write"',
-    "-c",
-    "sandbox_workspace_write={network_access={network},writable_roots={writable}}",
-)
+_OWN = ("-c", 'sandbox_mode="workspace-write"', "-c")  # as settings, which every subcommand takes
+_ALL = "sandbox_workspace_write={network_access={network},writable_roots={writable}}"
+_ASKED_FOR = "sandbox_workspace_write={network_access=false,writable_roots={writable}}"
 
 CODEX = Agent(
     name="codex",
@@ -192,12 +189,14 @@ CODEX = Agent(
     ),
     own_sandbox=OwnSandbox(
         least=(0, 150),  # its client asks an executor for what ours announces; tried with 0.166
-        unattended=(*_WORKSPACE_WRITE, "-c", 'approval_policy="never"'),
-        asking=(*_WORKSPACE_WRITE, "-c", 'approval_policy="on-request"'),
+        unattended=(*_OWN, _ALL, "-c", 'approval_policy="never"'),
+        # Who can be asked is asked for the network: what is approved has what the run allows.
+        asking=(*_OWN, _ASKED_FOR, "-c", 'approval_policy="on-request"'),
         files={
             "environments.toml": 'default = "holdfast"\ninclude_local = false\n\n[[environments]]\n'
             'id = "holdfast"\nprogram = {bridge}\nargs = {options}\n',
         },
+        offline=("-c", 'web_search="disabled"'),
         mcp_arguments=(
             "-c",
             'mcp_servers.holdfast.environment_id="holdfast"',
