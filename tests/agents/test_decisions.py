@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 import pytest
@@ -16,7 +16,7 @@ from tests.support.agent_clis import CLIS, requires_cli
 from tests.support.arena import PROMPT, Arena
 from tests.support.model import CONTENT, MADE
 from tests.support.patience import patient
-from tests.support.provider import command, scripted, turns
+from tests.support.provider import Item, Provider, command, scripted
 
 LIMIT_S: Final = patient(60.0)
 TAKEN_S: Final = patient(30.0)  # from a prompt to the decision it leads to
@@ -78,15 +78,23 @@ async def test_what_is_approved_has_what_the_run_allows_and_no_more(stage: Arena
         escalated = {"sandbox_permissions": "require_escalated", "justification": "May I?"}
         asked = command("asked", f"{reach}; touch {outside}/no; touch approved", **escalated)
         declined = command("declined", "touch declined", **escalated)
-        async with scripted(turns([command("confined", reach)], [asked], [declined])) as model:
+        items = (command("confined", reach), asked, declined)
+
+        async def play(model: Provider) -> AsyncIterator[list[Item]]:
+            """Whatever is not done yet: the program also asks for other things than its next step."""
+            while True:
+                yield [item for item in items if f'"{item["call_id"]}"' not in model.prompts[-1]][:1]
+
+        async with scripted(play) as model:
             base = model.url.removesuffix("/v1")
             wish = {"prompt": None, "tty": True, "unattended": False, "base": base}
             worker = await stage.run("codex", bench, **wish)
             try:
                 assert _waits(await _decision(stage, "codex", worker), "decision"), worker.channel.shown()
+                await _until_shown(worker, "touch approved")
                 assert not (bench.work / "connected").exists()
                 await answer(worker, CATALOG["codex"], option=None, deny=False, request=None)
-                await _until_shown(stage, worker, "touch declined")
+                await _until_shown(worker, "touch declined")
                 await answer(worker, CATALOG["codex"], option=None, deny=True, request=None)
                 await stage.when(worker, lambda now: _waits(now, "prompt"), limit_s=LIMIT_S)
             finally:
@@ -98,10 +106,13 @@ async def test_what_is_approved_has_what_the_run_allows_and_no_more(stage: Arena
     assert not (bench.work / "declined").exists()
 
 
-async def _until_shown(stage: Arena, worker: FollowedWorker, text: str) -> None:
-    """Until it asks about this command."""
+async def _until_shown(worker: FollowedWorker, text: str) -> None:
+    """Until it asks about this command, and has drawn what it asks."""
     async with asyncio.timeout(LIMIT_S):
-        while not (_waits(worker.judge(), "decision") and text in worker.channel.shown()):
+        while not (
+            _waits(worker.judge(), "decision")
+            and all(words in worker.channel.shown() for words in (text, "Yes, proceed"))
+        ):
             await asyncio.sleep(0.05)
 
 
