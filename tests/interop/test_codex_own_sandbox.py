@@ -127,5 +127,5 @@ async def test_an_old_codex_shares_one_sandbox_with_its_commands_and_that_is_sai
     model, task, _, record = await dispatch(yard, made, COMPLETE)
     assert task.status is TaskStatus.DONE, model.outputs
     assert record["own_sandbox"] is False
-    assert record["one_sandbox"] == "its version 0.130.0 is older than 0.150"
+    assert record["one_sandbox"] == "its version 0.130.0 is older than 0.166"
     assert "--dangerously-bypass-approvals-and-sandbox" in record["argv"]

@@ -188,7 +188,7 @@ CODEX = Agent(
         ),
     ),
     own_sandbox=OwnSandbox(
-        least=(0, 150),  # its client asks an executor for what ours announces; tried with 0.166
+        least=(0, 166),  # that it was tried with
         unattended=(*_OWN, _ALL, "-c", 'approval_policy="never"'),
         # Who can be asked is asked for the network: what is approved has what the run allows.
         asking=(*_OWN, _ASKED_FOR, "-c", 'approval_policy="on-request"'),

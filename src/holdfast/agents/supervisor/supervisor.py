@@ -240,6 +240,8 @@ class Supervisor:
         if process.enforcement is not None:
             record.backend = process.enforcement.backend
             record.weakened = [*process.enforcement.missing, *process.enforcement.weakened]
+        if record.one_sandbox is not None and wish.own_sandbox:
+            record.weakened.append(f"its commands share its sandbox and its network: {record.one_sandbox}")
         self.surroundings.begin(record, ready, environment)
         worker.save()
         if record.tty:
