@@ -83,6 +83,7 @@ EXPECTED: Final[dict[tuple[str, str], Expected]] = {
     # codex
     ("codex", "read-only-home"): failed("sandbox", "{home}/.codex"),
     ("codex", "denied-state"): failed("sandbox", "{home}/.codex/*"),
+    ("codex", "network-off"): completed("no-tools"),  # its commands have none; it reaches its model
     ("codex", "429"): failed("rate-limit"),
     ("codex", "approval"): completed("unverified"),
     ("codex", "stdin"): STDIN,

@@ -1,18 +1,22 @@
 """The real CLIs on their terminals: through the dialogs of a first start, to a decision, and past it."""
 
+import asyncio
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 import pytest
 
+from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.evidence.evidence import WorkerState, WorkerStatus
-from holdfast.agents.worker.worker import FollowedWorker
+from holdfast.agents.worker.worker import FollowedWorker, answer
 from holdfast.errors import InvalidRequest
 from tests.support.agent_clis import CLIS, requires_cli
 from tests.support.arena import PROMPT, Arena
 from tests.support.model import CONTENT, MADE
 from tests.support.patience import patient
+from tests.support.provider import Item, Provider, command, scripted
 
 LIMIT_S: Final = patient(60.0)
 TAKEN_S: Final = patient(30.0)  # from a prompt to the decision it leads to
@@ -60,6 +64,55 @@ async def test_a_decision_is_seen_and_can_be_made(stage: Arena, cli: str, result
         assert (bench.work / MADE).read_text("utf-8").strip() == CONTENT
     finally:
         await stage.end(worker)
+
+
+@pytest.mark.timeout(240)
+async def test_what_is_approved_has_what_the_run_allows_and_no_more(stage: Arena) -> None:
+    """Codex asks before a command leaves its own sandbox. Ours is around that one too."""
+    requires_cli("codex")
+    bench = stage.bench()
+    outside = bench.work.parent / "outside"
+    outside.mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        reach = f"bash -c 'exec 3<>/dev/tcp/127.0.0.1/{listener.getsockname()[1]} && echo x >> connected'"
+        escalated = {"sandbox_permissions": "require_escalated", "justification": "May I?"}
+        asked = command("asked", f"{reach}; touch {outside}/no; touch approved", **escalated)
+        declined = command("declined", "touch declined", **escalated)
+        items = (command("confined", reach), asked, declined)
+
+        async def play(model: Provider) -> AsyncIterator[list[Item]]:
+            """Whatever is not done yet: the program also asks for other things than its next step."""
+            while True:
+                yield [item for item in items if f'"{item["call_id"]}"' not in model.prompts[-1]][:1]
+
+        async with scripted(play) as model:
+            base = model.url.removesuffix("/v1")
+            worker = await stage.run("codex", bench, prompt=None, tty=True, unattended=False, base=base)
+            try:
+                assert _waits(await _decision(stage, "codex", worker), "decision"), worker.channel.shown()
+                await _until_shown(worker, "touch approved")
+                assert not (bench.work / "connected").exists()
+                await answer(worker, CATALOG["codex"], option=None, deny=False, request=None)
+                await _until_shown(worker, "touch declined")
+                await answer(worker, CATALOG["codex"], option=None, deny=True, request=None)
+                await stage.when(worker, lambda now: _waits(now, "prompt"), limit_s=LIMIT_S)
+            finally:
+                await stage.end(worker)
+    assert model.exit_code("confined") != 0
+    assert (bench.work / "approved").exists()
+    assert (bench.work / "connected").read_text("utf-8") == "x\n"
+    assert not (outside / "no").exists()
+    assert not (bench.work / "declined").exists()
+
+
+async def _until_shown(worker: FollowedWorker, text: str) -> None:
+    """Until it asks about this command, and has drawn what it asks."""
+    async with asyncio.timeout(LIMIT_S):
+        while not (
+            _waits(worker.judge(), "decision")
+            and all(words in worker.channel.shown() for words in (text, "Yes, proceed"))
+        ):
+            await asyncio.sleep(0.05)
 
 
 async def _decision(stage: Arena, cli: str, worker: FollowedWorker) -> WorkerStatus:

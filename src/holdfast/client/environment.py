@@ -22,7 +22,7 @@ from holdfast.errors import ConnectionLost, HoldfastError, InvalidRequest, Remot
 from holdfast.sandbox.limits import Limits
 from holdfast.wire.environment import EnvironmentInfo
 from holdfast.wire.paths import PathUri
-from holdfast.wire.processes import EnvPolicy, ProcessLimits, ReadParams, StartParams
+from holdfast.wire.processes import CommandExecutor, EnvPolicy, ProcessLimits, ReadParams, StartParams
 
 if TYPE_CHECKING:
     from holdfast.client.files import Files
@@ -134,6 +134,7 @@ class Environment:
         process_id: str | None = None,
         watch: bool = False,
         limits: Limits | None = None,
+        commands: CommandExecutor | None = None,
     ) -> Process:
         """Start a command.
 
@@ -142,10 +143,11 @@ class Environment:
         that. `more_env` comes on top of either. `stdin` keeps its standard input open for `write`; a `tty`
         always has one. A `process_id` of one's own is what `adopt` finds it by. With `watch` the process's
         `denials` are what its sandbox refuses, as it happens; its `watch` says whether that is so or why not.
-        `limits` are on what it and all that it starts may use together.
+        `limits` are on what it and all that it starts may use together. `commands` is an executor for what it
+        wants run outside of its own sandbox.
 
         Raises:
-            InvalidRequest: there are limits, and this server keeps none.
+            InvalidRequest: there are limits, and this server keeps none; or it has no executor for commands.
             OperationFailed: the program could not be started.
             SandboxUnavailable: the policy cannot be enforced there; nothing was run.
             ConnectionLost: the link died meanwhile. If the command was started it will be ended.
@@ -156,6 +158,8 @@ class Environment:
             raise InvalidRequest(
                 "this server cannot limit what a command uses", remedy="leave the limits out, or update it"
             )
+        if commands is not None and not self.info.capabilities.holdfast_commands:
+            raise InvalidRequest("this server runs no commands for a process", remedy="update it")
         params = StartParams(
             process_id=process_id or self._session.new_process_id(),
             argv=_words(argv),
@@ -168,6 +172,7 @@ class Environment:
             sandbox=policy.context(to_native(where.uri)) if policy is not None and policy.confines else None,
             watch=watch,
             limits=None if limits is None else _encode_limits(limits),
+            commands=commands,
         )
         await self._session.until_ended(params.process_id)
         process = Process(self._session, params.process_id, tty=tty, watch=watch)

@@ -96,40 +96,50 @@ class DeniedLog:
 
     def add(self, seen: DenialNotice, *, at_ms: int) -> DeniedCall | UnconfirmedCall | None:
         """The entry as it is now; None if there is no room for another."""
-        key = (seen.syscall, seen.access, seen.errno, seen.path, seen.predicted)
+        kind = UnconfirmedCall if seen.predicted else DeniedCall
+        call = kind(
+            process_id=self.process_id,
+            number=0,
+            access=seen.access,
+            asked=seen.asked,
+            path=seen.path,
+            syscall=seen.syscall,
+            errno=seen.errno,
+            predicted=seen.predicted,
+            pid=seen.pid,
+            comm=seen.comm,
+            count=seen.count,
+            at_ms=at_ms,
+            rule=None,
+            grant=None,
+        )
+        if _key(call) not in self._entries:
+            rule, grant = self._rules.why(seen)
+            call = structs.replace(call, rule=rule, grant=grant)
+        return self.include(call)
+
+    def include(self, more: DeniedCall | UnconfirmedCall) -> DeniedCall | UnconfirmedCall | None:
+        """The same for one that was judged already; its count is of what is new."""
+        key = _key(more)
         known = self._entries.get(key)
         if known is None:
-            rule, grant = self._rules.why(seen)
-            size = len(seen.path) + len(seen.asked) + len(rule or "") + len(grant or "")
+            texts = (more.path, more.asked, more.rule, more.grant, more.command)
+            size = sum(len(text or "") for text in texts)
             if len(self._entries) >= MAX_DENIALS or self._bytes + size > MAX_DENIAL_BYTES:
-                self.dropped += seen.count
+                self.dropped += more.count
                 return None
             self._bytes += size
-            kind = UnconfirmedCall if seen.predicted else DeniedCall
-            known = kind(
-                process_id=self.process_id,
-                number=0,
-                access=seen.access,
-                asked=seen.asked,
-                path=seen.path,
-                syscall=seen.syscall,
-                errno=seen.errno,
-                predicted=seen.predicted,
-                pid=seen.pid,
-                comm=seen.comm,
-                count=0,
-                at_ms=at_ms,
-                rule=rule,
-                grant=grant,
-            )
+            known = structs.replace(more, process_id=self.process_id, count=0)
         self._number += 1
         entry = structs.replace(
-            known,
+            more,
+            process_id=self.process_id,
             number=self._number,
-            pid=seen.pid,
-            comm=seen.comm or known.comm,
-            count=known.count + seen.count,
-            at_ms=at_ms,
+            asked=known.asked,
+            comm=more.comm or known.comm,
+            count=known.count + more.count,
+            rule=known.rule,
+            grant=known.grant,
         )
         self._entries.pop(key, None)  # the newest number comes last
         self._entries[key] = entry
@@ -143,3 +153,7 @@ class DeniedLog:
     def denied(self) -> list[DeniedCall]:
         """What was seen to be refused, in order."""
         return [entry for entry in self._entries.values() if isinstance(entry, DeniedCall)]
+
+
+def _key(call: DeniedCall | UnconfirmedCall) -> tuple[str | bool, ...]:
+    return (call.syscall, call.access, call.errno, call.path, call.predicted, call.command)

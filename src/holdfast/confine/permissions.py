@@ -117,6 +117,12 @@ def where_of(context: SandboxContext, *, cwd: str, environ: Mapping[str, str], s
     )
 
 
+def count_rules(context: SandboxContext) -> int:
+    """How many rules about paths its entries can become: one for each workspace root."""
+    asked = context if context.policy_context is None else context.policy_context
+    return len(policy_of(context).rules or ()) * max(1, len(asked.workspace_roots or ()))
+
+
 def name_unseen_cwd(context: SandboxContext, cwd: str) -> str:
     """Why a command cannot begin in a directory that its own policy does not show it."""
     asked = context if context.policy_context is None else context.policy_context

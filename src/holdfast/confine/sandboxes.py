@@ -8,18 +8,21 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from holdfast.confine import starts
 from holdfast.confine.guard import hide_homes
 from holdfast.confine.launch import LauncherClient
-from holdfast.confine.permissions import check_mechanism, policy_of, where_of
+from holdfast.confine.permissions import check_mechanism, count_rules, policy_of, where_of
 from holdfast.confine.starts import Confinement, Exit, Sandbox, SetupFailed
-from holdfast.errors import SandboxUnavailable
+from holdfast.errors import SandboxUnavailable, UsageError
 from holdfast.local.listeners import refuse_own_ports
 from holdfast.sandbox.backends import bwraptool
 from holdfast.sandbox.plan.plan import Plan
+from holdfast.sandbox.plan.planner import settle
+from holdfast.sandbox.plan.resolve import look
 from holdfast.sandbox.plan.select import ANY, Choice, Enforcement, Need, Trial, Way, needs_of, select
+from holdfast.sandbox.policy.narrowing import find_excess, narrow
 from holdfast.sandbox.policy.paths import absolute
 from holdfast.sandbox.policy.policy import BoundPolicy, Network, bind
 from holdfast.sandbox.values import replace
@@ -27,18 +30,26 @@ from holdfast.wire.permissions import SandboxContext
 
 T = TypeVar("T")
 
+MAX_ASKED_RULES: Final = 256  # each is compared with each rule of the ceiling; codex sends a dozen
+
 
 class Sandboxes:
     """Plans for policies, on this host."""
 
     def __init__(
-        self, launcher: LauncherClient, files: ThreadPoolExecutor, *, path: str, choice: Choice = ANY
+        self,
+        launcher: LauncherClient,
+        files: ThreadPoolExecutor,
+        *,
+        path: str,
+        choice: Choice = ANY,
+        trials: dict[Way, Trial] | None = None,
     ) -> None:
         self._launcher = launcher
         self._files = files
         self._path = path
         self._choice = choice
-        self._trials: dict[Way, Trial] = {}
+        self._trials: dict[Way, Trial] = {} if trials is None else trials
         self._trying = asyncio.Lock()
 
     async def prepare(
@@ -66,6 +77,12 @@ class Sandboxes:
             sockets = (*bound.sockets, *(absolute(path, "") for path in managed_sockets))
             bound = replace(bound, network=Network.OFF, sockets=tuple(dict.fromkeys(sockets)))
         return await self.confine(bound, cwd=cwd, loopback_ports=managed_ports or ())
+
+    def under(self, ceiling: BoundPolicy, files: ThreadPoolExecutor) -> "NarrowedSandboxes":
+        """The same on this host, for commands that get no more than this policy on real paths allows."""
+        return NarrowedSandboxes(
+            ceiling, self._launcher, files, path=self._path, choice=self._choice, trials=self._trials
+        )
 
     async def confine(self, bound: BoundPolicy, *, cwd: str, loopback_ports: tuple[int, ...] = ()) -> Sandbox:
         """The sandbox for a command that starts in `cwd` under this policy.
@@ -144,6 +161,69 @@ class Sandboxes:
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._files, call)
+
+
+class NarrowedSandboxes(Sandboxes):
+    """Plans under a ceiling: whatever is asked for, a command has no more than that policy allows."""
+
+    def __init__(
+        self,
+        ceiling: BoundPolicy,
+        launcher: LauncherClient,
+        files: ThreadPoolExecutor,
+        *,
+        path: str,
+        choice: Choice,
+        trials: dict[Way, Trial],
+    ) -> None:
+        super().__init__(launcher, files, path=path, choice=choice, trials=trials)
+        self._ceiling = ceiling
+
+    async def prepare(
+        self,
+        context: SandboxContext | None,
+        *,
+        cwd: str,
+        environ: Mapping[str, str],
+        managed_ports: tuple[int, ...] | None = None,
+        managed_sockets: tuple[str, ...] = (),
+    ) -> Sandbox:
+        """As `Sandboxes.prepare`; without a context, what the ceiling allows.
+
+        Raises:
+            UsageError: besides, ports or sockets of the host are asked for.
+        """
+        if managed_ports or managed_sockets:
+            raise UsageError("this executor lets no ports and no sockets of the host through")
+        bound = await self._in_thread(lambda: narrow_to(self._ceiling, context, cwd=cwd, environ=environ))
+        if managed_ports is not None:
+            bound = replace(bound, network=Network.OFF)
+        sandbox = await self.confine(bound, cwd=cwd)
+        # A name was a directory when it was compared, and may be a link to another one by now.
+        if sandbox.bound is None or (excess := find_excess(sandbox.bound, self._ceiling)) is not None:
+            what = "/" if sandbox.bound is None else excess
+            raise SandboxUnavailable(f"what the policy names keeps changing: {what} is not for this command")
+        return sandbox
+
+
+def narrow_to(
+    ceiling: BoundPolicy, context: SandboxContext | None, *, cwd: str, environ: Mapping[str, str]
+) -> BoundPolicy:
+    """What a context asks for, as far as the ceiling allows it; looks at the disk.
+
+    The ceiling hides Holdfast's homes but for what a run needs of them, so the context need not.
+
+    Raises:
+        UsageError: it makes no sense, or has too many rules.
+        SandboxUnavailable: it asks for a mechanism that cannot hold it.
+    """
+    if context is None:
+        return replace(ceiling, cwd=absolute(cwd, ""))
+    check_mechanism(context, restricted=True)
+    if count_rules(context) > MAX_ASKED_RULES:
+        raise UsageError(f"more than {MAX_ASKED_RULES} rules about paths")
+    asked = bound_of(context, cwd=cwd, environ=environ, homes=())
+    return narrow(settle(asked, look(asked)), ceiling)
 
 
 def bound_of(

@@ -1,54 +1,22 @@
-"""The directory of one run, outside of every home: what its worker alone may know and reach.
+"""What the directory of one run holds for its handoff (`local/rundirs.py` says where that is).
 
-    RUNTIME/holdfast/runs/RUN/
-      run.json      the grant with the token
-      board.sock    takes envelopes of this run's task, while its dispatcher lives
-
-Every policy denies RUNTIME/holdfast; that of a run grants it its own directory, to read. Nothing on the way
-is believed: no link is followed, and what is not ours alone is refused, since RUNTIME may be set to a place
-that others can write to.
+run.json      the grant with the token
+board.sock    takes envelopes of this run's task, while its dispatcher lives
 """
 
-import contextlib
-import os
-import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from holdfast.errors import OperationFailed
-from holdfast.handoff.envelope import ID, Grant
-from holdfast.home import state_directory
-from holdfast.local import homes
-from holdfast.local.atomicfile import open_folder, replace_at
+from holdfast.handoff.envelope import Grant
+from holdfast.local import rundirs
+from holdfast.local.rundirs import prepare, remove
+
+__all__ = ["GRANT", "SOCKET", "prepare", "put_grant", "remove"]
 
 GRANT: Final = "run.json"
 SOCKET: Final = "board.sock"
-_RUNS: Final = "runs"
-
-
-def prepare(run: str) -> Path:
-    """Its directory, made if there is none; the place is known to every policy before it is used.
-
-    Raises:
-        OperationFailed: there is no place that is ours alone.
-    """
-    reasons = []
-    with contextlib.suppress(OSError):
-        os.makedirs(state_directory(), mode=0o700, exist_ok=True)  # beside which one place is
-    for top in homes.runtime_directories():
-        try:
-            with _opened(top, run):
-                homes.remember(top)
-                return Path(top, _RUNS, run)
-        except OSError as exc:
-            reasons.append(f"{top}: {exc.strerror or exc}")
-    raise OperationFailed(
-        f"no directory for a run can be made: {'; '.join(reasons)}",
-        remedy="set XDG_RUNTIME_DIR to a directory that is yours alone",
-    )
 
 
 def put_grant(run: str, grant: Grant) -> Path:
@@ -57,42 +25,4 @@ def put_grant(run: str, grant: Grant) -> Path:
     Raises:
         OperationFailed: it cannot be written.
     """
-    place = prepare(run)
-    try:
-        with _opened(str(place.parents[1]), run) as fd:
-            replace_at(fd, GRANT, msgspec.json.encode(grant))
-    except OSError as exc:
-        raise OperationFailed(f"cannot write {place / GRANT}: {exc.strerror}") from None
-    return place / GRANT
-
-
-def remove(run: str) -> None:
-    """Whatever is left of it, wherever it was made."""
-    for top in homes.runtime_directories():
-        with contextlib.suppress(OSError):
-            with _opened(top, run, make=False) as fd:
-                for name in os.listdir(fd):
-                    os.unlink(name, dir_fd=fd)
-            os.rmdir(os.path.join(top, _RUNS, run))
-
-
-@contextlib.contextmanager
-def _opened(top: str, run: str, *, make: bool = True) -> Iterator[int]:
-    """The directory of a run below `top`. Raises OSError when it, or one above, is not ours alone."""
-    if not ID.fullmatch(run):
-        raise OperationFailed("this is no name of a run")
-    with contextlib.ExitStack() as opened:
-        above = opened.enter_context(open_folder(os.path.dirname(top)))
-        for name in (os.path.basename(top), _RUNS, run):
-            if make:
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(name, 0o700, dir_fd=above)
-            above = opened.enter_context(open_folder(name, above))
-            _refuse_others(above)
-        yield above
-
-
-def _refuse_others(fd: int) -> None:
-    status = os.fstat(fd)
-    if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
-        raise PermissionError("it belongs to somebody else, or others may enter it")
+    return rundirs.put(run, GRANT, msgspec.json.encode(grant))

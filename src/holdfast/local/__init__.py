@@ -5,5 +5,5 @@ those that end with whoever started them.
 
 Imports: errors, home.
 Open to other rooms: atomicfile, confinement, credentials, homekey, homes, listeners, lobby, lock, loop,
-owned, peers, programs, relay, shown, streams, tasks, trees.
+owned, peers, programs, relay, rundirs, shown, streams, tasks, trees.
 """

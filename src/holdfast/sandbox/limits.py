@@ -110,6 +110,11 @@ class Limits:
             )
         )
 
+    def within(self, other: "Limits") -> "Limits":
+        """The stricter of these and the other's, one by one."""
+        pairs = ((getattr(self, name), getattr(other, name)) for name in _FIELDS)
+        return Limits(*(min((one for one in pair if one is not None), default=None) for pair in pairs))
+
 
 _FIELDS: Final = ("memory", "pids", "cpus", "disk", "open_files", "timeout_s")
 NO_LIMITS: Final = Limits()

@@ -113,7 +113,10 @@ class ExecConnection:
 
         if self._session is None:
             raise AssertionError("requests are gated until the handshake made a session")
-        return Router(self._executor, self._session, self._send_and_wait, self.push)
+        made = Router
+        if self._executor.ceiling is not None:
+            from holdfast.server.narrowed import NarrowedRouter as made
+        return made(self._executor, self._session, self._send_and_wait, self.push)
 
     # --- the wire's side
 
@@ -305,7 +308,8 @@ class ExecConnection:
     def _call(self, request: rpc.Request) -> object:
         """The handler's result, or its awaitable."""
         method = METHODS.get(request.method)
-        if method is None:
+        answered = self._executor.methods
+        if method is None or (answered is not None and request.method not in answered):
             name = request.method[: rpc.MAX_ECHO]
             raise MethodNotFound(f"exec-server stub does not implement `{name}` yet")
         params = decode_params(method, request.params)

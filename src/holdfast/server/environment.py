@@ -90,6 +90,7 @@ def environment_info(environ: Mapping[str, str]) -> EnvironmentInfo:
             sandboxed_file_streaming=True,
             shell_snapshot_v2=True,
             holdfast_close_stdin=True,
+            holdfast_commands=True,
             holdfast_limits=True,
             holdfast_resize=True,
             holdfast_signals=True,

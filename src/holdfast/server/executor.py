@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # loaded when used: the first answer of a server needs none o
     from holdfast.confine.sandboxes import Sandboxes
     from holdfast.server.files.confinedfiles import ConfinedFiles
     from holdfast.server.files.mounts import Mounts
+    from holdfast.server.processes.commands import CommandCeiling, OpenCommands
     from holdfast.server.processes.processes import Processes
 
 log = logging.getLogger(__name__)
@@ -158,6 +159,8 @@ class ServerSession:
             shell=login_shell() or "/bin/sh",
             extended=self._extended,
             closed_retention_s=self._executor.clocks.closed_s,
+            ceiling=self._executor.ceiling,
+            open_commands=self._executor.open_commands,
         )
 
     def _push(self, message: bytes) -> None:
@@ -167,6 +170,10 @@ class ServerSession:
 
 class Executor:
     """The server without its listeners."""
+
+    methods: frozenset[str] | None = None  # all that is answered; None: every method
+    ceiling: "CommandCeiling | None" = None
+    open_commands: "OpenCommands | None" = None  # who listens for the commands of a process, if anybody does
 
     def __init__(
         self, environ: Mapping[str, str] = os.environ, clocks: Clocks = _CLOCKS, choice: Choice = ANY
@@ -227,6 +234,11 @@ class Executor:
             self._info = environment_info(self.environ)
         return self._info
 
+    def new_owner(self) -> int:
+        """A number for the commands of one session, which the launcher knows them by."""
+        self._owners += 1
+        return self._owners
+
     def attach(self, listener: EventSink, resume: str | None, *, extended: bool) -> ServerSession:
         """A new session, or the one to resume, with its events going to `listener` from now on.
 
@@ -235,8 +247,7 @@ class Executor:
             SessionAttached: somebody else has it.
         """
         if resume is None:
-            self._owners += 1
-            session = ServerSession(str(uuid.uuid4()), self._owners, extended=extended, executor=self)
+            session = ServerSession(str(uuid.uuid4()), self.new_owner(), extended=extended, executor=self)
             self.sessions.add(session.session_id, session, listener)
         else:
             session = self.sessions.resume(resume, listener, self._now())

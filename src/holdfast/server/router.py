@@ -69,6 +69,7 @@ class Router:
         self._session = session
         self._send = send
         self._push = push
+        self._ceiling: BoundPolicy | None = None
         self.handlers: dict[str, Handler] = {
             "environment/info": self._info,
             "environment/status": self._status,
@@ -168,7 +169,7 @@ class Router:
             refuse_early(bound, params.destination_path, writes=True)
         else:
             refuse_early(bound, params.path, writes=use is WRITE)
-        return await self._executor.confined.call(bound, method, params)
+        return await self._executor.confined.call(bound, method, params, self._ceiling)
 
     def _get_metadata(self, params: LinkAwareParams) -> Metadata | Awaitable[Metadata | msgspec.Raw]:
         """On the loop where that can not hang: a thread's hand-over costs more than the call."""
@@ -194,10 +195,13 @@ class Router:
         bound = self._bound(params.sandbox, READ if params.mode == "read" else WRITE)
         if bound is None:
             return await self._in_thread(self._handles.open, params)
+        return await self._open_confined(bound, params)
+
+    async def _open_confined(self, bound: BoundPolicy, params: OpenParams) -> msgspec.Struct:
         refuse_early(bound, params.path, writes=params.mode != "read")
         self._handles.reserve(params.handle_id)
         try:
-            fd = await self._executor.confined.open(bound, params)
+            fd = await self._executor.confined.open(bound, params, self._ceiling)
         except BaseException:
             self._handles.release(params.handle_id)
             raise

@@ -35,6 +35,7 @@ class Capabilities(MethodResult, frozen=True):
     shell_snapshot_v2: bool = msgspec.field(default=False, name="shellSnapshotV2")
 
     holdfast_close_stdin: bool = False
+    holdfast_commands: bool = False
     holdfast_limits: bool = False
     holdfast_resize: bool = False
     holdfast_signals: bool = False

@@ -41,6 +41,19 @@ class ProcessLimits(Params, frozen=True):
     timeout_ms: U64 | None = None
 
 
+class CommandExecutor(Params, frozen=True):
+    """Ours: an executor for what a process wants run outside of its own sandbox, while it lives.
+
+    It listens on `socket` for whoever shows the token. Each command has what it asks for, as far as
+    `sandbox`, the process's own sandbox and its limits allow; `env` is what it may inherit.
+    """
+
+    socket: str
+    token: str
+    sandbox: SandboxContext
+    env: dict[str, str]
+
+
 class StartMetadata(Params, frozen=True):
     thread_id: str | None = None
     tool_call_id: str | None = None
@@ -65,6 +78,7 @@ class StartParams(Params, frozen=True):
     metadata: StartMetadata | None = None
     watch: bool = False  # ours: tell what the sandbox refuses, as it happens
     limits: ProcessLimits | None = None  # ours
+    commands: CommandExecutor | None = None  # ours
 
 
 SandboxType: TypeAlias = Literal["none", "macosSeatbelt", "linuxSeccomp"]
@@ -147,6 +161,7 @@ class WatchedCall(MethodResult, frozen=True):
     at_ms: int  # since 1970
     rule: str | None
     grant: str | None
+    command: str = ""  # that the process had its executor run; nothing: the process itself
 
 
 class DeniedCall(WatchedCall, frozen=True):

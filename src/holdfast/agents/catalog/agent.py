@@ -27,7 +27,9 @@ CANNOT_START = "cannot start"
 NOT_SAVED = "starts without saving"
 RETRIES = "retries for ever"
 
-_WORD: Final = re.compile(r"\{(state|home|work|prompt|model|base|key|command|options|argv)\}")
+_WORD: Final = re.compile(
+    r"\{(state|home|work|prompt|model|base|key|command|options|argv|network|writable|bridge)\}"
+)
 
 
 class PromptBy(enum.StrEnum):
@@ -128,6 +130,25 @@ class Mcp:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnSandbox:
+    """How it keeps a sandbox of its own around each command, which an executor of ours then runs: templates.
+
+    `{network}` and `{writable}` are what commands may have, `{work}` is where they begin, `{bridge}` and
+    `{options}` are the program on whose pipes the executor answers.
+    """
+
+    least: tuple[int, ...]  # the first version that can
+    unattended: tuple[str, ...]  # instead of the record's own
+    asking: tuple[str, ...]
+    files: Mapping[str, str]  # below the state directory → content
+    offline: tuple[
+        str, ...
+    ] = ()  # besides, where commands have no network: nothing else looks things up either
+    mcp_arguments: tuple[str, ...] = ()  # have the executor start the MCP server too; go after those of `Mcp`
+    withheld: tuple[str, ...] = ()  # variables that are for the CLI, and not for its commands
+
+
+@dataclass(frozen=True, slots=True)
 class Agent:
     """One CLI. Everything it does differently from others is here."""
 
@@ -162,6 +183,7 @@ class Agent:
     exits: ExitRules = field(default_factory=ExitRules)
     provider: Provider | None = None
     mcp: Mcp | None = None
+    own_sandbox: OwnSandbox | None = None
     start_limit_s: float = DEFAULT_START_LIMIT_S
 
 
@@ -195,13 +217,15 @@ def launch(
     acp: bool = False,
     tty: bool = False,
     headless_arguments: Sequence[str] | None = None,
+    own_sandbox: Mapping[str, str] | None = None,
 ) -> Launch:
     """A headless run of `prompt`, or without one the interactive program; with `acp` the ACP server.
 
     `state` is the worker's private directory; None leaves its state in the home. `base` is another provider's
     address; its key is not in here, but in what `provider_secrets` returns. `mcp` is the command of an MCP
     server. Files that either needs are what `state_files` returns. `headless_arguments` stand for the
-    record's own, to go on with a session for example. On a `tty` the prompt is an argument.
+    record's own, to go on with a session for example. On a `tty` the prompt is an argument. With the words of
+    its `own_sandbox` it keeps that.
     """
     words = {"state": state or "", "model": model or "", "prompt": prompt or "", "base": base or ""}
     words |= _server_words(mcp)
@@ -218,12 +242,14 @@ def launch(
     arguments = [*agent.subcommand] if headless else []
     arguments += [fill(item, words) for item in (provider.arguments if provider else ())]
     arguments += [fill(item, words) for item in (given.arguments if given else ())]
+    if given is not None and agent.own_sandbox is not None and own_sandbox is not None:
+        arguments += [fill(item, own_sandbox) for item in agent.own_sandbox.mcp_arguments]
     arguments += [fill(item, words) for item in agent.relocation_arguments if state is not None]
     for item in template:
         if item == "{model}":
             arguments += [fill(part, called) for part in agent.model_options] if model else []
         elif item == "{unattended}":
-            arguments += agent.unattended if unattended else agent.asking
+            arguments += _boundary(agent, own_sandbox, unattended=unattended)
         else:
             arguments.append(fill(item, words))
     environment = dict(agent.environment)
@@ -238,6 +264,22 @@ def launch(
     return Launch(tuple(arguments), prompt if by_stdin else None, environment, over_acp)
 
 
+def _boundary(agent: Agent, own_sandbox: Mapping[str, str] | None, *, unattended: bool) -> Sequence[str]:
+    """What says who confines it: the sandbox around it, or one of its own."""
+    own = agent.own_sandbox
+    if own is None or own_sandbox is None:
+        return agent.unattended if unattended else agent.asking
+    words = (
+        *(own.unattended if unattended else own.asking),
+        *(own.offline if _is_offline(own_sandbox) else ()),
+    )
+    return [fill(item, own_sandbox) for item in words]
+
+
+def _is_offline(own_sandbox: Mapping[str, str]) -> bool:
+    return own_sandbox["network"] == "false"
+
+
 def provider_secrets(agent: Agent, key: str) -> dict[str, str]:
     """The variables that carry the key: for the worker's environment and for redaction, nowhere else."""
     if agent.provider is None:
@@ -245,10 +287,18 @@ def provider_secrets(agent: Agent, key: str) -> dict[str, str]:
     return {k: fill(v, {"key": key}) for k, v in agent.provider.environment.items() if "{key}" in v}
 
 
-def state_files(agent: Agent, *, base: str | None, model: str, mcp: Sequence[str]) -> dict[str, str]:
+def state_files(
+    agent: Agent,
+    *,
+    base: str | None,
+    model: str,
+    mcp: Sequence[str],
+    own_sandbox: Mapping[str, str] | None = None,
+) -> dict[str, str]:
     """Files below the state directory that must be there before a start.
 
     Those of another provider and those of an MCP server; where both have settings in one file, it holds both.
+    And those that lead to the executor of its commands.
     """
     words = {"base": base or "", "model": model} | _server_words(mcp)
     found: dict[str, str] = {}
@@ -256,6 +306,8 @@ def state_files(agent: Agent, *, base: str | None, model: str, mcp: Sequence[str
         for path, template in part.files.items() if part is not None else ():
             text = fill(template, words)
             found[path] = json.dumps(json.loads(found[path]) | json.loads(text)) if path in found else text
+    if agent.own_sandbox is not None and own_sandbox is not None:
+        found |= {path: fill(text, own_sandbox) for path, text in agent.own_sandbox.files.items()}
     return found
 
 

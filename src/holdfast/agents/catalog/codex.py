@@ -14,6 +14,7 @@ from holdfast.agents.catalog.agent import (
     Agent,
     Dialog,
     Mcp,
+    OwnSandbox,
     Package,
     PromptBy,
     Provider,
@@ -116,6 +117,10 @@ class CodexEvents(JsonEvents):
 
 _BRAILLE = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏⣷⣯⣟⡿⢿⣻⣽⣾"
 
+_OWN = ("-c", 'sandbox_mode="workspace-write"', "-c")  # as settings, which every subcommand takes
+_ALL = "sandbox_workspace_write={network_access={network},writable_roots={writable}}"
+_ASKED_FOR = "sandbox_workspace_write={network_access=false,writable_roots={writable}}"
+
 CODEX = Agent(
     name="codex",
     binary="codex",
@@ -181,5 +186,23 @@ CODEX = Agent(
             "mcp_servers.holdfast={command={command},args={options},required=true,startup_timeout_sec=60,"
             'default_tools_approval_mode="approve"}',
         ),
+    ),
+    own_sandbox=OwnSandbox(
+        least=(0, 166),  # that it was tried with
+        unattended=(*_OWN, _ALL, "-c", 'approval_policy="never"'),
+        # Who can be asked is asked for the network: what is approved has what the run allows.
+        asking=(*_OWN, _ASKED_FOR, "-c", 'approval_policy="on-request"'),
+        files={
+            "environments.toml": 'default = "holdfast"\ninclude_local = false\n\n[[environments]]\n'
+            'id = "holdfast"\nprogram = {bridge}\nargs = {options}\n',
+        },
+        offline=("-c", 'web_search="disabled"'),
+        mcp_arguments=(
+            "-c",
+            'mcp_servers.holdfast.environment_id="holdfast"',
+            "-c",
+            "mcp_servers.holdfast.cwd={work}",
+        ),
+        withheld=("OPENAI_API_KEY", "CODEX_API_KEY", "CODEX_ACCESS_TOKEN", "HOLDFAST_PROVIDER_KEY"),
     ),
 )

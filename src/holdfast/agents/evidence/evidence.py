@@ -190,6 +190,7 @@ class Denied:
     count: int = 1  # how many refusals, none more than a few seconds ago, this item stands for
     fatal: bool = False  # the program ended over it
     host: bool = False  # not the sandbox's doing: reading that the host itself refuses
+    command: str = ""  # which one, where each has a sandbox of its own
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,8 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     asks: Question | None = None
     preflight: list[str] = []
     unwatched: str | None = None
+    own_sandbox: bool = False  # each of its commands has a sandbox of its own, beside that of the CLI
+    one_sandbox: str | None = None  # why not, of a CLI that could
     trace: bool = False
     untraced: str | None = None
     pane: str | None = None

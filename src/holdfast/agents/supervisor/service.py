@@ -64,6 +64,8 @@ def build_report(worker: FollowedWorker) -> messages.WorkerReport:
         asks=_read_question(worker),
         preflight=record.preflight,
         unwatched=record.unwatched,
+        own_sandbox=record.own_sandbox,
+        one_sandbox=record.one_sandbox,
         trace=record.trace,
         untraced=record.untraced,
         pane=record.pane,

@@ -8,6 +8,8 @@ it was never started.
 import asyncio
 import contextlib
 import logging
+import os
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,10 +20,11 @@ from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Source
 from holdfast.agents.evidence.status import WorkerLimits
 from holdfast.agents.supervisor import background
-from holdfast.agents.worker import channels
+from holdfast.agents.worker import channels, ownsandbox
 from holdfast.agents.worker.book import Record, WorkerRecords, new_id
 from holdfast.agents.worker.explaining import Explaining, held, release
 from holdfast.agents.worker.launching import PreparedStart, WorkerSpec, preflight, prepare
+from holdfast.agents.worker.ownsandbox import KnownVersions, OwnSandboxPlaces
 from holdfast.agents.worker.surroundings import WorkerSurroundings
 from holdfast.agents.worker.worker import FollowedWorker, now
 from holdfast.client.environment import Environment
@@ -32,6 +35,7 @@ from holdfast.errors import (
     InvalidRequest,
     NotFound,
     OperationFailed,
+    SandboxUnavailable,
     SessionAttached,
     Unreachable,
     UsageError,
@@ -61,6 +65,7 @@ class Supervisor:
         self._environments: dict[str, Environment] = {}
         self._hearers: set[Callable[[FollowedWorker], None]] = set()
         self._tasks = TaskSet()
+        self._versions = KnownVersions()
 
     async def open(self) -> None:
         """Take over whatever is still there."""
@@ -112,7 +117,8 @@ class Supervisor:
         if len(self.alive) >= MAX_ALIVE:
             raise InvalidRequest(f"{MAX_ALIVE} workers run already", remedy="holdfast worker list")
         worker_id = wish.id or new_id(wish.agent)
-        ready = prepare(wish, state=str(self.book.folder(worker_id) / "state"))
+        own, obstacle = await self._find_own_sandbox(worker_id, wish)
+        ready = prepare(wish, state=str(self.book.folder(worker_id) / "state"), own=own)
         record = Record(
             id=worker_id,
             agent=wish.agent,
@@ -133,6 +139,8 @@ class Supervisor:
             rows=wish.rows,
             cols=wish.cols,
             watch=wish.watch,
+            own_sandbox=own is not None,
+            one_sandbox=obstacle,
             trace=wish.trace,
             process_id=PROCESS,
             after=wish.after,
@@ -149,7 +157,7 @@ class Supervisor:
             self.book.discard(worker_id)
             raise OperationFailed(f"no record can be kept of {worker_id}: {exc.strerror}") from exc
         try:
-            await self._start(worker, ready)
+            await self._start(worker, ready, wish)
         except Exception as exc:  # whatever it is: nobody follows it
             if is_storage_fault(exc) and record.pid is None:  # it was nobody's fault: as if never asked for
                 await self._undo(worker)
@@ -168,11 +176,35 @@ class Supervisor:
         worker.closed()
         self.book.discard(worker.record.id)
 
-    async def _start(self, worker: FollowedWorker, ready: PreparedStart) -> None:
+    async def _find_own_sandbox(
+        self, worker_id: str, wish: WorkerSpec
+    ) -> tuple[OwnSandboxPlaces | None, str | None]:
+        """Where the commands of a CLI that keeps its own sandbox are run; or why not, of one that has one."""
+        agent = CATALOG.get(wish.agent)
+        if agent is None or agent.own_sandbox is None:
+            return None, None
+        obstacle = ownsandbox.find_obstacle(agent, wish)
+        if obstacle is None:
+            search = wish.env.get("PATH", os.defpath)
+            program = shutil.which(agent.binary, path=search)
+            if program is None:
+                return None, None  # which is about to be said
+            environment = await background.reach_exec_server(self.book.home)
+            try:
+                version = await self._versions.find(environment, program, search)
+            finally:
+                await environment.aclose()
+            obstacle = ownsandbox.judge_version(agent.own_sandbox, version)
+        if obstacle is None:
+            return ownsandbox.make_places(worker_id, self.book.folder(worker_id) / "tmp"), None
+        log.info(
+            "a worker shares one sandbox with its commands", extra={"agent": agent.name, "reason": obstacle}
+        )
+        return None, obstacle
+
+    async def _start(self, worker: FollowedWorker, ready: PreparedStart, wish: WorkerSpec) -> None:
         record = worker.record
-        for path, text in ready.files.items():
-            names = Path(path).relative_to(ready.state).parts
-            write_below(ready.state, names, text.encode())
+        _write_files(ready)
         environment = await background.reach_exec_server(self.book.home)
         self._environments[record.id] = environment
         record.session_id = environment.session_id
@@ -191,23 +223,27 @@ class Supervisor:
             if trouble.claim is not None:
                 worker.add(Evidence(Source.DENIAL, now(), trouble.claim, trouble.words()[:MAX_SEEN]))
         explaining = _prepare_tracing(record, ready)
-        process = await environment.start(
-            ready.argv if explaining is None else held(ready.argv, ready.environment),
-            cwd=record.cwd,
-            env=ready.environment,
-            policy=ready.policy,
-            tty=ready.tty,
-            stdin=ready.stdin is not None or record.acp,
-            process_id=PROCESS,
-            watch=record.watch,
-            limits=ready.limits,
-        )
+        try:
+            process = await _start_process(environment, record, ready, traced=explaining is not None)
+        except (SandboxUnavailable, InvalidRequest) as exc:
+            if ready.commands is None:
+                raise
+            log.info(
+                "a worker shares one sandbox with its commands",
+                extra={"agent": record.agent, "reason": str(exc)},
+            )
+            record.own_sandbox, record.one_sandbox = False, str(exc)
+            ready = prepare(wish, state=ready.state)
+            _write_files(ready)
+            process = await _start_process(environment, record, ready, traced=explaining is not None)
         record.pid, record.phase = process.pid, "started"
         if process.watch is not None and not process.watch.on:
             record.unwatched = process.watch.why
         if process.enforcement is not None:
             record.backend = process.enforcement.backend
             record.weakened = [*process.enforcement.missing, *process.enforcement.weakened]
+        if record.one_sandbox is not None and wish.own_sandbox:
+            record.weakened.append(f"its commands share its sandbox and its network: {record.one_sandbox}")
         self.surroundings.begin(record, ready, environment)
         worker.save()
         if record.tty:
@@ -285,6 +321,8 @@ class Supervisor:
     async def _forget(self, worker: FollowedWorker, environment: Environment) -> None:
         self._environments.pop(worker.record.id, None)
         await environment.aclose()
+        if worker.record.own_sandbox:
+            ownsandbox.remove_places(worker.record.id)
 
     def _changed(self, worker: FollowedWorker) -> None:
         for hear in list(self._hearers):
@@ -309,6 +347,28 @@ class Supervisor:
             for id in lost:
                 self.workers[id].vanished(_GONE)
                 self._tasks.start(self._environments[id].aclose())
+
+
+def _write_files(ready: PreparedStart) -> None:
+    for path, text in ready.files.items():
+        write_below(ready.state, Path(path).relative_to(ready.state).parts, text.encode())
+
+
+async def _start_process(
+    environment: Environment, record: Record, ready: PreparedStart, *, traced: bool
+) -> Process:
+    return await environment.start(
+        held(ready.argv, ready.environment) if traced else ready.argv,
+        cwd=record.cwd,
+        env=ready.environment,
+        policy=ready.policy,
+        tty=ready.tty,
+        stdin=ready.stdin is not None or record.acp,
+        process_id=PROCESS,
+        watch=record.watch,
+        limits=ready.limits,
+        commands=ready.commands,
+    )
 
 
 def _prepare_tracing(record: Record, ready: PreparedStart) -> Explaining | None:

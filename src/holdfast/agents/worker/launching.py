@@ -25,6 +25,7 @@ from holdfast.agents.catalog.agent import (
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.evidence.evidence import Failure, Foreseen, Trouble
 from holdfast.agents.worker.acp import AcpRequest
+from holdfast.agents.worker.ownsandbox import OwnSandboxPlaces
 from holdfast.client.environment import Environment
 from holdfast.client.policy import Policy
 from holdfast.errors import HoldfastError, NotFound, UsageError
@@ -37,6 +38,7 @@ from holdfast.sandbox.plan.resolve import look, trace
 from holdfast.sandbox.policy.amounts import parse
 from holdfast.sandbox.policy.paths import grantable, is_file_name
 from holdfast.sandbox.policy.policy import Access, BoundPolicy, Network, Where, bind, workspace_write
+from holdfast.wire.processes import CommandExecutor
 
 # What a confined worker may use unless its wish says otherwise ("none" lifts one), so that one that forks or
 # allocates without end takes neither the host nor our daemons along.
@@ -135,6 +137,7 @@ class WorkerSpec(msgspec.Struct, kw_only=True):
     secret: list[str] = []  # unreadable as well, and nothing below is shown, whatever is to be run from there
     private_tmp: bool = False  # /tmp, which everybody shares, is out of reach; TMPDIR is the worker's own
     unconfined: bool = False
+    own_sandbox: bool = True  # where the CLI has one: it keeps that, and each command is confined by itself
     relocate: bool = True  # the CLI's state goes into a directory of the worker's own
     state: str | None = None  # or into this one, to go on with a session of another worker
     arguments: list[str] | None = None  # of a headless run, instead of the record's: templates as there
@@ -167,11 +170,14 @@ class PreparedStart:
     files: dict[str, str] = field(repr=False)
     secrets: tuple[str, ...] = field(repr=False)
     limits: Limits | None = None
+    commands: CommandExecutor | None = field(default=None, repr=False)  # who runs what the CLI wants run
     request: AcpRequest | None = field(default=None, repr=False)
 
 
-def prepare(wish: WorkerSpec, *, state: str) -> PreparedStart:
+def prepare(wish: WorkerSpec, *, state: str, own: OwnSandboxPlaces | None = None) -> PreparedStart:
     """What to start; `state` is a directory of the worker's own, unless the wish names another.
+
+    With `own` places the CLI keeps a sandbox of its own, and reaches its provider whatever its commands may.
 
     Raises:
         UsageError: no such agent, a wish that cannot be meant, or one that hides what is to be run.
@@ -188,6 +194,7 @@ def prepare(wish: WorkerSpec, *, state: str) -> PreparedStart:
             f"the prompt is longer than {MAX_ARGUMENT} bytes", remedy="put it into a file to read"
         )
     server = _server(agent, wish)
+    words = None if own is None else own.words(wish)
     made = launch(
         agent,
         state=state,
@@ -199,6 +206,7 @@ def prepare(wish: WorkerSpec, *, state: str) -> PreparedStart:
         acp=wish.acp,
         tty=wish.tty,
         headless_arguments=wish.arguments,
+        own_sandbox=words,
     )
     request = None
     if wish.acp:
@@ -211,10 +219,14 @@ def prepare(wish: WorkerSpec, *, state: str) -> PreparedStart:
     if tty:
         environment["TERM"] = TERM
     environment["TMPDIR"] = os.path.join(state, "tmp")
-    files = state_files(agent, base=wish.base, model=wish.model or "", mcp=server)
+    files = _leftovers(agent, wish, state) | state_files(
+        agent, base=wish.base, model=wish.model or "", mcp=server, own_sandbox=words
+    )
     program = _binary(agent, wish)
     _make_granted(wish)
     policy = _policy(wish, state)
+    if own is not None:
+        policy = own.policy(policy)
     if not wish.unconfined:
         program, policy = _with_programs(wish, program, policy)
     argv = (program, *made.arguments)
@@ -231,8 +243,15 @@ def prepare(wish: WorkerSpec, *, state: str) -> PreparedStart:
         files={f"{state}/{path}": text for path, text in files.items()},
         secrets=tuple(secrets.values()),
         limits=limits_of(wish),
+        commands=None if own is None else own.executor(agent, wish, policy, state),
         request=request,
     )
+
+
+def _leftovers(agent: Agent, wish: WorkerSpec, state: str) -> dict[str, str]:
+    """What another worker, in whose state this one goes on, was told about its executor: that is gone."""
+    told = () if agent.own_sandbox is None or not wish.relocate else agent.own_sandbox.files
+    return {path: "" for path in told if os.path.lexists(os.path.join(state, path))}
 
 
 def limits_of(wish: WorkerSpec) -> Limits | None:

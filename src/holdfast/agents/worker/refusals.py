@@ -52,7 +52,7 @@ class RefusalTally:
     """How many refusals of each kind are known: the watcher tells totals, evidence stands for what is new."""
 
     def __init__(self, known: Iterable[Evidence]) -> None:
-        self._counts: Counter[tuple[str, str, str, str]] = Counter()
+        self._counts: Counter[tuple[str, ...]] = Counter()
         for item in known:
             if isinstance(item.claim, Denied):
                 self._counts[_key(item.claim)] += item.claim.count
@@ -65,8 +65,8 @@ class RefusalTally:
         return more
 
 
-def _key(denied: Denied | Refusal) -> tuple[str, str, str, str]:
-    return (denied.syscall, denied.access, denied.errno, denied.path)
+def _key(denied: Denied | Refusal) -> tuple[str, ...]:
+    return (denied.syscall, denied.access, denied.errno, denied.path, denied.command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,11 @@ def make_evidence(refusal: Refusal | Denied, whose: Whose, at: float) -> Evidenc
         comm=refusal.comm,
         count=refusal.count,
         host=isinstance(refusal, Denied) and refusal.host,
+        command=refusal.command,
     )
     seen = f"{refusal.comm or 'process'} ({refusal.pid}): {refusal.syscall} {refusal.path}: {refusal.errno}"
+    if refusal.command:
+        seen += f", in the command {refusal.command}"
     return Evidence(Source.DENIAL, at, denied, seen[:MAX_SEEN])
 
 

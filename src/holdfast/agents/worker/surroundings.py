@@ -179,6 +179,7 @@ def _supervision(record: Record, ready: PreparedStart) -> tuple[str, ...]:
     return (
         f"reads {stdin}",
         "refusals are watched" if watched else f"refusals are not watched ({record.unwatched or 'as asked'})",
+        *(("each command has a sandbox of its own",) if record.own_sandbox else ()),
         *(("strace holds it at every call",) if record.trace and record.untraced is None else ()),
         *(f"{name} limited to {limit:g} s" for name, limit in limits if limit is not None),
     )

@@ -24,7 +24,10 @@ OUTPUT: Final = "output"
 END: Final = "end.json"
 MAX_LIVE: Final = 1 << 20  # bytes of what a live worker said, the end of it
 # Members of a worker's report that say what it is confined by, and how that showed.
-POLICY: Final = ("backend", "weakened", "network", "cwd", "writable", "environment", "denials", "unwatched")
+POLICY: Final = (
+    *("backend", "weakened", "network", "cwd", "writable", "environment", "denials", "unwatched"),
+    "own_sandbox",
+)
 WORDS: Final = {"cwd": "writable", "writable": "also writable"}  # for people
 
 

@@ -6,6 +6,7 @@ for a profile that may more than the worker's own is not started until a person 
 
 from collections.abc import Collection
 
+from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.dispatch.rules.profiles import WorkerProfile
 
 
@@ -14,6 +15,8 @@ def find_excess(parent: WorkerProfile, child: WorkerProfile, names: Collection[s
     found = []
     if child.network and not parent.network:
         found.append("the network")
+    elif _reaches_a_model(child) and not _reaches_a_model(parent):
+        found.append("a model to talk to")
     passed = ({*child.env} - {*parent.env}) & {*names}
     found += [f"the variable {name}" for name in sorted(passed)]
     if child.key_env is not None and child.key_env != parent.key_env:
@@ -33,6 +36,12 @@ def ask_about(parent: str, child: str, excess: Collection[str]) -> str:
         f"A worker of {parent} made this task for {child}, which has more than it: {', '.join(excess)}. "
         "Read what the task says; unblock it to let it run."
     )
+
+
+def _reaches_a_model(profile: WorkerProfile) -> bool:
+    """Has its worker the network, even if its commands have none?"""
+    agent = CATALOG.get(profile.agent)
+    return profile.network or (agent is not None and agent.own_sandbox is not None)
 
 
 def _is_within(path: str, places: Collection[str]) -> bool:

@@ -35,8 +35,8 @@ _RISKS: Final = tuple(
 )
 # Daemons of ours, whichever home they are in: they start what they are asked for.
 _OURS: Final = re.compile(r"/(?:holdfast|\.holdfast)/.*|.*/(?:supervisor|exec|board)\.sock$")
-# Of one run: takes its token and its verbs. A worker that cannot reach it has its outbox.
-_OF_A_RUN: Final = re.compile(r"/runs/[\w-]{1,64}/board\.sock$")
+# Of one run: take its token and its verbs. A worker that cannot reach the board has its outbox.
+_OF_A_RUN: Final = re.compile(r"/runs/[\w-]{1,64}/(?:board|exec)\.sock$")
 _AGENT: Final = re.compile(r"/(?:ssh-[\w]+/agent\.\d+|(?:ssh-)?agent\.\w+|keyring/ssh|S\.gpg-agent\.ssh)$")
 
 
@@ -62,7 +62,7 @@ def check_granted(paths: Iterable[str], *, home: str, most: int) -> None:
 
 
 def is_of_run(path: str) -> bool:
-    """Is it the socket on which the dispatcher hears one run?"""
+    """Is it a socket on which the dispatcher, or the executor of its commands, hears one run?"""
     return _OF_A_RUN.search(path) is not None
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.server.connection import ExecConnection, Wire
     from holdfast.server.edges.lineedge import LineEdge
     from holdfast.server.executor import Executor
+    from holdfast.server.processes.commands import CommandCeiling, CommandListener, OpenCommands
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class Server:
 
             clocks = Clocks.keeping(self._options.keep_s)
             self._made = Executor(clocks=clocks, choice=self._options.choice or ANY)
+        self._made.open_commands = self._made.open_commands or _opener(self._made)
         return self._made
 
     def _load(self) -> None:
@@ -208,6 +210,17 @@ class Server:
     def _authenticate(self, authorization: str | None, transport: asyncio.BaseTransport) -> None:
         with _told() if self._options.authenticator is None else contextlib.nullcontext():
             admission.check(self._options.authenticator, authorization, *_ends(transport))
+
+
+def _opener(executor: "Executor") -> "OpenCommands":
+    """How this server listens for the commands of one of its processes; loaded for the first of them."""
+
+    async def open_commands(ceiling: "CommandCeiling", path: str, token: str) -> "CommandListener":
+        from holdfast.server.edges.commandedge import listen
+
+        return await listen(executor, ceiling, path, token)
+
+    return open_commands
 
 
 def _ends(transport: asyncio.BaseTransport) -> tuple[Any, Any]:

@@ -26,9 +26,10 @@ from holdfast.confine.starts import Command, Exit
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError, from_kind
 from holdfast.local.homes import find_homes
 from holdfast.sandbox.plan import prerequisites
-from holdfast.sandbox.plan.planner import DiskSnapshot, plan_for
+from holdfast.sandbox.plan.planner import DiskSnapshot, plan_for, settle
 from holdfast.sandbox.plan.resolve import DiskEntry, glance, is_unchanged
 from holdfast.sandbox.plan.select import needs_of
+from holdfast.sandbox.policy.narrowing import find_excess
 from holdfast.sandbox.policy.paths import absolute, parent, within
 from holdfast.sandbox.policy.policy import PLATFORM_ROOTS, Access, At, BoundPolicy, BoundRule, Rule
 from holdfast.sandbox.protocol.orders import receive_with_fds
@@ -73,6 +74,7 @@ class _Worker:
     launch_id: int
     sock: socket.socket
     turn: asyncio.Lock
+    under: BoundPolicy | None = None  # the ceiling that its plan was last compared with
 
 
 class ConfinedFiles:
@@ -120,19 +122,21 @@ class ConfinedFiles:
             self._homes = now, find_homes()
         return self._homes[1]
 
-    async def call(self, bound: BoundPolicy, method: str, params: Any) -> msgspec.Raw:
-        """Carry out a file method inside the policy's view.
+    async def call(
+        self, bound: BoundPolicy, method: str, params: Any, ceiling: BoundPolicy | None = None
+    ) -> msgspec.Raw:
+        """Carry out a file method inside the policy's view, which is nowhere wider than the ceiling.
 
         Raises:
             SandboxUnavailable: the policy can not be enforced here; nothing was done.
             HoldfastError: what the method itself answers.
         """
-        reply, _ = await self._carry_out(bound, method, params)
+        reply, _ = await self._carry_out(bound, method, params, ceiling)
         return msgspec.Raw(reply)
 
-    async def open(self, bound: BoundPolicy, params: OpenParams) -> int:
+    async def open(self, bound: BoundPolicy, params: OpenParams, ceiling: BoundPolicy | None = None) -> int:
         """A descriptor opened inside the policy's view."""
-        _, fd = await self._carry_out(bound, "fs/open", params)
+        _, fd = await self._carry_out(bound, "fs/open", params, ceiling)
         if fd is None:
             raise OperationFailed("the confined file worker sent no descriptor")
         return fd
@@ -143,13 +147,17 @@ class ConfinedFiles:
             self._end(worker)
         self._workers.clear()
 
-    async def _carry_out(self, bound: BoundPolicy, method: str, params: Any) -> tuple[bytes, int | None]:
+    async def _carry_out(
+        self, bound: BoundPolicy, method: str, params: Any, ceiling: BoundPolicy | None
+    ) -> tuple[bytes, int | None]:
         for _ in range(MAX_REPLANS):
             worker = self._workers.get(bound) or await self._replace(bound)
             if next(reversed(self._workers)) is not bound:
                 self._workers.move_to_end(bound)
             async with worker.turn:
                 if await self._fits(worker, bound):
+                    if ceiling is not None:
+                        _refuse_excess(worker, bound, ceiling)
                     try:
                         done = await exchange(worker.sock, method, params)
                     except HoldfastError:
@@ -224,6 +232,14 @@ class ConfinedFiles:
         self._launcher.signal(worker.launch_id, signal.SIGKILL)
         worker.sock.close()
         worker.held.close()
+
+
+def _refuse_excess(worker: _Worker, bound: BoundPolicy, ceiling: BoundPolicy) -> None:
+    """A name was a directory when it was compared with the ceiling, and may have been a link for the plan."""
+    if worker.under is not ceiling:
+        if (excess := find_excess(settle(bound, worker.seen), ceiling)) is not None:
+            raise OperationFailed(f"what the policy names keeps changing: {excess} is out of bounds")
+        worker.under = ceiling
 
 
 def _ignore_exit(_exit: Exit) -> None:

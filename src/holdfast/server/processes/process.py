@@ -23,8 +23,9 @@ from holdfast.confine.starts import Exit
 from holdfast.confine.verdict import DenialVerdict, Judge, denial_report, limit_report
 from holdfast.confine.watching import CommandWatch
 from holdfast.errors import OperationFailed
+from holdfast.server.processes.commands import CommandListener
 from holdfast.server.processes.eventlog import EventLog
-from holdfast.wire.processes import ProcessExited, ProcessUsage, WatchedCall
+from holdfast.wire.processes import DeniedCall, ProcessExited, ProcessUsage, WatchedCall
 from holdfast.wire.rpc import notification
 
 READ_BYTES: Final = 64 * 1024  # one chunk: large enough for throughput, small against the 1 MiB window
@@ -201,6 +202,7 @@ class SessionProcess:
         self._judge = judge
         self.verdict = DenialVerdict()
         self.watch: CommandWatch | None = None
+        self.commands: CommandListener | None = None  # where it has commands run
         self._streams: dict[int, str] = {}
         self._terminal = -1
         self._paused = False
@@ -287,6 +289,12 @@ class SessionProcess:
         if self._attached:
             self._tell_denied()  # before that, the answer to its start comes first
 
+    def on_command_denied(self, denied: DeniedCall) -> None:
+        """A command that it had run was refused something."""
+        known = None if self.watch is None else self.watch.denials.include(denied)
+        if known is not None and not self.log.exited:
+            self.on_denied(known)
+
     def _tell_denied(self) -> None:
         waiting, self._denied = self._denied, []
         for denied in waiting:
@@ -295,7 +303,8 @@ class SessionProcess:
     # --- the end
 
     def on_ended(self, end: Exit) -> None:
-        """The launcher reaped it: what its watcher has seen is told first."""
+        """The launcher reaped it: its commands end with it, and what its watcher has seen is told first."""
+        self._end_commands()
         if self.watch is None:
             self.on_exited(end)
         else:
@@ -347,7 +356,12 @@ class SessionProcess:
             self.stdin.close()
         if self.watch is not None:
             self.watch.close()
+        self._end_commands()
         self._wake()
+
+    def _end_commands(self) -> None:
+        if self.commands is not None:
+            self.commands.close()
 
     @staticmethod
     def _unheard(_message: bytes) -> None:

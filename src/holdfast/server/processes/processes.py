@@ -24,6 +24,13 @@ from holdfast.confine.verdict import enforcement_report, judge_of, limit_report
 from holdfast.confine.watching import begin
 from holdfast.errors import InvalidRequest, OperationFailed, SandboxUnavailable, UsageError
 from holdfast.sandbox.plan.select import Backend, Enforcement
+from holdfast.server.processes.commands import (
+    CommandCeiling,
+    CommandDenials,
+    CommandListener,
+    OpenCommands,
+    make_ceiling,
+)
 from holdfast.server.processes.process import ProcessInput, SessionProcess, open_pipes, set_window_size
 from holdfast.server.processes.snapshot import ShellSnapshots, read_output
 from holdfast.wire import processes as wire
@@ -65,6 +72,8 @@ class Processes:
         shell: str,
         extended: bool,
         closed_retention_s: float,
+        ceiling: CommandCeiling | None = None,
+        open_commands: OpenCommands | None = None,
     ) -> None:
         self._launcher = launcher
         self._sandboxes = sandboxes
@@ -74,6 +83,8 @@ class Processes:
         self._shell = shell
         self._extended = extended
         self._retention_s = closed_retention_s
+        self._ceiling = ceiling
+        self._open_commands = open_commands
         self._entries: dict[str, SessionProcess | _Starting] = {}
         self._closed: dict[SessionProcess, asyncio.TimerHandle] = {}
         self._snapshots = ShellSnapshots()
@@ -97,6 +108,8 @@ class Processes:
             return await self._start(params)  # something the plan named went away; look again
 
     async def _start(self, params: wire.StartParams) -> wire.StartResult:
+        if self._ceiling is not None:
+            params = self._ceiling.restrict(params, live=self.live())
         try:
             cwd = params.cwd.native()
         except UsageError as exc:
@@ -125,6 +138,11 @@ class Processes:
             extended=self._extended,
             judge=judge_of(sandbox, cwd),
         )
+        if params.commands is not None:
+            process.commands = await self._listen(process, params.commands, params, sandbox, cwd)
+            if params.process_id in self._entries:  # while we waited
+                process.discard()
+                raise InvalidRequest(f"process {params.process_id} already exists")
         task = asyncio.ensure_future(self._launch(process, command, params, prepared.state, sandbox))
         entry = self._entries[params.process_id] = _Starting(task)
         try:
@@ -152,6 +170,22 @@ class Processes:
         if self._paused:
             process.pause()
         return self._build_result(process, started.enforcement, started.watch)
+
+    async def _listen(
+        self,
+        process: SessionProcess,
+        asked: wire.CommandExecutor,
+        params: wire.StartParams,
+        sandbox: Sandbox,
+        cwd: str,
+    ) -> CommandListener:
+        """Where this process, which is about to be started, has its commands run."""
+        if self._open_commands is None or not self._extended:
+            raise InvalidRequest("no executor for commands can be had here")
+        ceiling = await asyncio.to_thread(
+            make_ceiling, asked, sandbox, cwd=cwd, limits=limits_of(params), tell=process.on_command_denied
+        )
+        return await self._open_commands(ceiling, asked.socket, asked.token)
 
     def _take_back(self, process: SessionProcess, task: "asyncio.Task[_Started]") -> None:
         """Undo a start, also one that has succeeded before its cancellation could reach it."""
@@ -190,9 +224,12 @@ class Processes:
                 streams = (slave, slave, slave)
             else:
                 streams = open_pipes(ours, theirs, stdin=params.pipe_stdin)
-            if params.watch and self._extended:
+            if params.watch and (self._extended or self._ceiling is not None):
+                tell: Callable[[wire.WatchedCall], None] = process.on_denied
+                if self._ceiling is not None:
+                    tell = CommandDenials(params.argv, self._ceiling.tell).tell
                 process.watch, report = await begin(
-                    self._launcher, self._owner, sandbox, process.process_id, process.on_denied
+                    self._launcher, self._owner, sandbox, process.process_id, tell
                 )
             with process.watch.channel() if process.watch else contextlib.nullcontext() as channel:
                 started = await self._launcher.start(
@@ -204,7 +241,9 @@ class Processes:
                     on_exit=process.on_ended,
                     confinement=sandbox.confinement,
                     watch=channel,
-                    limits=limits_of(params),
+                    limits=limits_of(params)
+                    if self._ceiling is None
+                    else self._ceiling.limit(limits_of(params)),
                 )
             process.launch_id, process.pid = started.id, started.pid
             if process.watch is not None:

@@ -63,3 +63,11 @@ def test_a_script_cannot_hand_its_words_to_an_agent_with_a_network() -> None:
         "the variable OPENAI_API_KEY",
     ]
     assert find_excess(BUILTIN["codex"], BUILTIN["script"], {"OPENAI_API_KEY"}) == []
+
+
+def test_a_cli_that_reaches_its_model_is_more_than_a_script_without_a_network() -> None:
+    codex = a_profile(agent="codex")
+    assert find_excess(a_profile(), codex, ()) == ["a model to talk to"]
+    assert find_excess(codex, codex, ()) == []
+    assert find_excess(a_profile(network=True), codex, ()) == []
+    assert find_excess(a_profile(), a_profile(agent="claude"), ()) == []

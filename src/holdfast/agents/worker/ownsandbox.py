@@ -1,0 +1,156 @@
+"""A CLI that keeps a sandbox of its own: where its commands are run instead, and what they may have.
+
+The CLI itself is confined as every worker is, with the network, since it has to reach its model. Each of its
+commands goes over a bridge to an executor of ours outside of that sandbox (ADR 18), and may have at most what
+the worker may, without its network unless the wish grants one, without the CLI's own state and keys, and
+without the way to the executor.
+"""
+
+import json
+import os
+import re
+import secrets
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from holdfast.agents.catalog.agent import Agent, OwnSandbox
+from holdfast.agents.worker import bridge
+from holdfast.client.policy import Policy
+from holdfast.errors import HoldfastError
+from holdfast.local import rundirs
+from holdfast.sandbox import values
+from holdfast.wire.processes import CommandExecutor
+
+if TYPE_CHECKING:
+    from holdfast.agents.worker.launching import WorkerSpec
+    from holdfast.client.environment import Environment
+
+SOCKET: Final = "exec.sock"
+KEY: Final = "exec.key"
+VERSION_S: Final = 10.0  # for a CLI to say its version
+_VERSION: Final = re.compile(r"\d+(?:\.\d+)+")
+_TOKEN_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class OwnSandboxPlaces:
+    """Of one worker: the directory with its executor's socket and token, its commands' temporary files."""
+
+    folder: str
+    tmp: str
+    token: str = field(repr=False)
+
+    @property
+    def socket(self) -> str:
+        return os.path.join(self.folder, SOCKET)
+
+    def words(self, wish: "WorkerSpec") -> dict[str, str]:
+        """For the templates of a record."""
+        options = ["-I", "-S", bridge.__file__, self.socket, os.path.join(self.folder, KEY)]
+        return {
+            "network": "true" if wish.network else "false",
+            "writable": json.dumps(wish.writable),
+            "work": json.dumps(wish.cwd),
+            "bridge": json.dumps(sys.executable),
+            "options": json.dumps(options),
+        }
+
+    def policy(self, policy: Policy) -> Policy:
+        """Of the CLI itself: it reaches its executor and its model."""
+        found = policy.allow_read(self.folder).allow_socket(self.socket).allow_write(self.tmp)
+        return found.with_network(True)
+
+    def executor(self, agent: Agent, wish: "WorkerSpec", policy: Policy, state: str) -> CommandExecutor:
+        """Of its commands; `policy` is that of the CLI."""
+        kept = tuple(path for path in policy.wish.sockets if path != self.socket)
+        narrower = Policy(values.replace(policy.wish, sockets=kept), policy.root)
+        narrower = narrower.deny(self.folder).deny(state).with_network(wish.network)
+        withheld = () if agent.own_sandbox is None else agent.own_sandbox.withheld
+        env = {name: value for name, value in wish.env.items() if name not in withheld}
+        return CommandExecutor(
+            socket=self.socket,
+            token=self.token,
+            sandbox=narrower.context(wish.cwd),
+            env=env | {"TMPDIR": self.tmp},
+        )
+
+
+def make_places(worker: str, tmp: Path) -> OwnSandboxPlaces:
+    """For a worker that is about to be started; `remove_places` when it has ended.
+
+    Raises:
+        OperationFailed: they cannot be made.
+    """
+    tmp.mkdir(mode=0o700, parents=True, exist_ok=True)
+    token = secrets.token_hex(_TOKEN_BYTES)
+    return OwnSandboxPlaces(str(rundirs.put(worker, KEY, token.encode()).parent), str(tmp), token)
+
+
+def remove_places(worker: str) -> None:
+    rundirs.remove(worker)
+
+
+def find_obstacle(agent: Agent, wish: "WorkerSpec") -> str | None:
+    """Why a worker of this wish does not keep its CLI's own sandbox; None if nothing is known against it."""
+    if agent.own_sandbox is None:
+        return f"{agent.name} has none that we could run commands for"
+    if not wish.own_sandbox:
+        return "as asked"
+    if wish.unconfined:
+        return "it is not confined"
+    if not wish.relocate:
+        return "its state is not relocated, so its settings are the user's own"
+    if wish.acp:
+        return "it is led over ACP"
+    return None
+
+
+def judge_version(own: OwnSandbox, version: tuple[int, ...] | None) -> str | None:
+    """Why a CLI of this version cannot; None if it can."""
+    if version is None:
+        return "its version cannot be found out"
+    if version < own.least:
+        return f"its version {_dotted(version)} is older than {_dotted(own.least)}"
+    return None
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def read_version(text: str) -> tuple[int, ...] | None:
+    """The first version in what a CLI says of itself."""
+    found = _VERSION.search(text)
+    return None if found is None else tuple(map(int, found[0].split(".")))
+
+
+class KnownVersions:
+    """Of programs that were asked once; one that is replaced is asked again."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int, int], tuple[int, ...] | None] = {}
+
+    async def find(self, environment: "Environment", program: str, search: str) -> tuple[int, ...] | None:
+        """What it says, in a sandbox in which it can do nothing else; None if nothing."""
+        try:
+            key = _identify(program)
+            if key not in self._known:
+                said = await environment.run(
+                    [program, "--version"],
+                    cwd="/",
+                    env={"PATH": search, "HOME": "/"},
+                    policy=Policy.read_only(),
+                    timeout_s=VERSION_S,
+                )
+                self._known[key] = read_version(said.stdout.decode("utf-8", "replace"))
+            return self._known[key]
+        except (HoldfastError, OSError, TimeoutError):
+            return None
+
+
+def _identify(program: str) -> tuple[str, int, int]:
+    real = os.path.realpath(program)
+    status = os.stat(real)
+    return real, status.st_mtime_ns, status.st_ino

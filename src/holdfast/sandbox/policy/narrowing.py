@@ -1,0 +1,88 @@
+"""A policy under a ceiling: what both allow, and nothing else. Pure module.
+
+Access is decided by the nearest rule above a path, so it can change only where one of the two policies has a
+rule. With a rule at each of those paths, for the weaker of both accesses, the result says at every path what
+the stricter policy says there.
+
+Both are asked about real paths (`planner.settle`): a name that leads elsewhere would be compared by what it
+is called.
+"""
+
+from typing import Final
+
+from holdfast.sandbox.policy.policy import Access, At, BoundPolicy, BoundRule, Network, PolicyKind, Rule
+from holdfast.sandbox.values import replace
+
+_KINDS: Final = (PolicyKind.DISABLED, PolicyKind.EXTERNAL, PolicyKind.MANAGED)  # from nothing to all enforced
+_STRENGTH: Final = {Access.DENY: 0, Access.READ: 1, Access.WRITE: 2}
+
+
+def narrow(asked: BoundPolicy, ceiling: BoundPolicy) -> BoundPolicy:
+    """What both policies allow; symbolic places and patterns are those of `asked`."""
+    network = Network.ON if asked.network is ceiling.network is Network.ON else Network.OFF
+    sockets = _common_sockets(asked, ceiling)
+    if not ceiling.restricted or not asked.restricted:
+        files = ceiling if ceiling.restricted else asked
+        kind = max(asked.kind, ceiling.kind, key=_KINDS.index)
+        return replace(files, network=network, kind=kind, sockets=sockets, cwd=asked.cwd)
+    paths = dict.fromkeys(rule.path for rule in (*asked.rules, *ceiling.rules))
+    depths = (asked.glob_depth, ceiling.glob_depth)
+    return replace(
+        asked,
+        rules=tuple(_rule_at(path, asked, ceiling) for path in paths),
+        globs=tuple(dict.fromkeys((*asked.globs, *ceiling.globs))),
+        network=network,
+        minimal=asked.minimal or ceiling.minimal,
+        glob_depth=None if None in depths else max(depth for depth in depths if depth is not None),
+        sockets=sockets,
+    )
+
+
+def find_excess(bound: BoundPolicy, ceiling: BoundPolicy) -> str | None:
+    """The first thing that the policy allows and the ceiling does not; None if there is none."""
+    if bound.network is Network.ON and ceiling.network is Network.OFF:
+        return "the network"
+    if ceiling.kind is not PolicyKind.DISABLED:
+        if bound.kind is PolicyKind.DISABLED:
+            return "every unix socket"
+        if more := [path for path in bound.sockets if path not in ceiling.sockets]:
+            return more[0]
+    if not ceiling.restricted:
+        return None
+    if not bound.restricted:
+        return "/"
+    kept = {glob.pattern for glob in bound.globs}
+    for glob in ceiling.globs:
+        if glob.pattern not in kept:
+            return str(glob.pattern)
+    for rule in (*bound.rules, *ceiling.rules):
+        if _STRENGTH[bound.access_at(rule.path)] > _STRENGTH[ceiling.access_at(rule.path)]:
+            return rule.path
+    return None
+
+
+def _common_sockets(asked: BoundPolicy, ceiling: BoundPolicy) -> tuple[str, ...]:
+    """Without a sandbox every socket can be reached."""
+    if asked.kind is PolicyKind.DISABLED:
+        return ceiling.sockets
+    if ceiling.kind is PolicyKind.DISABLED:
+        return asked.sockets
+    return tuple(path for path in asked.sockets if path in ceiling.sockets)
+
+
+def _rule_at(path: str, asked: BoundPolicy, ceiling: BoundPolicy) -> BoundRule:
+    """The rule for a path that one of them has a rule at.
+
+    It is as explicit as the two were: it protects metadata if one of them did, and says nothing about what is
+    missing only if none of them did.
+    """
+    access = min(asked.access_at(path), ceiling.access_at(path), key=_STRENGTH.__getitem__)
+    named = [rule for rule in (*asked.rules, *ceiling.rules) if rule.path == path]
+    protects = next((rule.protects for rule in named if rule.protects is not None), None)
+    return BoundRule(
+        path,
+        access,
+        Rule(At(path), access),
+        skip_missing=all(rule.skip_missing for rule in named if rule.access is access),
+        protects=protects if access is Access.READ else None,
+    )

@@ -1,0 +1,114 @@
+"""The executor of one process's commands, as the process table sees it.
+
+A process with a sandbox of its own kind (codex) has each command run by us, outside of the sandbox that it is
+in itself. What its commands may have at most is a `CommandCeiling`: a policy that is never wider than the
+process's own, and its limits. The ceiling belongs to the process: it ends with it.
+"""
+
+import shlex
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final, Protocol, TypeAlias
+
+from msgspec import structs
+
+from holdfast.confine.sandboxes import bound_of
+from holdfast.confine.starts import Sandbox
+from holdfast.errors import InvalidRequest, SandboxUnavailable
+from holdfast.sandbox.limits import Limits
+from holdfast.sandbox.plan.planner import settle
+from holdfast.sandbox.plan.resolve import look
+from holdfast.sandbox.plan.select import Way
+from holdfast.sandbox.policy.narrowing import narrow
+from holdfast.sandbox.policy.policy import BoundPolicy
+from holdfast.wire.processes import CommandExecutor, DeniedCall, StartParams, WatchedCall
+
+MAX_LIVE: Final = 64  # commands of one connection at once, as many as codex itself allows
+MAX_SHOWN: Final = 200  # characters of a command that a denial is told with
+_SCRIPT: Final = ("-c", "-lc", "-pc", "-fc")
+
+
+@dataclass(frozen=True, slots=True)
+class CommandCeiling:
+    """What no command of one process exceeds, and who hears of what its sandbox refused."""
+
+    bound: BoundPolicy  # on real paths
+    cwd: str
+    env: dict[str, str] = field(repr=False)  # all that a command may inherit
+    limits: Limits | None
+    tell: Callable[[DeniedCall], None] = field(repr=False)
+
+    def restrict(self, params: StartParams, *, live: int) -> StartParams:
+        """The start that is carried out for one that was asked for; its policy is narrowed elsewhere.
+
+        A shell's start-up files run with each command: a snapshot of them would be taken without limits.
+
+        Raises:
+            InvalidRequest: too many run already, or it wants an executor for itself.
+        """
+        if params.commands is not None:
+            raise InvalidRequest("a command has no executor of its own")
+        if live >= MAX_LIVE:
+            raise InvalidRequest(f"{MAX_LIVE} commands run already")
+        return structs.replace(params, shell_snapshot=None, watch=True)
+
+    def limit(self, asked: Limits | None) -> Limits | None:
+        """What a command may use that asked for this."""
+        return asked or self.limits if asked is None or self.limits is None else asked.within(self.limits)
+
+
+class CommandListener(Protocol):
+    """Where a process has its commands run; `close` ends them all."""
+
+    def close(self) -> None: ...
+
+
+OpenCommands: TypeAlias = Callable[[CommandCeiling, str, str], Awaitable[CommandListener]]
+
+
+def make_ceiling(
+    asked: CommandExecutor,
+    sandbox: Sandbox,
+    *,
+    cwd: str,
+    limits: Limits | None,
+    tell: Callable[[DeniedCall], None],
+) -> CommandCeiling:
+    """The ceiling for the commands of a process in this sandbox; looks at the disk.
+
+    Raises:
+        UsageError: the policy makes no sense.
+        SandboxUnavailable: the process could not reach its executor, or is not confined itself.
+    """
+    if sandbox.bound is None or sandbox.confinement is None or not sandbox.bound.restricted:
+        raise SandboxUnavailable("a process that is not confined itself has no executor for its commands")
+    if sandbox.confinement.way not in (Way.USER_NAMESPACE, Way.AS_ROOT):
+        raise SandboxUnavailable("its sandbox lets it reach no unix socket, and so no executor")
+    wanted = bound_of(asked.sandbox, cwd=cwd, environ=asked.env)
+    return CommandCeiling(
+        narrow(settle(wanted, look(wanted)), sandbox.bound), cwd, dict(asked.env), limits, tell
+    )
+
+
+class CommandDenials:
+    """Tells of the denials of one command with its words; each call counts what is new."""
+
+    def __init__(self, argv: list[str], tell: Callable[[DeniedCall], None]) -> None:
+        self._command = show_command(argv)
+        self._tell = tell
+        self._counts: dict[tuple[str, ...], int] = {}
+
+    def tell(self, denied: WatchedCall) -> None:
+        if not isinstance(denied, DeniedCall):
+            return  # nobody saw how it ended
+        key = (denied.syscall, denied.access, denied.errno, denied.path)
+        fresh = denied.count - self._counts.get(key, 0)
+        self._counts[key] = denied.count
+        self._tell(structs.replace(denied, count=fresh, command=self._command))
+
+
+def show_command(argv: list[str]) -> str:
+    """A command as a person would write it: of a shell with a script, the script."""
+    text = argv[2] if len(argv) == 3 and argv[1] in _SCRIPT else shlex.join(argv)
+    words = " ".join(text.split())
+    return words if len(words) <= MAX_SHOWN else words[: MAX_SHOWN - 1] + "…"

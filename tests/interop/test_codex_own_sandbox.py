@@ -1,0 +1,131 @@
+"""The first report as it was posed: Codex on a board with its own sandbox on.
+
+Its commands have `workspace-write` and no network, it reaches its model, and it hands its task over by the
+tools that it was given. An executor of ours runs each command, under what the run allows.
+"""
+
+import asyncio
+import json
+import shlex
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from holdfast.board.rules.rows import Run, Task
+from holdfast.board.rules.transitions import TaskStatus
+from tests.support.codex import requires_codex
+from tests.support.dispatch import Yard, home_fixture, yard_fixture
+from tests.support.provider import Item, Provider, call, command, patch, scripted, turns
+
+__all__ = ["home_fixture", "yard_fixture"]
+
+YIELD_MS: Final = 30_000  # for a command that starts an interpreter on a busy machine
+SUMMARY: Final = "made what was asked for"
+KEY: Final = "the-key-of-the-provider"
+COMPLETE: Final = call("complete", "kanban_complete", {"summary": SUMMARY}, namespace="mcp__holdfast")
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@dataclass
+class Listener:
+    port: int
+    callers: int = 0
+
+
+@asynccontextmanager
+async def listening() -> AsyncIterator[Listener]:
+    """A service of this host."""
+    heard = Listener(0)
+
+    async def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.callers += 1
+        writer.close()
+
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
+        heard.port = server.sockets[0].getsockname()[1]
+        yield heard
+
+
+async def dispatch(yard: Yard, *items: Item, **profile: object) -> tuple[Provider, Task, Run, dict[str, Any]]:
+    """One turn for each item, as a task of the board; with the record of its worker."""
+    if not (yard.bin / "codex").exists():
+        (yard.bin / "codex").symlink_to(requires_codex())
+    async with scripted(turns(*([item] for item in items))) as model:
+        base = model.url.removesuffix("/v1")
+        name = f"codex{len(list(yard.bin.iterdir()))}{len(profile)}"
+        more: dict[str, object] = {"variables.HOLDFAST_PROVIDER_KEY": KEY, **profile}
+        yard.profile(name, agent="codex", model="gpt-5.5", provider=base, channel="mcp", **more)
+        task = yard.create("Make it.", assignee=name, max_attempts=1)
+        async with yard.dispatching(once=True) as serving:
+            await yard.over(serving)
+    [only] = yard.store.runs(task.id)
+    record = yard.home / "workers" / only.id.replace("_", "-") / "record.json"
+    return model, yard.store.task(task.id), only, json.loads(record.read_text("utf-8"))
+
+
+def commands_denied(worker: Path, path: str) -> list[str]:
+    """The commands that were refused this path, as the journal of the worker has them."""
+    lines = (worker / "evidence.jsonl").read_text("utf-8").splitlines()
+    told = [entry["fields"] for line in lines if (entry := json.loads(line))["claim"] == "Denied"]
+    return [denied["command"] for denied in told if denied["path"] == path]
+
+
+def connect_to(listener: Listener) -> str:
+    return f"bash -c 'exec 3<>/dev/tcp/127.0.0.1/{listener.port} && echo CONNECTED'"
+
+
+async def test_codex_keeps_its_sandbox_reaches_its_model_and_hands_its_task_over(yard: Yard) -> None:
+    outside = yard.folder / "outside"
+    outside.mkdir()
+    async with listening() as listener:
+        script = f"echo it > made.txt; echo x > {outside}/no.txt; {connect_to(listener)}; env"
+        made = command("made", script, yield_time_ms=YIELD_MS)
+        added = patch("patch", "*** Begin Patch\n*** Add File: patched.txt\n+patched\n*** End Patch")
+        login = command("login", f"cat {yard.home}/workers/*/state/environments.toml")
+        items = (made, added, login, COMPLETE)
+        model, task, run, record = await dispatch(yard, *items, network=False)
+    assert (task.status, task.result) == (TaskStatus.DONE, SUMMARY), model.outputs
+    assert (record["own_sandbox"], record["one_sandbox"]) == (True, None)
+    diff = yard.store.file(task.id, run.id, "diff.patch")
+    assert b"+it\n" in diff
+    assert b"+patched\n" in diff
+    said = model.output("made")
+    assert "Read-only file system" in said
+    assert "CODEX_SANDBOX_NETWORK_DISABLED=1" in said
+    assert "CONNECTED" not in said
+    assert listener.callers == 0
+    assert KEY not in said
+    assert not (outside / "no.txt").exists()
+    assert model.exit_code("login") == 1
+    worker = yard.home / "workers" / record["id"]
+    assert (worker / "state" / "environments.toml").is_file()
+    assert commands_denied(worker, f"{outside}/no.txt") == [script]
+
+
+async def test_with_the_network_granted_its_commands_have_it_too(yard: Yard) -> None:
+    """The positive control of the one above: the same command, the same listener."""
+    async with listening() as listener:
+        made = command("made", connect_to(listener), yield_time_ms=YIELD_MS)
+        model, task, _, record = await dispatch(yard, made, COMPLETE, network=True)
+    assert task.status is TaskStatus.DONE, model.outputs
+    assert record["own_sandbox"]
+    assert "CONNECTED" in model.output("made")
+    assert listener.callers == 1
+
+
+async def test_an_old_codex_shares_one_sandbox_with_its_commands_and_that_is_said(yard: Yard) -> None:
+    real = shlex.quote(str(requires_codex()))
+    old = f'#!/bin/sh\n[ "$1" = --version ] && echo codex-cli 0.130.0 && exit\nexec {real} "$@"\n'
+    (yard.bin / "codex").write_text(old, "utf-8")
+    (yard.bin / "codex").chmod(0o755)
+    made = command("made", "echo it > made.txt", yield_time_ms=YIELD_MS)
+    model, task, _, record = await dispatch(yard, made, COMPLETE)
+    assert task.status is TaskStatus.DONE, model.outputs
+    assert record["own_sandbox"] is False
+    assert record["one_sandbox"] == "its version 0.130.0 is older than 0.166"
+    assert "--dangerously-bypass-approvals-and-sandbox" in record["argv"]

@@ -1,0 +1,106 @@
+"""What is left of a policy under a ceiling, by example; the property tests have the rest."""
+
+from dataclasses import dataclass
+
+from holdfast.sandbox.policy.narrowing import find_excess, narrow
+from holdfast.sandbox.policy.policy import (
+    Access,
+    BoundPolicy,
+    Network,
+    Policy,
+    PolicyKind,
+    Where,
+    bind,
+    full_access,
+    read_only,
+    workspace_write,
+)
+from tests.support.rows import every_row
+
+WORK = Where("/work", ("/work",), "/state/tmp", slash_tmp=False)
+CEILING = bind(
+    workspace_write(network=Network.OFF).deny("/state").allow_write("/state/tmp").deny("/home"), WORK
+)
+
+
+def of(policy: Policy) -> BoundPolicy:
+    return bind(policy, WORK)
+
+
+@dataclass(frozen=True)
+class Row:
+    asked: Policy
+    path: str
+    read: bool
+    write: bool
+
+
+ROWS = {
+    "the same": Row(workspace_write(), "/work/a", True, True),
+    "a full access is the ceiling": Row(full_access(), "/work/a", True, True),
+    "and no more": Row(full_access(), "/etc/x", True, False),
+    "nor what it denies": Row(full_access(), "/home/u/.ssh", False, False),
+    "read only stays read only": Row(read_only(), "/work/a", True, False),
+    "a grant of the whole disk": Row(read_only().allow_write("/"), "/etc/x", True, False),
+    "a grant below what is denied": Row(read_only().allow_write("/home/u"), "/home/u/x", False, False),
+    "a denial of one's own": Row(workspace_write().deny("/work/secret"), "/work/secret", False, False),
+    "metadata stays protected": Row(read_only().allow_write("/work/.git"), "/work/.git/hooks", True, False),
+    "a directory below a denied one": Row(workspace_write(), "/state/tmp/x", True, True),
+    "and its neighbour": Row(full_access(), "/state/auth.json", False, False),
+    "a pattern of one's own": Row(workspace_write().deny_glob("**/*.env"), "/work/a.env", False, False),
+}
+
+
+@every_row("row", list(ROWS.values()), ids=list(ROWS))
+def test_both_must_allow_it(row: Row) -> None:
+    narrowed = narrow(of(row.asked), CEILING)
+    said = (
+        narrowed.explain(row.path, Access.READ).allowed,
+        narrowed.explain(row.path, Access.WRITE).allowed,
+    )
+    assert said == (row.read, row.write)
+    assert find_excess(narrowed, CEILING) is None
+
+
+def test_the_network_and_sockets_are_what_both_grant() -> None:
+    asked = of(read_only(Network.ON).allow_socket("/run/a").allow_socket("/run/b"))
+    ceiling = of(workspace_write(network=Network.ON).allow_socket("/run/b").allow_socket("/run/c"))
+    assert narrow(asked, ceiling).network is Network.ON
+    assert narrow(asked, CEILING).network is Network.OFF
+    assert narrow(asked, ceiling).sockets == ("/run/b",)
+    assert narrow(of(full_access()), ceiling).sockets == ("/run/b", "/run/c")
+    assert narrow(asked, of(full_access())).sockets == asked.sockets
+
+
+def test_without_files_to_restrict_the_stricter_kind_remains() -> None:
+    whole = of(Policy(None, Network.OFF))
+    assert narrow(of(full_access()), whole).kind is PolicyKind.MANAGED
+    assert narrow(whole, of(full_access())).network is Network.OFF
+    assert narrow(of(full_access()), of(full_access())).kind is PolicyKind.DISABLED
+
+
+def test_what_exceeds_a_ceiling_is_named() -> None:
+    open_net = of(workspace_write(network=Network.ON))
+    sockets = of(workspace_write().allow_socket("/run/a"))
+    assert find_excess(open_net, CEILING) == "the network"
+    assert find_excess(sockets, CEILING) == "/run/a"
+    assert find_excess(of(full_access()), of(Policy(None, Network.ON))) == "every unix socket"
+    assert find_excess(of(Policy(None, Network.OFF)), CEILING) == "/"
+    assert find_excess(of(workspace_write()), CEILING) == "/state"
+    assert find_excess(CEILING, of(workspace_write().deny("/home").deny_glob("**/*.env"))) == "/work/**/*.env"
+    assert find_excess(CEILING, of(full_access())) is None
+
+
+def test_a_name_that_only_one_of_them_holds_back_where_it_is_missing_is_held_back() -> None:
+    asked = of(workspace_write())
+    ceiling = of(workspace_write().deny("/work/later"))
+    [rule] = [rule for rule in narrow(asked, ceiling).rules if rule.path == "/work/later"]
+    assert (rule.access, rule.skip_missing) == (Access.DENY, False)
+    [metadata] = [rule for rule in narrow(asked, ceiling).rules if rule.path == "/work/.git"]
+    assert (metadata.access, metadata.skip_missing, metadata.protects) == (Access.READ, True, "/work")
+
+
+def test_patterns_are_searched_for_as_deep_as_either_wants() -> None:
+    deep, flat = (of(Policy(read_only().rules, Network.OFF, glob_depth=depth)) for depth in (7, 2))
+    assert narrow(deep, flat).glob_depth == narrow(flat, deep).glob_depth == 7
+    assert narrow(flat, CEILING).glob_depth is None
