@@ -23,7 +23,7 @@ from tests.support.rows import every_row
 
 ASKED = CommandExecutor("/run/exec.sock", "token", SandboxContext(Disabled(), "disabled"), {})
 START = StartParams("p", ["true"], PathUri("file:///"), {}, False)
-DENIED = DeniedCall("p", 1, "write", "x", "/x", "openat", "EROFS", True, 7, "touch", 2, 0, "a rule", None)
+DENIED = DeniedCall("p", 1, "write", "x", "/x", "openat", "EROFS", False, 7, "touch", 2, 0, "a rule", None)
 
 
 def a_ceiling(limits: Limits | None = None) -> CommandCeiling:
