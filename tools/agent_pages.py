@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.agents.catalog.catalog import CATALOG
 from tools.markdown import page, table
 
 RECORDED: Final = Path(__file__).resolve().parent.parent / "tests" / "agents" / "results.json"
@@ -33,7 +34,29 @@ def faults_page() -> str:
         "## How soon, in seconds",
         "From the start of the worker, on a machine with much else to do.",
         table(head, took),
+        "## What of its user's a worker has",
+        "When its state is relocated, which is the default, and it is not sent to another provider "
+        "([more](../howto/log-in-agents.md)).",
+        table(("CLI", "file", "what", "how it enters", "of its settings"), _host_files()),
     )
+
+
+def _host_files() -> list[tuple[str, ...]]:
+    return [
+        (
+            agent.name,
+            f"`~/{file.path}`",
+            file.what,
+            file.way.value,
+            _settings("only", file.keep) or _settings("not", file.drop),
+        )
+        for agent in CATALOG.values()
+        for file in agent.host_files
+    ]
+
+
+def _settings(word: str, names: tuple[str, ...]) -> str:
+    return f"{word} {', '.join(f'`{name}`' for name in names)}" if names else ""
 
 
 def _said(told: dict[str, Any] | None) -> str:

@@ -338,7 +338,10 @@ def agents_page() -> str:
             "nothing is launched" if row.mode is AgentMode.NONE else f"`{row.mode}`",
             row.severity.value,
             row.reason,
-            "; ".join(remedy.format(agent="AGENT") for remedy in row.remedies),
+            "; ".join(
+                remedy.format(agent="AGENT", install="npm install -g PACKAGE@latest")
+                for remedy in row.remedies
+            ),
         )
         for row in MATRIX
     ]

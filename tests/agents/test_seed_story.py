@@ -4,6 +4,7 @@ The process of the supervisor, its exec server, the sandbox, the CLI and the tmu
 model is scripted.
 """
 
+import shlex
 import shutil
 import signal
 import subprocess
@@ -21,7 +22,8 @@ from holdfast.agents.supervisor import background
 from holdfast.agents.supervisor.messages import WorkerReport
 from tests.support.agent_clis import link_clis, requires_cli
 from tests.support.arena import KEY, MODEL, PLACE, PROMPT, Bench, end_exec_server, end_listener
-from tests.support.model import CONTENT, MADE, scripted_model
+from tests.support.logins import set_up
+from tests.support.model import CONTENT, MADE, digest, scripted_model
 from tests.support.pane import shows, tmux_server
 from tests.support.patience import patient
 
@@ -69,20 +71,18 @@ async def test_the_denied_path_is_named_and_what_is_suggested_helps(place: Path)
         )
         blocked = next(change for change in told if change.state == "blocked")
         assert (blocked.detail, blocked.rule) == ("sandbox-path", "denied-again")
-        assert any(denial.path.endswith("/opencode.db") for denial in blocked.denials)
+        assert any("/opencode.db" in line for line in blocked.preflight), "what it would have led to"
         refused = told[-1]
         assert (refused.state, refused.failure) == ("failed", "sandbox")
         await shows(socket, pane, "EROFS")
         denials = {denial.path: denial for denial in refused.denials}
-        seen = denials[f"{bench.home}/.local"]  # the call that was refused, and what it would have led to
-        kept = denials[f"{bench.home}/.local/share/opencode/opencode.db"]
-        assert (seen.access, seen.errno) == (kept.access, kept.errno) == ("create", "EROFS")
-        for denial in (seen, kept):
-            assert "outside the writable roots" in denial.rule
-            assert denial.grant == f"--allow-write {bench.home}/.local"
-            variable, _, where = denial.relocation.partition("=")
-            assert variable == "XDG_DATA_HOME"
-            assert where.startswith(str(place / "h"))
+        seen = denials[f"{bench.home}/.local"]  # the call that was refused
+        assert (seen.access, seen.errno) == ("create", "EROFS")
+        assert "outside the writable roots" in seen.rule
+        assert seen.grant == f"--allow-write {bench.home}/.local"
+        variable, _, where = seen.relocation.partition("=")
+        assert variable == "XDG_DATA_HOME"
+        assert where.startswith(str(place / "h"))
         assert any(path in refused.about for path in denials)
         assert not list(bench.home.glob(".local*"))
 
@@ -92,6 +92,48 @@ async def test_the_denied_path_is_named_and_what_is_suggested_helps(place: Path)
         assert (done.state, done.flags) == ("completed", [])
         assert done.denials == []
         assert variable in done.environment
+    assert _diff(bench.work) == [f"+{CONTENT}"]
+
+
+@pytest.mark.timeout(LIMIT_S)
+async def test_one_that_is_configured_in_its_home_works_at_the_first_try(place: Path) -> None:
+    """Its provider in ~/.config and its key in auth.json, as people have them, and nothing said to us."""
+    requires_cli("opencode")
+    bench, path = Bench(place / "project"), link_clis(place / "bin")
+    env = {"HOME": str(bench.home), "PATH": path, "LANG": "C.UTF-8"}
+    async with scripted_model() as model, Workers.connect(place / "h") as workers:
+        key = set_up("opencode", bench.home, model.url("write"))
+        worker = await workers.run("opencode", cwd=str(bench.work), env=env, prompt=PROMPT)
+        done = await worker.wait()
+        assert (done.state, done.flags, done.denials) == ("completed", [], [])
+        assert {request.credential for request in model.requests} == {digest(key)}
+        told = (await worker.why()).why
+        assert any(line.startswith("its state is relocated: ") for line in told)
+        assert any("opencode.json (its settings): copied, without mcp" in line for line in told)
+    assert _diff(bench.work) == [f"+{CONTENT}"]
+
+
+@pytest.mark.timeout(LIMIT_S)
+async def test_the_one_grant_that_why_names_is_enough(place: Path) -> None:
+    requires_cli("opencode")
+    bench, path = Bench(place / "project"), link_clis(place / "bin")
+    env = {"HOME": str(bench.home), "PATH": path, "LANG": "C.UTF-8"}
+    async with scripted_model() as model, Workers.connect(place / "h") as workers:
+        set_up("opencode", bench.home, model.url("write"))
+        wish: dict[str, Any] = {"cwd": str(bench.work), "env": env, "prompt": PROMPT, "relocate": False}
+        worker = await workers.run("opencode", **wish)
+        refused = await worker.wait()
+        assert (refused.state, refused.failure) == ("failed", "sandbox")
+        told = (await worker.why()).why
+        assert f"what is different from a terminal: holdfast worker equivalence {worker.id}" in told
+        assert "or let its state be relocated: leave out --no-relocate" in told
+        [grant] = [line for line in told if line.startswith("one grant that is enough for all of it: ")]
+        options = shlex.split(grant.partition(": ")[2])
+        assert set(options[::2]) == {"--allow-write"}
+        assert str(bench.home) not in options
+        worker = await workers.run("opencode", writable=options[1::2], **wish)
+        done = await worker.wait()
+        assert (done.state, done.failure) == ("completed", None), (done.about, options)
     assert _diff(bench.work) == [f"+{CONTENT}"]
 
 

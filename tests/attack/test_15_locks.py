@@ -7,10 +7,10 @@ import os
 import pytest
 
 from holdfast.board.rules.transitions import TaskStatus
-from holdfast.dispatch.git import find_repository, lock_folder
+from holdfast.dispatch.git import find_repository
 from holdfast.dispatch.run import workspace
 from holdfast.errors import OperationFailed
-from holdfast.local.lock import take_lock
+from holdfast.local.lock import lock_folder, take_lock
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.patience import patient
 from tests.support.tiers import asyncio_first

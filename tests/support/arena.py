@@ -58,7 +58,7 @@ class Arena:
         self.model = model
         self.supervisor = supervisor
         self._place = place
-        self._path = link_clis(place / "bin")
+        self.path = link_clis(place / "bin")
         self._count = 0
 
     def bench(self) -> Bench:
@@ -71,7 +71,7 @@ class Arena:
         wish = WorkerSpec(
             agent=agent,
             cwd=str(bench.work),
-            env={"PATH": self._path, "HOME": str(bench.home), "LANG": "C.UTF-8"},
+            env={"PATH": self.path, "HOME": str(bench.home), "LANG": "C.UTF-8"},
             model=MODEL,
             key=KEY,
             **asked,

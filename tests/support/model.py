@@ -8,6 +8,7 @@ is in `requests`, keys not.
 """
 
 import asyncio
+import hashlib
 import json
 import re
 from collections.abc import AsyncIterator
@@ -50,12 +51,13 @@ _PATH: Final = re.compile(r"/s/(?P<scenario>\w+)(?P<path>/[^?]*)")
 
 @dataclass(frozen=True)
 class Request:
-    """What a CLI asked: its headers hold no key."""
+    """What a CLI asked: its headers hold no key; `credential` is the digest of the one it sent."""
 
     scenario: str
     wire: str
     asked: Asked
     headers: dict[str, str]
+    credential: str = ""
 
 
 @dataclass
@@ -92,7 +94,7 @@ class Model:
         wire, scenario = WIRES[name], found["scenario"]
         asked = wire.read(json.loads(body))
         asked.stream = asked.stream or path.endswith(":streamGenerateContent")
-        self.requests.append(Request(scenario, name, asked, _headers(head)))
+        self.requests.append(Request(scenario, name, asked, _headers(head), _credential(head)))
         if scenario.isdigit():
             status = int(scenario)
             await _send(writer, status, wire.error(status, _MESSAGES[status]))
@@ -159,6 +161,17 @@ async def _body(head: str, reader: asyncio.StreamReader) -> bytes:
         body += await reader.readexactly(length)
         await reader.readline()
     return body
+
+
+def digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def _credential(head: str) -> str:
+    found = re.search(
+        r"\r\n(?:authorization: bearer|x-api-key:|x-goog-api-key:) *([^\r]+)", head, re.IGNORECASE
+    )
+    return digest(found[1]) if found else ""
 
 
 def _headers(head: str) -> dict[str, str]:

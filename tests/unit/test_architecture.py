@@ -21,6 +21,7 @@ PURE_STDLIB = {
     "bisect",
     "codecs",
     "collections",
+    "copy",
     "dataclasses",
     "datetime",
     "decimal",

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
-from holdfast.agentconfig.decision import Admin, AgentName, Version, parse_version
+from holdfast.agentconfig.decision import PACKAGES, Admin, AgentName, Version, parse_version
 from holdfast.agentconfig.environments import FILE as ENVIRONMENTS
 from holdfast.agentconfig.settings import Effective, flatten
 from holdfast.errors import InvalidRequest, NotFound, OperationFailed, SandboxUnavailable
@@ -45,7 +45,7 @@ def find(agent: AgentName, environ: Mapping[str, str] = os.environ) -> Path:
         NotFound: there is none.
     """
     variable = f"{agent.upper()}_BIN"
-    how = "npm install -g @openai/codex" if agent is AgentName.CODEX else "install it"
+    how = f"npm install -g {PACKAGES[agent]}"
     named = environ.get(variable) or shutil.which(agent, path=environ.get("PATH", os.defpath))
     if not named or not os.access(named, os.X_OK):
         raise NotFound(f"no {agent} on the PATH", remedy=f"{how}, or set {variable} to the program")

@@ -392,7 +392,15 @@ UNSEEN: Final = MatrixCondition(
     ),
 )
 
-_UPGRADE: Final = ("install a newer one with the package manager that installed it",)
+_UPGRADE: Final = (
+    "{install}, or the newest version by whatever else installed it",
+    "or have it confined by Holdfast, which needs none of these settings: holdfast worker run {agent}",
+)
+PACKAGES: Final[dict[AgentName, str]] = {
+    AgentName.CODEX: "@openai/codex",
+    AgentName.CLAUDE: "@anthropic-ai/claude-code",
+    AgentName.OPENCODE: "opencode-ai",
+}
 _FORCED: Final = "no sandbox of the agent can work here; the boundary that was declared is all there is"
 _REFUSED_HERE: Final = "no sandbox of the agent can work here, and no container or vm is declared around it"
 
@@ -523,9 +531,11 @@ def decide(facts: CodexFacts, wish: ConfigRequest) -> ConfigDecision:
     """The decision of the first row that matches; the last one always does."""
     case = MatrixCase(facts, wish)
     row = next(row for row in MATRIX if all(condition.holds(case) for condition in row.when))
+    install = f"npm install -g {PACKAGES[facts.agent]}@latest"
+    remedies = tuple(remedy.format(agent=facts.agent, install=install) for remedy in row.remedies)
     if row.mode is AgentMode.NONE:
         return ConfigDecision(
-            row.id, row.mode, row.severity, Settings(()), (), row.reason, row.remedies, row.notes
+            row.id, row.mode, row.severity, Settings(()), (), row.reason, remedies, row.notes
         )
     codex = facts.agent is AgentName.CODEX
     decided = choose_settings(row.mode, facts, wish) if codex else Settings(())
@@ -536,7 +546,7 @@ def decide(facts: CodexFacts, wish: ConfigRequest) -> ConfigDecision:
         decided,
         render_flags(row.mode, decided) if codex else (),
         row.reason,
-        tuple(remedy.format(agent=facts.agent) for remedy in row.remedies),
+        remedies,
         (*row.notes, *_notes(row.mode, facts, wish)),
     )
 

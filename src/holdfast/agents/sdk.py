@@ -50,6 +50,12 @@ RUN_S: Final = 120.0  # to start a worker: its sandbox, its preflight
 PASSED: Final = ("HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TZ", "USER")
 
 
+def own_variables(agent: str, *, keys: bool = True) -> tuple[str, ...]:
+    """Variables by which this CLI is configured: where its user keeps its files, and its keys."""
+    known = CATALOG.get(agent)
+    return () if known is None else (*known.relocation, *(known.keys if keys else ()))
+
+
 def select_variables(names: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The variables that a worker inherits, and those named besides."""
     wanted = {*PASSED, *names, *(name for name in environ if name.startswith("LC_"))}
@@ -290,13 +296,15 @@ class Workers:
     ) -> Worker:
         """Start a worker. `more` are the other members of a wish (`agents/launching.py`).
 
-        A confined one reads no credentials of its user (`find_withheld`) unless they are allowed.
+        A confined one reads no credentials of its user (`find_withheld`) unless they are allowed. Without
+        `env` it inherits what its CLI is configured by; its keys not, if it is sent to another provider.
         """
         secret = list(more.pop("secret", ()))
         if not allow_credentials:
             named = [*more.get("writable", ()), *more.get("readable", ())]
             secret += find_withheld(agent, cwd=cwd, granted=named)
-        inherited = dict(env or select_variables())
+        own = own_variables(agent, keys=more.get("base") is None)
+        inherited = dict(env or select_variables(own))
         wish = WorkerSpec(agent=agent, cwd=cwd, prompt=prompt, env=inherited, secret=secret, **more)
         return Worker(self, await self.call(messages.RUN, wish, timeout_s=RUN_S))
 

@@ -10,11 +10,11 @@ from typing import Final
 
 import msgspec
 
-from holdfast.agents.sdk import select_variables
+from holdfast.agents.sdk import own_variables, select_variables
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.board.asyncstore import AsyncStore
 from holdfast.board.rules.rows import Run, Task
-from holdfast.dispatch.git import Git, lock_folder
+from holdfast.dispatch.git import Git
 from holdfast.dispatch.installed import InstalledProfiles
 from holdfast.dispatch.rules import inheritance
 from holdfast.dispatch.rules.dispatcherstatus import DispatcherStatus
@@ -23,6 +23,7 @@ from holdfast.dispatch.supervisorclient import SupervisorClient
 from holdfast.handoff import outbox, rundir
 from holdfast.handoff.envelope import Grant, mint
 from holdfast.handoff.sender import VARIABLE
+from holdfast.local.lock import lock_folder
 from holdfast.sandbox.plan import prerequisites
 from holdfast.sandbox.policy.credentials import credentials
 
@@ -88,7 +89,8 @@ class DispatchContext:
         writable = [
             os.path.join(user, path[2:]) if path.startswith("~/") else path for path in profile.writable
         ]
-        own = select_variables(profile.env, self.environ) | dict(profile.variables)
+        names = (*profile.env, *own_variables(profile.cli, keys=False))
+        own = select_variables(names, self.environ) | dict(profile.variables)
         return WorkerSpec(
             id=worker_of(run.id),
             agent=profile.cli,

@@ -24,7 +24,7 @@ from holdfast.agents.supervisor import background
 from holdfast.client.environment import Environment
 from holdfast.client.policy import Policy
 from holdfast.errors import NotFound, OperationFailed, UsageError
-from holdfast.local.lock import AGAIN_S, take_lock
+from holdfast.local.lock import AGAIN_S, open_lock, take_lock
 from holdfast.local.programs import find_program
 from holdfast.local.shown import show_bytes
 from holdfast.local.trees import read_below, remove_tree
@@ -159,11 +159,6 @@ def find_git(home: str, user: str) -> str:
     return found
 
 
-def lock_folder(user: str) -> Path:
-    """Below the default home, which no worker sees, whatever the home is that is used."""
-    return Path(user) / ".local" / "state" / "holdfast" / "locks"
-
-
 @dataclass(frozen=True, slots=True)
 class Git:
     """Of one home, whose exec server confines it; `user` is the home of the person."""
@@ -182,8 +177,7 @@ class Git:
             OSError: there is no place for the lock.
         """
         name = hashlib.sha256(os.fsencode(repository.shared)).hexdigest()[:32]
-        place = self._make_lock_folder() / f"{name}.lock"
-        fd = os.open(place, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fd, place = open_lock(name, user=self.user, home=self.home)
         try:
             for _ in range(round(LOCK_S / AGAIN_S)):
                 if take_lock(fd):
@@ -197,16 +191,6 @@ class Git:
             yield
         finally:
             os.close(fd)
-
-    def _make_lock_folder(self) -> Path:
-        """Of all homes of one user; of this home where that user has none to write in."""
-        place = lock_folder(self.user)
-        try:
-            place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError:
-            place = self.home / "locks"
-            place.mkdir(mode=0o700, exist_ok=True)
-        return place
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator["GitSession"]:

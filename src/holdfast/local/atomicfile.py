@@ -70,13 +70,25 @@ def write_below(top: str | os.PathLike[str], names: tuple[str, ...], data: bytes
     Raises:
         OSError: it cannot be written; ELOOP or ENOTDIR where a link stands in place of a directory.
     """
+    with open_below(top, names[:-1], make=True) as above:
+        replace_at(above, names[-1], data, durable=False)
+
+
+@contextlib.contextmanager
+def open_below(top: str | os.PathLike[str], names: tuple[str, ...], *, make: bool = False) -> Iterator[int]:
+    """The directory at `names` below `top`; no link is followed on the way.
+
+    Raises:
+        OSError: it is not there, or cannot be made; ELOOP or ENOTDIR where a link stands in its place.
+    """
     with contextlib.ExitStack() as opened:
         above = opened.enter_context(open_folder(os.fspath(top)))
-        for name in names[:-1]:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(name, 0o700, dir_fd=above)
+        for name in names:
+            if make:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, 0o700, dir_fd=above)
             above = opened.enter_context(open_folder(name, above))
-        replace_at(above, names[-1], data, durable=False)
+        yield above
 
 
 @contextlib.contextmanager

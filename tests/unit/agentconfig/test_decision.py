@@ -337,3 +337,15 @@ def test_codex_guards_its_own_directory_below_a_root() -> None:
 )
 def test_inside_is_by_whole_names(path: str, root: str, expected: bool) -> None:
     assert inside(path, root) is expected
+
+
+def test_one_that_is_too_old_is_refused_with_what_to_type() -> None:
+    for facts, package in (
+        (linux((0, 121, 0)), "@openai/codex"),
+        (linux((0, 130, 0)), "@openai/codex"),
+        (replace(CLAUDE, version=(2, 0, 9)), "@anthropic-ai/claude-code"),
+    ):
+        decision = decide(facts, ConfigRequest())
+        assert decision.row == "too-old"
+        assert decision.remedies[0].startswith(f"npm install -g {package}@latest")
+        assert f"holdfast worker run {facts.agent}" in decision.remedies[1]

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from holdfast.agents.catalog.hostfiles import HostFile
 from holdfast.agents.evidence.evidence import Claim, Failure
 from holdfast.agents.evidence.holdups import BusySign, WantSign
 from holdfast.agents.evidence.verdict import ExitRules
@@ -58,8 +59,13 @@ class Versions:
     recorded: str
 
     def __contains__(self, version: str) -> bool:
-        found = re.search(r"\d+(?:\.\d+)+", version)
-        return found is not None and self.least <= tuple(map(int, found[0].split("."))) < self.below
+        found = _numbers(version)
+        return found is not None and self.least <= found < self.below
+
+
+def _numbers(version: str) -> tuple[int, ...] | None:
+    found = re.search(r"\d{1,9}(?:\.\d{1,9})+", version)
+    return None if found is None else tuple(map(int, found[0].split(".")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +168,7 @@ class Agent:
     model_options: tuple[str, ...] = ()
     unattended: tuple[str, ...] = ()  # lets it act without asking: the sandbox around it is the boundary
     unattended_environment: Mapping[str, str] = field(default_factory=dict)
+    unattended_note: str = ""  # what of its own it then does without, if somebody should know that
     asking: tuple[str, ...] = ()  # stands for {unattended} otherwise: lets it ask where it would not
     asking_environment: Mapping[str, str] = field(default_factory=dict)
     prompt_by: PromptBy = PromptBy.ARGUMENT
@@ -179,6 +186,8 @@ class Agent:
     state: tuple[StatePath, ...] = ()  # the most specific first
     relocation: Mapping[str, str] = field(default_factory=dict)  # variable → template
     relocation_arguments: tuple[str, ...] = ()
+    host_files: tuple[HostFile, ...] = ()  # what of its user's it is given when its state is relocated
+    keys: tuple[str, ...] = ()  # variables that hold its key or say where its provider is
     environment: Mapping[str, str] = field(default_factory=dict)  # keeps it quiet and offline
     exits: ExitRules = field(default_factory=ExitRules)
     provider: Provider | None = None
@@ -278,6 +287,23 @@ def _boundary(agent: Agent, own_sandbox: Mapping[str, str] | None, *, unattended
 
 def _is_offline(own_sandbox: Mapping[str, str]) -> bool:
     return own_sandbox["network"] == "false"
+
+
+def notes_on(agent: Agent, *, version: str | None, unattended: bool, confined: bool) -> list[str]:
+    """What about a start somebody should know; `version` is None where nobody knows it."""
+    notes = [f"{agent.name}: {agent.unattended_note}"] if unattended and agent.unattended_note else []
+    if not confined:
+        notes.append("it runs without any sandbox around it")
+    numbers = _numbers(version or "")
+    if agent.versions is None or agent.package is None or version is None or numbers is None:
+        return notes
+    if version in agent.versions:
+        return notes
+    least = ".".join(map(str, agent.versions.least))
+    newest = f"the newest that was tried is {agent.versions.recorded}"
+    if numbers < agent.versions.least:
+        newest = f"the oldest that was tried is {least}; a newer one: {agent.package.install}@latest"
+    return [*notes, f"this is {agent.name} {version}, and {newest}"]
 
 
 def provider_secrets(agent: Agent, key: str) -> dict[str, str]:

@@ -49,6 +49,7 @@ AIDER = Agent(
         StatePath("{work}/.git/config*", "the repository's settings, which aider edits", CANNOT_START),
     ),
     environment={"AIDER_ANALYTICS": "false", "NO_COLOR": "1"},
+    keys=("OPENAI_API_KEY", "OPENAI_API_BASE", "ANTHROPIC_API_KEY"),
     exits=ExitRules(zero_means_success=False),
     provider=Provider(
         wire="chat",
@@ -79,6 +80,7 @@ HERMES = Agent(
         StatePath("{home}/.cache", "the cache of the packages it fetches", NOT_SAVED, "XDG_CACHE_HOME"),
     ),
     relocation={"HERMES_HOME": "{state}/home", "XDG_CACHE_HOME": "{state}/cache"},
+    keys=("OPENROUTER_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY"),
     exits=ExitRules(zero_means_success=False),
     provider=Provider(
         wire="chat",

@@ -21,6 +21,7 @@ from holdfast.agents.catalog.agent import (
     Versions,
 )
 from holdfast.agents.catalog.failures import of_message
+from holdfast.agents.catalog.hostfiles import HostFile, Renewal, Way
 from holdfast.agents.catalog.output import (
     Handler,
     JsonEvent,
@@ -244,6 +245,24 @@ def _first(event: object, *names: str) -> int | None:
 
 
 _DIR = "CLAUDE_CONFIG_DIR"
+_LOGIN = Renewal(
+    refresh="claudeAiOauth.refreshToken",
+    tokens=("claudeAiOauth.accessToken", "claudeAiOauth.refreshToken", "claudeAiOauth.expiresAt"),
+    expires="claudeAiOauth.expiresAt",
+)
+_STARTS_PROGRAMS = (
+    *("hooks", "statusLine", "apiKeyHelper", "awsAuthRefresh", "awsCredentialExport", "otelHeadersHelper"),
+    *("enabledPlugins", "extraKnownMarketplaces", "sandbox"),
+)
+_KEPT = (  # of a file in which every project that it was ever used in is named
+    *("hasCompletedOnboarding", "lastOnboardingVersion", "theme", "userID", "oauthAccount", "primaryApiKey"),
+    *("customApiKeyResponses", "bypassPermissionsModeAccepted"),
+)
+
+
+def _own(name: str, way: Way, what: str, drop: tuple[str, ...] = ()) -> HostFile:
+    return HostFile(f".claude/{name}", f"config/{name}", way, what, _DIR, name, drop=drop)
+
 
 CLAUDE = Agent(
     name="claude",
@@ -285,6 +304,27 @@ CLAUDE = Agent(
         StatePath("/tmp/cc-socks", "claude's control socket", NOT_SAVED, "CLAUDE_CODE_TMPDIR", "cc-socks"),  # noqa: S108
     ),
     relocation={_DIR: "{state}/config", "CLAUDE_CODE_TMPDIR": "{state}/tmp"},
+    host_files=(
+        HostFile(
+            ".claude/.credentials.json",
+            "config/.credentials.json",
+            Way.RENEWED,
+            "its login",
+            _DIR,
+            ".credentials.json",
+            renewal=_LOGIN,
+        ),
+        HostFile(
+            *(".claude.json", "config/.claude.json", Way.COPIED, "its account", _DIR, ".claude.json"),
+            keep=_KEPT,
+        ),
+        _own("settings.json", Way.COPIED, "its settings", _STARTS_PROGRAMS),
+        *(
+            _own(name, Way.SHOWN, "its instructions")
+            for name in ("CLAUDE.md", "agents", "commands", "skills")
+        ),
+    ),
+    keys=("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
     environment={"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1"},
     exits=ExitRules(zero_means_success=False),
     provider=Provider(

@@ -24,6 +24,7 @@ from holdfast.agents.catalog.agent import (
     Versions,
 )
 from holdfast.agents.catalog.failures import of_message
+from holdfast.agents.catalog.hostfiles import HostFile, Renewal, Way
 from holdfast.agents.catalog.output import Handler, JsonEvent, JsonEvents, at_path, count_at, int_at, text_at
 from holdfast.agents.evidence.evidence import (
     Claim,
@@ -115,6 +116,16 @@ class CodexEvents(JsonEvents):
         return [Result(ok=True, usage=counted, refused=tuple(self.refused))]
 
 
+_HOME = "CODEX_HOME"
+_AUTH_CLAIM = "https://api.openai.com/auth"
+_LOGIN = Renewal(  # of ChatGPT; a key has no refresh token
+    refresh="tokens.refresh_token",
+    tokens=("tokens.id_token", "tokens.access_token", "tokens.refresh_token", "last_refresh"),
+    expires="tokens.access_token",
+    whose=(("sub",), (_AUTH_CLAIM, "chatgpt_account_id")),
+)
+_STARTS_PROGRAMS = ("mcp_servers", "notify", "hooks", "plugins", "marketplaces", "model_providers.*.auth")
+
 _BRAILLE = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏⣷⣯⣟⡿⢿⣻⣽⣾"
 
 _OWN = ("-c", 'sandbox_mode="workspace-write"', "-c")  # as settings, which every subcommand takes
@@ -125,12 +136,13 @@ CODEX = Agent(
     name="codex",
     binary="codex",
     package=Package("npm", "@openai/codex"),
-    versions=Versions((0, 148), (0, 200), "0.166.0"),
+    versions=Versions((0, 121), (0, 200), "0.166.0"),
     subcommand=("exec",),
     headless=("--json", "--skip-git-repo-check", "{unattended}", "{model}", "-"),
     interactive=("{unattended}", "{model}"),
     model_options=("-m", "{model}"),
     unattended=("--dangerously-bypass-approvals-and-sandbox",),
+    unattended_note="its own sandbox is off (danger-full-access), since it cannot be put into another one",
     prompt_by=PromptBy.STDIN,
     on_terminal=("--", "{prompt}"),
     parser="codex",
@@ -162,12 +174,24 @@ CODEX = Agent(
         RetrySign(re.compile(r"^Reconnecting\.\.\. (?P<attempt>\d+)/(?P<of>\d+)(?: \((?P<cause>.*)\))?")),
     ),
     state=(
-        StatePath("{home}/.codex/*.sqlite*", "codex's databases", CANNOT_START, "CODEX_HOME", "*.sqlite*"),
-        StatePath("{home}/.codex/sessions", "codex's transcripts", CANNOT_START, "CODEX_HOME", "sessions"),
-        StatePath("{home}/.codex/tmp", "codex's helper links", NOT_SAVED, "CODEX_HOME", "tmp"),
-        StatePath("{home}/.codex", "codex's home", CANNOT_START, "CODEX_HOME"),
+        StatePath("{home}/.codex/*.sqlite*", "codex's databases", CANNOT_START, _HOME, "*.sqlite*"),
+        StatePath("{home}/.codex/sessions", "codex's transcripts", CANNOT_START, _HOME, "sessions"),
+        StatePath("{home}/.codex/tmp", "codex's helper links", NOT_SAVED, _HOME, "tmp"),
+        StatePath("{home}/.codex", "codex's home", CANNOT_START, _HOME),
     ),
-    relocation={"CODEX_HOME": "{state}"},
+    relocation={_HOME: "{state}"},
+    host_files=(
+        HostFile(
+            ".codex/auth.json", "auth.json", Way.RENEWED, "its login", _HOME, "auth.json", renewal=_LOGIN
+        ),
+        HostFile(
+            *(".codex/config.toml", "config.toml", Way.COPIED, "its settings", _HOME, "config.toml"),
+            drop=(*_STARTS_PROGRAMS, "projects"),
+        ),
+        HostFile(".codex/AGENTS.md", "AGENTS.md", Way.SHOWN, "its instructions", _HOME, "AGENTS.md"),
+        HostFile(".codex/prompts", "prompts", Way.SHOWN, "its prompts", _HOME, "prompts"),
+    ),
+    keys=("OPENAI_API_KEY", "OPENAI_BASE_URL", "CODEX_API_KEY"),
     exits=ExitRules(zero_means_success=False),
     provider=Provider(
         wire="responses",

@@ -20,6 +20,7 @@ from holdfast.agents.catalog.agent import (
     Versions,
 )
 from holdfast.agents.catalog.failures import of_message
+from holdfast.agents.catalog.hostfiles import HostFile, Way
 from holdfast.agents.catalog.output import Handler, JsonEvent, JsonEvents, count_at, text_at
 from holdfast.agents.evidence.evidence import (
     Claim,
@@ -99,6 +100,21 @@ _ONCE = re.compile(
     r"^[ │]*[●\u203a] 1\. (?:Allow once|Yes, allow once) *(?:│| █|$)", re.MULTILINE
 )  # is selected
 
+_STARTS_PROGRAMS = ("mcpServers", "hooks", "hooksConfig", "tools.sandbox", "tools.*Command", "sandbox")
+_LOGIN = ("access_token", "refresh_token", "id_token", "token_type", "scope", "expiry_date")
+
+
+def _gemini(
+    name: str, way: Way, what: str, *, keep: tuple[str, ...] = (), drop: tuple[str, ...] = ()
+) -> HostFile:
+    place = f".gemini/{name}"
+    return HostFile(place, place, way, what, "GEMINI_CLI_HOME", place, keep=keep, drop=drop)
+
+
+def _qwen(name: str, way: Way, what: str, *, drop: tuple[str, ...] = ()) -> HostFile:
+    return HostFile(f".qwen/{name}", f"home/{name}", way, what, "QWEN_HOME", name, drop=drop)
+
+
 _SERVERS = '"mcpServers":{"holdfast":{"command":{command},"args":{options},"trust":true}}'
 
 GEMINI = Agent(
@@ -149,6 +165,16 @@ GEMINI = Agent(
         StatePath("{home}/.gemini", "gemini's home", CANNOT_START, "GEMINI_CLI_HOME", ".gemini"),
     ),
     relocation={"GEMINI_CLI_HOME": "{state}"},
+    host_files=(
+        # Its refresh token is not spent by using it: each worker renews its own copy.
+        _gemini("oauth_creds.json", Way.COPIED, "its login", keep=_LOGIN),
+        _gemini("google_accounts.json", Way.COPIED, "its account", keep=("active",)),
+        _gemini("settings.json", Way.COPIED, "its settings", drop=_STARTS_PROGRAMS),
+        _gemini(".env", Way.COPIED, "its variables"),
+        _gemini("GEMINI.md", Way.SHOWN, "its instructions"),
+        _gemini("commands", Way.SHOWN, "its commands"),
+    ),
+    keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
     exits=ExitRules(
         zero_means_success=False,
         codes={
@@ -217,6 +243,14 @@ QWEN = Agent(
         StatePath("{home}/.qwen", "qwen's home", CANNOT_START, "QWEN_HOME"),
     ),
     relocation={"QWEN_HOME": "{state}/home", "QWEN_RUNTIME_DIR": "{state}/runtime"},
+    host_files=(
+        _qwen("settings.json", Way.COPIED, "its settings", drop=_STARTS_PROGRAMS),
+        _qwen(".env", Way.COPIED, "its variables"),
+        _qwen("QWEN.md", Way.SHOWN, "its instructions"),
+        _qwen("commands", Way.SHOWN, "its commands"),
+        _qwen("agents", Way.SHOWN, "its agents"),
+    ),
+    keys=("OPENAI_API_KEY", "OPENAI_BASE_URL", "DASHSCOPE_API_KEY"),
     exits=ExitRules(zero_means_success=False),
     provider=Provider(
         wire="chat",

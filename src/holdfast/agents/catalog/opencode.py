@@ -19,6 +19,7 @@ from holdfast.agents.catalog.agent import (
     Versions,
 )
 from holdfast.agents.catalog.failures import of_message
+from holdfast.agents.catalog.hostfiles import HostFile, Renewal, Way
 from holdfast.agents.catalog.output import (
     Handler,
     JsonEvent,
@@ -121,6 +122,41 @@ class OpencodeEvents(JsonEvents):
 
 _DATA, _STATE, _CONFIG, _CACHE = "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"
 
+_LOGIN = Renewal(
+    at="*",  # one for each provider; a key has no refresh token
+    refresh="refresh",
+    tokens=("access", "refresh", "expires"),
+    expires="expires",
+    unset=("OPENCODE_DISABLE_DEFAULT_PLUGINS",),  # they are what uses and renews such a login
+)
+_STARTS_PROGRAMS = ("mcp", "plugin", "lsp", "formatter")
+_SETTINGS = ("opencode.json", "opencode.jsonc", "config.json")
+_TEXTS = (
+    "AGENTS.md",
+    "agent",
+    "agents",
+    "command",
+    "commands",
+    "mode",
+    "modes",
+    "skill",
+    "skills",
+    "prompts",
+)
+
+
+def _own(name: str, way: Way, what: str, drop: tuple[str, ...] = ()) -> HostFile:
+    return HostFile(
+        f".config/opencode/{name}",
+        f"config/opencode/{name}",
+        way,
+        what,
+        _CONFIG,
+        f"opencode/{name}",
+        drop=drop,
+    )
+
+
 OPENCODE = Agent(
     name="opencode",
     binary="opencode",
@@ -166,6 +202,20 @@ OPENCODE = Agent(
         _CACHE: "{state}/cache",
         "npm_config_cache": "{state}/npm",
     },
+    host_files=(
+        HostFile(
+            ".local/share/opencode/auth.json",
+            "data/opencode/auth.json",
+            Way.RENEWED,
+            "its logins",
+            _DATA,
+            "opencode/auth.json",
+            renewal=_LOGIN,
+        ),
+        *(_own(name, Way.COPIED, "its settings", _STARTS_PROGRAMS) for name in _SETTINGS),
+        *(_own(name, Way.SHOWN, "its instructions") for name in _TEXTS),
+    ),
+    keys=("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY"),
     environment={
         "OPENCODE_DISABLE_AUTOUPDATE": "1",
         "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",

@@ -2,5 +2,5 @@
 what holds it up, the verdict at the end, and the reason in words. Everything here is pure.
 
 Imports: nothing of ours.
-Open to other rooms: digest, evidence, holdups, status, verdict.
+Open to other rooms: advice, digest, evidence, holdups, status, verdict.
 """

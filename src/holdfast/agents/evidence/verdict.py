@@ -229,8 +229,10 @@ def _result(end: _End) -> WorkerStatus | None:
     trouble = end.trouble()
     if not result.ok:
         failure = result.failure or http_failure(result.http or 0) or (trouble[1] if trouble else None)
-        failure = failure or end.rules.codes.get(end.claim.code or 0) or Failure.CRASH
-        return end.failed(failure, result.message or item.seen, item)
+        failure = failure or end.rules.codes.get(end.claim.code or 0)
+        if failure is None and end.denial > max(end.tool, end.stream):  # refused, and nothing after it
+            return end.failed(Failure.SANDBOX, "", item)
+        return end.failed(failure or Failure.CRASH, result.message or item.seen, item)
     if result.refused and (
         end.tool < 0 or end.tools_failed() or (trouble and trouble[1] is Failure.PERMISSION)
     ):

@@ -15,7 +15,17 @@ from msgspec.structs import asdict
 from holdfast.agents.catalog.answers import find_answer
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.catalog.output import resolve_announcement
-from holdfast.agents.evidence.evidence import Denied, Evidence, Exited, Failure, Result, Trouble, Used
+from holdfast.agents.evidence.advice import Surroundings, advise
+from holdfast.agents.evidence.evidence import (
+    Denied,
+    Evidence,
+    Exited,
+    Failure,
+    Foreseen,
+    Result,
+    Trouble,
+    Used,
+)
 from holdfast.agents.evidence.status import why
 from holdfast.agents.supervisor import background, daemons, messages, processes
 from holdfast.agents.supervisor.granting import regrant
@@ -99,6 +109,21 @@ def _denials(items: list[Evidence]) -> list[Denied]:
         if isinstance(item.claim, Denied):
             found.setdefault((item.claim.path, item.claim.access), item.claim)
     return list(found.values())[:MAX_DENIALS]
+
+
+def _surroundings(worker: FollowedWorker) -> Surroundings:
+    record, items = worker.record, worker.evidence()
+    foreseen = dict.fromkeys(item.claim for item in items if isinstance(item.claim, Foreseen))
+    return Surroundings(
+        worker=record.id,
+        state=record.state if record.relocated else "",
+        keeps_state=bool(CATALOG[record.agent].relocation),
+        given=record.given,
+        denials=[*_denials(items), *foreseen],
+        confined=record.confined,
+        traced=record.trace and record.untraced is None,
+        notes=record.notes,
+    )
 
 
 def _exit_code(items: list[Evidence]) -> int | None:
@@ -187,7 +212,8 @@ class SupervisorService:
 
     async def _why(self, asked: messages.WorkerParams, _peer: Peer) -> messages.ExplainedReport:
         worker = self._find(asked.worker)
-        return messages.ExplainedReport(**asdict(build_report(worker)), why=why(worker.status, now()))
+        told = [*why(worker.status, now()), *advise(worker.status.state, _surroundings(worker))]
+        return messages.ExplainedReport(**asdict(build_report(worker)), why=told)
 
     async def _equivalence(self, asked: messages.WorkerParams, _peer: Peer) -> EquivalenceReport:
         return await self._supervisor.surroundings.report(self._find(asked.worker).record)

@@ -16,14 +16,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Source
 from holdfast.agents.evidence.status import WorkerLimits
 from holdfast.agents.supervisor import background
-from holdfast.agents.worker import channels, ownsandbox
+from holdfast.agents.worker import channels, logins, ownsandbox
 from holdfast.agents.worker.book import Record, WorkerRecords, new_id
 from holdfast.agents.worker.explaining import Explaining, held, release
 from holdfast.agents.worker.launching import PreparedStart, WorkerSpec, preflight, prepare
+from holdfast.agents.worker.ownfiles import link_below, remove_below
 from holdfast.agents.worker.ownsandbox import KnownVersions, OwnSandboxPlaces
 from holdfast.agents.worker.surroundings import WorkerSurroundings
 from holdfast.agents.worker.worker import FollowedWorker, now
@@ -64,6 +67,7 @@ class Supervisor:
         self.workers: dict[str, FollowedWorker] = {}
         self._environments: dict[str, Environment] = {}
         self._hearers: set[Callable[[FollowedWorker], None]] = set()
+        self._logins: dict[str, logins.SharedLogin] = {}
         self._tasks = TaskSet()
         self._versions = KnownVersions()
 
@@ -130,6 +134,10 @@ class Supervisor:
             created_at=time.time(),
             home=wish.env.get("HOME", "/"),
             relocated=wish.relocate,
+            state=ready.state,
+            given=list(ready.given),
+            confined=not wish.unconfined,
+            notes=list(ready.notes),
             began_at=now(),
             network=wish.network,
             writable=wish.writable,
@@ -204,7 +212,7 @@ class Supervisor:
 
     async def _start(self, worker: FollowedWorker, ready: PreparedStart, wish: WorkerSpec) -> None:
         record = worker.record
-        _write_files(ready)
+        await self._give_own_files(worker, ready)
         environment = await background.reach_exec_server(self.book.home)
         self._environments[record.id] = environment
         record.session_id = environment.session_id
@@ -244,6 +252,12 @@ class Supervisor:
             record.weakened = [*process.enforcement.missing, *process.enforcement.weakened]
         if record.one_sandbox is not None and wish.own_sandbox:
             record.weakened.append(f"its commands share its sandbox and its network: {record.one_sandbox}")
+        if record.weakened:
+            record.notes.append(f"its sandbox is weaker than asked: {'; '.join(record.weakened)}")
+        for note in record.notes:
+            log.warning(
+                "a worker starts otherwise than in a terminal", extra={"reason": f"{record.id}: {note}"}
+            )
         self.surroundings.begin(record, ready, environment)
         worker.save()
         if record.tty:
@@ -259,10 +273,61 @@ class Supervisor:
                 await process.write(ready.stdin)
                 await process.close_stdin()
 
+    # --- what of its user's it has
+
+    async def _give_own_files(self, worker: FollowedWorker, ready: PreparedStart) -> None:
+        """Place what it is given; what is its user's goes again when it has ended."""
+        record = worker.record
+        record.placed = list(ready.placed)
+        worker.leaving = lambda: self._leave(record)
+        self.book.write(record)  # whoever comes next knows what to remove
+        for path, text in ready.files.items():
+            write_below(ready.state, Path(path).relative_to(ready.state).parts, text.encode())
+        for path, target in ready.links.items():
+            with contextlib.suppress(OSError):  # then it goes without these instructions
+                link_below(ready.state, Path(path).relative_to(ready.state).parts, target)
+        if ready.login is None:
+            return
+        try:
+            login = self._open_login(record, logins.login_of(ready.login))
+            await login.begin()
+        except (OSError, ValueError) as exc:
+            record.given.append(f"{ready.login.path} is left out: {exc}")
+            return
+        self._save_login(record.id, login)
+        record.given.append(login.words())
+
+    def _open_login(self, record: Record, saved: logins.LoginState) -> logins.SharedLogin:
+        agent = CATALOG[record.agent]
+        login = logins.SharedLogin.find(
+            agent, saved, state=record.state, user=record.home, home=self.book.home
+        )
+        self._logins[record.id] = login
+        return login
+
+    def _save_login(self, worker: str, login: logins.SharedLogin) -> None:
+        with contextlib.suppress(OSError):
+            self.book.keep(worker, logins.FILE, msgspec.json.encode(login.saved))
+
+    def _adopt_own_files(self, worker: FollowedWorker) -> None:
+        record = worker.record
+        worker.leaving = lambda: self._leave(record)
+        with contextlib.suppress(OSError, msgspec.MsgspecError, StopIteration):
+            kept = (self.book.folder(record.id) / logins.FILE).read_bytes()
+            self._open_login(record, msgspec.json.decode(kept, type=logins.LoginState)).adopt()
+
+    def _leave(self, record: Record) -> None:
+        if (login := self._logins.pop(record.id, None)) is not None:
+            login.end()
+            self._save_login(record.id, login)
+        for place in record.placed:
+            remove_below(record.state, tuple(place.split("/")))
+
     # --- taking over
 
     async def _take_over(self, record: Record) -> None:
         worker = self.workers[record.id] = self._worker(record)
+        self._adopt_own_files(worker)
         if record.session_id is None:
             worker.not_started(_CUT_SHORT)
             return
@@ -332,6 +397,9 @@ class Supervisor:
         while True:
             await asyncio.sleep(TICK_S)
             self._give_up_orphans()
+            for name, login in self._logins.items():
+                if login.sync():
+                    self._save_login(name, login)
             for worker in [one for one in self.workers.values() if one.owes]:
                 worker.save()
             for worker in self.alive:

@@ -8,6 +8,7 @@
         wish.json        what was asked for, to start it again with one more grant
         evidence.jsonl   the newest evidence; the file before it is evidence.jsonl.1
         output.log       what it said, as it said it; likewise
+        login.json       of one that has a login which is renewed: who renews it, and no token
         equivalence.json what differs for it from the host
         read             the number of the last output event that is in there
         state/           where the CLI keeps its own state
@@ -53,6 +54,11 @@ class Record(msgspec.Struct, kw_only=True):
     headless: bool = True  # a run of one prompt, rather than the interactive program
     home: str = "/"  # of the user whose CLI it is
     relocated: bool = True  # the CLI's state is below ours
+    state: str = ""  # where that is
+    given: list[str] = []  # what of its user's it was given, in words
+    confined: bool = True
+    notes: list[str] = []  # what about its start somebody should know: its version, its sandbox
+    placed: list[str] = []  # files below its state that are removed when it has ended
     began_at: float = 0.0  # the same on the clock of its evidence
     network: bool = True
     writable: list[str] = []

@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
@@ -17,14 +17,17 @@ from holdfast.agents.catalog.agent import (
     Agent,
     StatePath,
     launch,
+    notes_on,
     provider_secrets,
     relocation_of,
     state_files,
     state_paths,
 )
 from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.catalog.hostfiles import Way, read_settings
 from holdfast.agents.evidence.evidence import Failure, Foreseen, Trouble
 from holdfast.agents.worker.acp import AcpRequest
+from holdfast.agents.worker.ownfiles import FoundLogin, OwnFiles, read_own_files, read_regular
 from holdfast.agents.worker.ownsandbox import OwnSandboxPlaces
 from holdfast.client.environment import Environment
 from holdfast.client.policy import Policy
@@ -36,6 +39,7 @@ from holdfast.sandbox.plan.planner import Sight, settle
 from holdfast.sandbox.plan.prerequisites import Uncovered, uncover
 from holdfast.sandbox.plan.resolve import look, trace
 from holdfast.sandbox.policy.amounts import parse
+from holdfast.sandbox.policy.credentials import is_credential
 from holdfast.sandbox.policy.paths import grantable, is_file_name
 from holdfast.sandbox.policy.policy import Access, BoundPolicy, Network, Where, bind, workspace_write
 from holdfast.wire.processes import CommandExecutor
@@ -52,6 +56,8 @@ _SHARED_TMP: Final = "/tmp"  # noqa: S108 - to keep it away
 _PROMPT: Final = "<prompt>"  # what a record has in its place
 LIMIT_S: Final = 10.0  # for all of it; a name server that does not answer takes the most
 _CONNECT_S: Final = 3.0
+_PACKAGE_DEPTH: Final = 6  # folders between a program and its package.json
+_MAX_PACKAGE: Final = 256 << 10  # bytes of one
 
 # Runs inside, with nothing but the standard library.
 _PROBE: Final = r"""
@@ -169,6 +175,11 @@ class PreparedStart:
     stdin: bytes | None = field(repr=False)
     files: dict[str, str] = field(repr=False)
     secrets: tuple[str, ...] = field(repr=False)
+    links: dict[str, str] = field(default_factory=dict)  # below the state → what of the user's is shown
+    login: FoundLogin | None = None  # that is placed when it starts, and kept up to date
+    placed: tuple[str, ...] = ()  # places of its user's files below the state
+    notes: tuple[str, ...] = ()  # what about it somebody should know
+    given: tuple[str, ...] = ()  # what of its user's enters, in words
     limits: Limits | None = None
     commands: CommandExecutor | None = field(default=None, repr=False)  # who runs what the CLI wants run
     request: AcpRequest | None = field(default=None, repr=False)
@@ -214,20 +225,28 @@ def prepare(wish: WorkerSpec, *, state: str, own: OwnSandboxPlaces | None = None
     secrets = provider_secrets(agent, wish.key) if wish.key else {}
     moved = () if wish.relocate else agent.relocation
     chosen = {name: value for name, value in made.environment.items() if name not in moved}
+    files = _find_own(agent, wish)
+    if files.login is not None and files.login.file.renewal is not None:
+        unset = files.login.file.renewal.unset
+        chosen = {name: value for name, value in chosen.items() if name not in unset}
     environment = wish.env | chosen | secrets
     tty = wish.tty or wish.prompt is None
     if tty:
         environment["TERM"] = TERM
     environment["TMPDIR"] = os.path.join(state, "tmp")
-    files = _leftovers(agent, wish, state) | state_files(
-        agent, base=wish.base, model=wish.model or "", mcp=server, own_sandbox=words
+    placed = (*files.texts, *files.links)
+    files.add_texts(
+        _leftovers(agent, wish, state)
+        | state_files(agent, base=wish.base, model=wish.model or "", mcp=server, own_sandbox=words)
     )
     program = _binary(agent, wish)
     _make_granted(wish)
+    wish = msgspec.structs.replace(wish, secret=_hide_logins(agent, wish))
     policy = _policy(wish, state)
     if own is not None:
         policy = own.policy(policy)
     if not wish.unconfined:
+        policy = _show(policy, wish, files.links.values())
         program, policy = _with_programs(wish, program, policy)
     argv = (program, *made.arguments)
     return PreparedStart(
@@ -240,8 +259,20 @@ def prepare(wish: WorkerSpec, *, state: str, own: OwnSandboxPlaces | None = None
         state=state,
         base=wish.base,
         stdin=None if made.stdin is None else made.stdin.encode(),
-        files={f"{state}/{path}": text for path, text in files.items()},
-        secrets=tuple(secrets.values()),
+        files={f"{state}/{path}": text for path, text in files.texts.items()},
+        links={f"{state}/{path}": target for path, target in files.links.items()},
+        login=files.login,
+        placed=placed,
+        given=tuple(files.words),
+        notes=tuple(
+            notes_on(
+                agent,
+                version=find_version(agent, argv[0]),
+                unattended=wish.unattended,
+                confined=not wish.unconfined,
+            )
+        ),
+        secrets=(*secrets.values(), *files.secrets),
         limits=limits_of(wish),
         commands=None if own is None else own.executor(agent, wish, policy, state),
         request=request,
@@ -252,6 +283,39 @@ def _leftovers(agent: Agent, wish: WorkerSpec, state: str) -> dict[str, str]:
     """What another worker, in whose state this one goes on, was told about its executor: that is gone."""
     told = () if agent.own_sandbox is None or not wish.relocate else agent.own_sandbox.files
     return {path: "" for path in told if os.path.lexists(os.path.join(state, path))}
+
+
+def _find_own(agent: Agent, wish: WorkerSpec) -> OwnFiles:
+    """What of its user's it is given. One that is sent to another provider begins with nothing."""
+    if not wish.relocate or wish.base is not None:
+        return OwnFiles()
+    return read_own_files(agent, home=wish.env.get("HOME", "/"), environment=wish.env)
+
+
+def _hide_logins(agent: Agent, wish: WorkerSpec) -> list[str]:
+    """What is secret to it: its own login too, but where it uses it there. A relocated one has a copy."""
+    home = wish.env.get("HOME", "/")
+    places = {file.find(home, wish.env): file for file in agent.host_files}
+    if not wish.relocate:
+        return [path for path in wish.secret if path not in places or os.path.islink(path)]
+    granted = (*wish.readable, *wish.writable)
+    hidden = (
+        place
+        for place, file in places.items()
+        if (file.renewal is not None or (file.way is not Way.SHOWN and is_credential(place)))
+        and place not in granted
+    )
+    return list(dict.fromkeys((*wish.secret, *hidden)))
+
+
+def _show(policy: Policy, wish: WorkerSpec, paths: Iterable[str]) -> Policy:
+    """The policy with these in sight; not where a link leads: somebody else may have put it there."""
+    bound = bind(policy.wish, Where(wish.cwd, (wish.cwd,)))
+    for path in paths:
+        linked = os.path.islink(path) or os.path.islink(os.path.dirname(path))
+        if not linked and not bound.explain(path, Access.READ).allowed:
+            policy = policy.allow_read(path)
+    return policy
 
 
 def limits_of(wish: WorkerSpec) -> Limits | None:
@@ -297,6 +361,22 @@ def _binary(agent: Agent, wish: WorkerSpec) -> str:
         remedy = agent.package.install if agent.package else None
         raise NotFound(f"{agent.binary} is not installed, or not on PATH", remedy=remedy)
     return found
+
+
+def find_version(agent: Agent, program: str) -> str | None:
+    """Of a program that came as an npm package, what the package says; it is not run for that."""
+    if agent.package is None:
+        return None
+    place = os.path.realpath(program)
+    for _ in range(_PACKAGE_DEPTH):
+        place = os.path.dirname(place)
+        with contextlib.suppress(OSError, ValueError):
+            text = read_regular(os.path.join(place, "package.json"), _MAX_PACKAGE).decode("utf-8")
+            said = read_settings("package.json", text)
+            name, version = str(said.get("name")), said.get("version")
+            if isinstance(version, str) and (f"{name}-").startswith(f"{agent.package.name}-"):
+                return version
+    return None
 
 
 def _with_programs(wish: WorkerSpec, program: str, policy: Policy) -> tuple[str, Policy]:

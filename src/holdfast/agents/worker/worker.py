@@ -139,6 +139,7 @@ class FollowedWorker:
         self.channel = channel
         self.process: Process | None = None
         self.explaining: Explaining | None = None
+        self.leaving: Callable[[], None] = lambda: None  # before anybody hears that it has ended
         self.viewers: set[Callable[[bytes], None]] = set()
         self.status = WorkerStatus(WorkerState.STARTING, since=now())
         self.done = asyncio.Event()
@@ -304,6 +305,7 @@ class FollowedWorker:
     def end(self) -> None:
         """Nothing more will come of it."""
         if not self.done.is_set():
+            self.leaving()
             self.judge()
             self.record.phase = "ended"
             self.save()

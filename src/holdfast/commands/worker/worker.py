@@ -129,14 +129,14 @@ async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...],
       holdfast worker run codex "fix the failing test"
       holdfast worker run opencode --tmux --detach
     """
-    from holdfast.agents.sdk import find_withheld, select_variables
+    from holdfast.agents.sdk import find_withheld, own_variables, select_variables
     from holdfast.exec.outcome import Withheld
 
     as_asked = ("acp", "base", "cwd", "idle_limit_s", "model", "trace", "unconfined", "wall_limit_s")
     started = await workers.run(
         agent,
         prompt=" ".join(words) or None,
-        env=select_variables(options["names"]),
+        env=select_variables([*options["names"], *own_variables(agent, keys=options["base"] is None)]),
         id=options["name"],
         tty=options["tty"] or options["tmux"],
         unattended=not options["ask"],

@@ -148,16 +148,6 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return "exec " + shlex.join(part.replace(_PROMPT, prompt) for part in self.command)
 
 
-_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
-    "codex": ("OPENAI_API_KEY", "OPENAI_BASE_URL", "CODEX_API_KEY"),
-    "claude": ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
-    "opencode": ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY"),
-    "gemini": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-    "qwen": ("OPENAI_API_KEY", "OPENAI_BASE_URL", "DASHSCOPE_API_KEY"),
-    "hermes": ("OPENROUTER_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY"),
-    "aider": ("OPENAI_API_KEY", "OPENAI_API_BASE", "ANTHROPIC_API_KEY"),
-}
-
 _NAME_OF_SESSION: Final = r"([A-Za-z0-9_-]{1,100})"
 _SESSIONS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "codex": (
@@ -184,7 +174,7 @@ def _agent(name: str, keys: tuple[str, ...]) -> WorkerProfile:
 
 
 BUILTIN: Final[Mapping[str, WorkerProfile]] = {
-    **{name: _agent(name, keys) for name, keys in _KEYS.items()},
+    **{name: _agent(name, agent.keys) for name, agent in CATALOG.items() if agent.keys},
     "script": WorkerProfile(name="script", agent=_SHELL, network=False, success="exit", prompt="{body}"),
 }
 

@@ -395,6 +395,35 @@ def test_a_contradiction_with_the_result_is_reported() -> None:
     assert truncated.contradictions == ("protocol says success, text says provider",)
 
 
+CRASHED: Row = (
+    8,
+    Source.PROTOCOL,
+    Result(ok=False, message="Unexpected server error"),
+    "Unexpected server error",
+)
+DENIED: Row = (3, Source.DENIAL, refused("/a"))
+
+
+@every_row(
+    ("rows", "failure"),
+    [
+        ([DENIED, CRASHED, ONE], F.SANDBOX),
+        ([TOOL, (4.5, Source.DENIAL, refused("/a")), CRASHED, ONE], F.SANDBOX),
+        ([DENIED, TOOL, CRASHED, ONE], F.CRASH),  # it went on after it
+        ([DENIED, TEXT, CRASHED, ONE], F.CRASH),
+        ([DENIED, (8, Source.PROTOCOL, Result(ok=False, http=401), "401"), ONE], F.AUTH),
+        ([DENIED, (4, Source.TEXT, Trouble(F.QUOTA), "quota"), CRASHED, ONE], F.QUOTA),
+        ([CRASHED, ONE], F.CRASH),
+    ],
+)
+def test_a_failure_without_a_cause_is_the_sandboxs_when_nothing_came_after_a_denial(
+    rows: list[Row], failure: F
+) -> None:
+    status = verdict(story(*rows), TRUSTED)
+    assert status.failure is failure
+    assert status.about.startswith("/a: create refused") == (failure is F.SANDBOX)
+
+
 def test_what_the_leader_left_behind_may_end_too() -> None:
     rows: list[Row] = [
         READY,

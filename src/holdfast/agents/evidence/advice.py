@@ -1,0 +1,68 @@
+"""What to tell somebody whose worker does not work: what it has of its user's, what was refused, and what to
+type so that it is not refused again. Pure module.
+"""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from holdfast.agents.evidence.evidence import Denied, Foreseen, WorkerState
+from holdfast.agents.evidence.verdict import denial_words
+
+Refused: TypeAlias = Denied | Foreseen
+
+MAX_DENIALS: Final = 5  # that are told; the one grant is for all
+_TROUBLED: Final = (WorkerState.FAILED, WorkerState.BLOCKED, WorkerState.STALLED)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Of one worker."""
+
+    worker: str
+    state: str  # where its CLI keeps its state; empty where that is the usual place
+    keeps_state: bool  # whether it is a CLI that keeps any
+    given: Sequence[str]
+    denials: Sequence[Refused]  # what was, and what was seen to be going to be
+    confined: bool
+    traced: bool
+    notes: Sequence[str] = ()
+
+
+def advise(status: WorkerState, about: Surroundings) -> list[str]:
+    """Lines that follow the reason of a status."""
+    lines = list(about.notes)
+    if about.keeps_state and about.state:
+        lines.append(f"its state is relocated: its CLI keeps it in {about.state}, not in the home")
+        lines += [f"  of its user's: {line}" for line in about.given]
+        if not about.given:
+            lines.append("  of its user's: nothing")
+    elif about.keeps_state:
+        lines.append("its state is not relocated: its CLI keeps it in the home, as far as that is writable")
+    if status not in _TROUBLED:
+        return lines
+    denials = [denied for denied in about.denials if not (isinstance(denied, Denied) and denied.host)]
+    lines += [f"refused: {denial_words(denied)}" for denied in denials[:MAX_DENIALS]]
+    if grant := combine_grants(denials):
+        lines.append(f"one grant that is enough for all of it: {grant}")
+    if not about.state and any(denied.relocation for denied in denials):
+        lines.append("or let its state be relocated: leave out --no-relocate")
+    if about.confined and not any(isinstance(denied, Denied) for denied in denials) and not about.traced:
+        lines.append("no refusal was seen; those of reading are seen with --trace")
+    return [*lines, f"what is different from a terminal: holdfast worker equivalence {about.worker}"]
+
+
+def combine_grants(denials: Sequence[Refused]) -> str:
+    """The options that allow everything that was refused, none of them twice or within another."""
+    wanted: dict[str, list[str]] = {}
+    for denied in denials:
+        match shlex.split(denied.grant):
+            case [option, value]:
+                wanted.setdefault(option, []).append(value)
+    return " ".join(
+        f"{option} {shlex.quote(value)}"
+        for option, values in sorted(wanted.items())
+        for value in sorted(set(values))
+        if not any(value.startswith(f"{other.rstrip('/')}/") for other in values)
+    )
