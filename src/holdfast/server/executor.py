@@ -158,6 +158,7 @@ class ServerSession:
             shell=login_shell() or "/bin/sh",
             extended=self._extended,
             closed_retention_s=self._executor.clocks.closed_s,
+            spooled=self._executor.clocks.kept_s is not None,  # who keeps them wants all that they say
         )
 
     def _push(self, message: bytes) -> None:

@@ -65,6 +65,7 @@ class Processes:
         shell: str,
         extended: bool,
         closed_retention_s: float,
+        spooled: bool = False,
     ) -> None:
         self._launcher = launcher
         self._sandboxes = sandboxes
@@ -74,6 +75,7 @@ class Processes:
         self._shell = shell
         self._extended = extended
         self._retention_s = closed_retention_s
+        self._spooled = spooled
         self._entries: dict[str, SessionProcess | _Starting] = {}
         self._closed: dict[SessionProcess, asyncio.TimerHandle] = {}
         self._snapshots = ShellSnapshots()
@@ -124,6 +126,7 @@ class Processes:
             on_closed=self._keep_closed,
             extended=self._extended,
             judge=judge_of(sandbox, cwd),
+            spooled=self._spooled,
         )
         task = asyncio.ensure_future(self._launch(process, command, params, prepared.state, sandbox))
         entry = self._entries[params.process_id] = _Starting(task)
