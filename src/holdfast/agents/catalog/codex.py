@@ -168,7 +168,10 @@ CODEX = Agent(
         BusySign(re.compile(r"\besc to interrupt\b", re.IGNORECASE), Work.THINKING),
         BusySign(re.compile(r"^[•◦]\s+Running ", re.MULTILINE), Work.TOOL),
     ),
-    shown_retries=(RetrySign(re.compile(r"^Reconnecting\.\.\. (?P<attempt>\d+)/(?P<of>\d+)")),),
+    shown_retries=(
+        RetrySign(re.compile(r"^Reconnecting\.\.\. waiting for network\b"), Failure.NETWORK),
+        RetrySign(re.compile(r"^Reconnecting\.\.\. (?P<attempt>\d+)/(?P<of>\d+)")),
+    ),
     failures=(re.compile(r"^■ (?P<message>.+)", re.MULTILINE),),
     said=(re.compile(r"^[•✔✗] "),),
     titles=(

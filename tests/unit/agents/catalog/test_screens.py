@@ -68,6 +68,11 @@ def test_a_failure_that_something_newer_stands_below_is_of_an_earlier_turn(
         ("claude", lines_of("claude-retrying"), Retrying(6, 10, Failure.AUTH, 401, 15.0)),
         ("opencode", lines_of("opencode-retrying"), Retrying(5, None, Failure.PROVIDER, None, 43.0)),
         ("codex", ["• Reconnecting... 1/5 (0s • esc to interrupt)"], Retrying(1, 5, None)),
+        (
+            "codex",
+            ["◦ Reconnecting... waiting for network (25s • esc to interrupt)", "  └ Connection failed: x"],
+            Retrying(1, None, Failure.NETWORK),
+        ),
         ("codex", ["◦ Reconnecting... 5/5 (5s • esc to interrupt)"], Retrying(5, 5, None)),
     ],
 )
