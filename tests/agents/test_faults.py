@@ -172,8 +172,8 @@ def _first_request(stage: Arena, began: float) -> float | None:
 async def _start(
     stage: Arena, cli: str, bench: Bench, mode: str, fault: Fault, wish: dict[str, Any]
 ) -> FollowedWorker:
-    how: dict[str, Any] = {PIPE: {}, TTY: {"tty": True, "prompt": None}, ACP: {"acp": True}}[mode]
-    return await stage.run(cli, bench, scenario=fault.scenario, **wish, **how)
+    how: dict[str, dict[str, Any]] = {PIPE: {}, TTY: {"tty": True, "prompt": None}, ACP: {"acp": True}}
+    return await stage.run(cli, bench, scenario=fault.scenario, **wish, **how[mode])
 
 
 async def _reach_prompt(stage: Arena, worker: FollowedWorker, fault: Fault, began: float) -> float:
@@ -197,7 +197,14 @@ def _signal(worker: FollowedWorker, signum: signal.Signals) -> None:
         os.kill(worker.record.pid, signum)
         return
     own = [one for one in seen.processes if one.session == seen.main.session and one not in seen.commands]
-    os.kill(own[-1].pid, signum)
+    os.kill(max(own, key=_size).pid, signum)
+
+
+def _size(process: procwatch.ObservedProcess) -> int:
+    """Pages in memory: a launcher and passing helpers have few."""
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{process.pid}/statm").read_text("ascii").split()[1])
+    return 0
 
 
 def _hold(path: Path) -> sqlite3.Connection:

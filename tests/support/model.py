@@ -42,7 +42,7 @@ _SHELLS: Final = {  # tool → the argument that is the command
 }
 _COMMANDS: Final = {  # by scenario, where it is not to make the file
     "fail": "ls /is/not/there",
-    "sleep": "sleep 600",
+    "sleep": "tail -f /dev/null",  # some refuse to sleep
     "loop": "true",
 }
 _MESSAGES: Final = {

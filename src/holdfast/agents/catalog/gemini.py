@@ -152,6 +152,9 @@ GEMINI = Agent(
         ("✋", Wants(Want.DECISION)),
     ),
     retries=(
+        RetrySign(  # without a status the cause comes last
+            re.compile(r"^Attempt (?P<attempt>\d+) failed\. Retrying with backoff\.+ (?P<cause>.*)")
+        ),
         RetrySign(
             re.compile(
                 r"^Attempt (?P<attempt>\d+) failed(?: with status (?P<http>\d{3}))?"
