@@ -1,43 +1,56 @@
-"""docs/reference/agents.md, from what `make agents` recorded."""
+"""docs/reference/agents.md, the confusion table of what is said of workers, as `make agents` recorded it."""
 
+import fnmatch
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from holdfast.agents.catalog.catalog import CATALOG
+from tests.agents.cases import CELLS, IN_TIME_S, PIPE, REASONS, SITUATIONS
 from tools.markdown import page, table
 
 RECORDED: Final = Path(__file__).resolve().parent.parent / "tests" / "agents" / "results.json"
+_MODES: Final = {
+    "pipe": "A run of one prompt, its output a pipe",
+    "tty": "The program on a terminal, asked there",
+    "acp": "Led over the Agent Client Protocol",
+}
 
 
 def faults_page() -> str:
-    """What the supervisor said of every CLI that met every fault, and how soon."""
-    told = json.loads(RECORDED.read_text("utf-8"))
-    agents, faults = told["agents"], told["faults"]
-    head = ("fault", *(f"{name} {agent['version']}" for name, agent in agents.items()))
-    said = [
-        (words, *(_said(agent["told"].get(fault)) for agent in agents.values()))
-        for fault, words in faults.items()
-    ]
-    took = [
-        (words, *(_took(agent["told"].get(fault)) for agent in agents.values()))
-        for fault, words in faults.items()
+    """What the supervisor said of every CLI in every situation, whether that is so, and how soon."""
+    told = json.loads(RECORDED.read_text("utf-8"))["agents"]
+    tables = [part for mode, words in _MODES.items() for part in (f"## {words}", _draw(told, mode))]
+    found = {cell: note for cell in CELLS if (note := told[cell[0]]["told"].get(key_of(*cell[1:])))}
+    good = [cell for cell, note in found.items() if is_right(cell[2], note) and is_in_time(note)]
+    listed = [
+        (
+            f"{cli}, {mode}",
+            SITUATIONS[name].words,
+            REASONS.get((cli, mode, name), "no reason known: a defect"),
+        )
+        for cli, mode, name in found
+        if (cli, mode, name) not in good
     ]
     return page(
-        "What is said of agent CLIs that meet a fault",
+        "What is said of agent CLIs, and whether it is so",
         "Recorded by `make agents` with the real CLIs, a scripted provider on loopback, the supervisor, its\n"
         "exec server and sandbox. One that is `running`, `waiting`, `blocked` or `stalled` lives, and was\n"
-        "ended then.\n"
-        "A stall is told after 5 s there, and after minutes otherwise.",
-        "## What is said",
-        table(head, said),
-        "## How soon, in seconds",
-        "From the start of the worker, on a machine with much else to do.",
-        table(head, took),
+        "ended then. Each cell says what was told, and after how many seconds: since the provider was first\n"
+        "asked, or the signal was sent, or else since the start. ✓ is what a person at that terminal would\n"
+        f"say, told within {IN_TIME_S:.0f} s; ✗ is not, and listed below. A stall is told after 5 s there,\n"
+        "and after minutes otherwise.",
+        f"Of {len(CELLS)} cells {len(found)} are recorded; {len(good)} of these are right in time.",
+        *tables,
+        "## Not right in time",
+        table(("worker", "situation", "why"), listed) if listed else "None.",
         "## What of its user's a worker has",
         "When its state is relocated, which is the default, and it is not sent to another provider "
         "([more](../howto/log-in-agents.md)).",
         table(("CLI", "file", "what", "how it enters", "of its settings"), _host_files()),
+        "## Versions",
+        table(("CLI", "version"), [(name, agent["version"]) for name, agent in told.items()]),
     )
 
 
@@ -59,13 +72,45 @@ def _settings(word: str, names: tuple[str, ...]) -> str:
     return f"{word} {', '.join(f'`{name}`' for name in names)}" if names else ""
 
 
-def _said(told: dict[str, Any] | None) -> str:
-    if told is None:
+def _draw(told: dict[str, Any], mode: str) -> str:
+    clis = list(dict.fromkeys(cli for cli, one, _ in CELLS if one == mode))
+    names = list(dict.fromkeys(name for _, one, name in CELLS if one == mode))
+    rows = [(SITUATIONS[name].words, *(_cell(told, cli, mode, name) for cli in clis)) for name in names]
+    return table(("situation", *clis), rows)
+
+
+def _cell(told: dict[str, Any], cli: str, mode: str, name: str) -> str:
+    if (cli, mode, name) not in CELLS:
+        return ""
+    note = told[cli]["told"].get(key_of(mode, name))
+    if note is None:
         return "not recorded"
-    inner = ", ".join(filter(None, (told["detail"], told["failure"])))
-    words = f"{told['state']}({inner})" if inner else str(told["state"])
-    return f"`{words}`" + "".join(f" {flag}" for flag in told["flags"])
+    mark = "✓" if is_right(name, note) and is_in_time(note) else "✗"
+    said = describe(note["state"], note["detail"], note["failure"], note["flags"])
+    return f"{mark} `{said}` {_seconds(note):.0f} s"
 
 
-def _took(told: dict[str, Any] | None) -> str:
-    return "" if told is None else f"{told['seconds']:.1f}"
+def key_of(mode: str, name: str) -> str:
+    """Under which a cell is recorded."""
+    return name if mode == PIPE or name == "decision" else f"{mode} {name}"
+
+
+def is_right(name: str, note: dict[str, Any]) -> bool:
+    """Is what was told true of the situation?"""
+    said = describe(note["state"], note["detail"], note["failure"], note["flags"])
+    return any(fnmatch.fnmatchcase(said, pattern) for pattern in SITUATIONS[name].right)
+
+
+def is_in_time(note: dict[str, Any]) -> bool:
+    return _seconds(note) <= IN_TIME_S
+
+
+def _seconds(note: dict[str, Any]) -> float:
+    after = note.get("after")
+    return float(note["seconds"] if after is None else after)
+
+
+def describe(state: str, detail: str, failure: str | None, flags: Sequence[str]) -> str:
+    """What is said of a worker, in short: `running(retrying, network)`, `completed unverified`."""
+    inner = ", ".join(filter(None, (detail, failure)))
+    return " ".join([f"{state}({inner})" if inner else state, *flags])

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from holdfast.agents.catalog.agent import launch, provider_secrets, state_files
-from holdfast.agents.catalog.catalog import CATALOG, parser_of, text_parser_of
+from holdfast.agents.catalog.catalog import CATALOG, log_parser_of, parser_of, text_parser_of
+from holdfast.agents.worker.statefiles import LogTail
 from tests.support.wording import in_words
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "tests" / "unit" / "agents" / "recorded"
@@ -44,6 +45,7 @@ class Case(NamedTuple):
     scenario: str
     unattended: bool = True
     read_only_home: bool = False
+    base: str = ""  # of a provider that is not there
 
 
 CASES: Final = {
@@ -53,6 +55,7 @@ CASES: Final = {
     "404": Case("404"),
     "429": Case("429"),
     "500": Case("500"),
+    "dns": Case("hello", base="http://provider.invalid"),
     "truncated": Case("truncate"),
     "refused": Case("touch", unattended=False),  # one command, which makes a file
     "outside": Case("outside", unattended=False),  # the same, beside the work tree
@@ -63,9 +66,8 @@ CASES: Final = {
 def record(name: str, binary: str, provider: str, case: str) -> None:
     """One run of the CLI, kept in its file."""
     with tempfile.TemporaryDirectory(prefix="record-", dir=PLACE) as folder:
-        lines, end = _run(
-            name, binary, f"{provider.rstrip('/')}/s/{CASES[case].scenario}", case, Path(folder)
-        )
+        base = CASES[case].base or f"{provider.rstrip('/')}/s/{CASES[case].scenario}"
+        lines, end = _run(name, binary, base, case, Path(folder))
         places = {"home": "/home", "state": "/state", "work": "/project"}
         names = [(f"{folder}/{part}", place) for part, place in places.items()]
         names.append((folder, "/beside"))
@@ -98,7 +100,11 @@ def derive(path: Path) -> None:
 
 def _write(path: Path, header: dict[str, Any], lines: list[dict[str, Any]]) -> None:
     agent = CATALOG[header["agent"]]
-    parsers = {"stdout": parser_of(agent), "stderr": text_parser_of(agent)}
+    parsers = {
+        "stdout": parser_of(agent),
+        "stderr": text_parser_of(agent),
+        "log": log_parser_of(agent),
+    }
     for line in lines:
         seen = parsers[line["from"]].feed(line["line"], line["at"])
         line["claims"] = [in_words(evidence) for evidence in seen]
@@ -158,7 +164,12 @@ def _run(
     if start.stdin is not None and process.stdin is not None:
         process.stdin.write(start.stdin)
         process.stdin.close()
+    log = LogTail(str(state), agent.log.place) if agent.log is not None else None
     while (code := process.poll()) is None:
+        at = round(time.monotonic() - began, 1)
+        logged = log.read() if log is not None else ()
+        telling = [line for line in logged if log_parser_of(agent).feed(line, at)]  # others are thousands
+        lines += [{"at": at, "from": "log", "line": line} for line in telling]
         first = next((line["at"] for line in lines if line["from"] == "stdout"), None)
         if time.monotonic() - began > (
             START_LIMIT_S if first is None or agent.parser == "text" else first + LIMIT_S

@@ -1,5 +1,10 @@
-"""Every built-in fault, and what must be said of every agent CLI that meets it."""
+"""Every built-in fault, what is true of it, and what must be said of every agent CLI that meets it.
 
+By `right` a cell of the confusion table is judged: what a person would say who sees that terminal. What must
+be said is narrower, and per CLI: it holds a release to what was recorded of it.
+"""
+
+import signal
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,29 +20,135 @@ class Fault:
     wish: dict[str, Any] = field(default_factory=dict)
     earlier: bool = False  # its state is in the home already, from a run that could write there
     stdin_open: bool = False  # nobody closes its stdin
-    kill: bool = False  # somebody kills it once it is at work
+    send: signal.Signals | None = None  # what somebody sends to its program once it is at work
+    secure: bool = False  # its provider has a certificate that nobody signed
+    right: tuple[str, ...] = ()  # patterns of what is true
+    modes: tuple[str, ...] = ("pipe",)
+    locked: bool = False  # somebody else holds its databases
+    clis: tuple[str, ...] = CLIS
 
+
+PIPE, TTY, ACP = "pipe", "tty", "acp"
+ALL: Final = (PIPE, TTY, ACP)
+WITH_ACP: Final = ("opencode", "gemini", "qwen")
 
 FAULTS: Final = {
-    "none": Fault("a task that a tool must do", "write"),
+    "none": Fault("a task that a tool must do", "write", right=("completed", "waiting(prompt)"), modes=ALL),
     "read-only-home": Fault(
-        "its home is read-only, and holds nothing but settings", wish={"relocate": False}
+        "its home is read-only, and holds nothing but settings",
+        wish={"relocate": False},
+        right=("failed(sandbox)", "blocked(sandbox-path)", "completed* with-denials*"),
     ),
     "denied-state": Fault(
-        "its home is read-only, and holds its state", wish={"relocate": False}, earlier=True
+        "its home is read-only, and holds its state",
+        wish={"relocate": False},
+        earlier=True,
+        right=("failed(sandbox)", "blocked(sandbox-path)", "completed* with-denials*"),
     ),
-    "network-off": Fault("the sandbox has no network", wish={"network": False}),
-    "dns": Fault("the provider's name is not found", wish={"base": "http://provider.invalid"}),
-    "401": Fault("the key is refused", "401"),
-    "404": Fault("the model does not exist", "404"),
-    "429": Fault("too many requests", "429"),
-    "500": Fault("the provider fails", "500"),
-    "hang": Fault("the provider accepts and never answers", "hang"),
-    "stall": Fault("the answer stops in the middle", "stall"),
-    "truncate": Fault("the answer ends in the middle", "truncate"),
-    "approval": Fault("it would need an approval, and nobody is asked", "write", {"unattended": False}),
-    "stdin": Fault("its stdin is an open pipe", stdin_open=True),
-    "killed": Fault("somebody else kills it", "hang", kill=True),
+    "network-off": Fault(
+        "the sandbox has no network", wish={"network": False}, right=("*(sandbox-network)", "failed(sandbox)")
+    ),
+    "dns": Fault(
+        "the provider's name is not found",
+        wish={"base": "http://provider.invalid"},
+        right=("*(*network*)",),
+        modes=ALL,
+    ),
+    "tls": Fault(
+        "the provider's certificate is not trusted", secure=True, right=("*(*network*)",), modes=ALL
+    ),
+    "401": Fault("the key is refused", "401", right=("*(*auth)",), modes=ALL),
+    "404": Fault("the model does not exist", "404", right=("*(*model)",), modes=ALL),
+    "429": Fault("too many requests", "429", right=("*(*rate-limit)",), modes=ALL),
+    "quota": Fault("nothing is left of the account", "quota", right=("*(*quota)",), modes=ALL),
+    "context": Fault("the model takes no more text", "context", right=("*(*context)",)),
+    "500": Fault(  # a screen may tell that it tries again, and why only when it gives up
+        "the provider fails", "500", right=("*(*provider)", "running(retrying)"), modes=ALL
+    ),
+    "hang": Fault(
+        "the provider accepts and never answers",
+        "hang",
+        right=("stalled*", "running(thinking)", "running(network-wait)"),
+        modes=ALL,
+    ),
+    "stall": Fault(
+        "the answer stops in the middle",
+        "stall",
+        right=("stalled*", "running(thinking)", "running(streaming)"),
+    ),
+    "truncate": Fault("the answer ends in the middle", "truncate", right=("*(*provider)",)),
+    "approval": Fault(
+        "it would need an approval, and nobody is asked",
+        "write",
+        {"unattended": False},
+        right=("failed(permission)", "failed(sandbox)", "completed* no-tools*"),
+    ),
+    "stdin": Fault("its stdin is an open pipe", stdin_open=True, right=("waiting(stdin-eof)",)),
+    "killed": Fault(
+        "somebody else kills it", "hang", send=signal.SIGKILL, right=("failed(crash)",), modes=ALL
+    ),
+    "stopped": Fault(
+        "somebody else stops it", "hang", send=signal.SIGSTOP, right=("blocked(stopped)",), modes=ALL
+    ),
+    "tool-fails": Fault(
+        "its only command fails, and it says that it is done",
+        "fail",
+        right=("completed* unverified*", "waiting(prompt)"),
+        modes=ALL,
+    ),
+    "tool-runs": Fault("its command takes its time", "sleep", right=("running(tool)",), modes=ALL),
+    "loop": Fault(
+        "the same command again and again",
+        "loop",
+        right=("running(*)", "failed(limit)", "waiting(decision)", "failed(timeout)"),
+    ),
+    "locked": Fault(
+        "somebody else holds its database",
+        wish={"relocate": False},
+        earlier=True,
+        locked=True,
+        right=("failed(state)", "blocked(lock)", "starting", "running(*)", "stalled*"),
+        clis=("codex", "opencode"),  # the others have none
+    ),
+    "idle": Fault("nobody has asked it anything", right=("waiting(prompt)",), modes=(TTY,)),
+}
+
+
+# Told elsewhere, in test_decisions.py.
+DECISION: Final = Fault(
+    "it asks for an approval, on its terminal", right=("waiting(decision)",), modes=(TTY,)
+)
+SITUATIONS: Final = FAULTS | {"decision": DECISION}
+CELLS: Final = [
+    (cli, mode, name)
+    for name, fault in SITUATIONS.items()
+    for mode in fault.modes
+    for cli in fault.clis
+    if mode != ACP or cli in WITH_ACP
+]
+IN_TIME_S: Final = 15.0
+
+# Cells that are not right in time, and why.
+_ONLY_429: Final = "it repeats the status, 429, and not what the provider says about it"
+_FROM_START: Final = "recorded from its start, of which that is most, and not from the fact"
+_NOT_SHOWN: Final = "its screen shows that it works, and nothing of its attempts"
+REASONS: Final[dict[tuple[str, str, str], str]] = {
+    **{("gemini", TTY, name): _NOT_SHOWN for name in ("dns", "tls", "500")},
+    **{
+        ("gemini", TTY, name): "it asks whether to keep trying, in a dialog that nobody has described"
+        for name in ("404", "429", "quota")
+    },
+    **{(cli, TTY, "decision"): _FROM_START for cli in ("opencode", "gemini", "qwen")},
+    **{("opencode", PIPE, name): _FROM_START for name in ("hang", "stall")},
+    ("qwen", PIPE, "none"): _FROM_START,
+    **{
+        (cli, PIPE, "truncate"): "it tries half an answer again, several times, before it calls it a failure"
+        for cli in ("opencode", "gemini", "qwen")
+    },
+    ("gemini", PIPE, "tool-fails"): "its event calls a failed command a success, and has no exit code",
+    ("codex", PIPE, "quota"): _ONLY_429,
+    ("codex", TTY, "quota"): _ONLY_429,
+    ("claude", PIPE, "quota"): _ONLY_429,
 }
 
 
@@ -85,15 +196,11 @@ EXPECTED: Final[dict[tuple[str, str], Expected]] = {
     ("codex", "denied-state"): failed("sandbox", "{home}/.codex/*"),
     ("codex", "network-off"): completed("no-tools"),  # its commands have none; it reaches its model
     ("codex", "429"): failed("rate-limit"),
-    ("codex", "approval"): completed("unverified"),
+    ("codex", "approval"): failed("sandbox"),  # its own sandbox does not come up in ours
     ("codex", "stdin"): STDIN,
     # opencode
     ("opencode", "read-only-home"): failed("sandbox", "{home}/.local"),
     ("opencode", "denied-state"): failed("sandbox", "{home}/.local/share/opencode/log/*"),
-    # It tries again for a minute without a word.
-    ("opencode", "429"): failed("rate-limit"),
-    ("opencode", "500"): failed("provider"),
-    ("opencode", "dns"): failed("network"),
     ("opencode", "hang"): Expected("stalled"),  # it says nothing before the first answer
     ("opencode", "approval"): failed("permission"),
     ("opencode", "stdin"): STDIN,
@@ -111,9 +218,6 @@ EXPECTED: Final[dict[tuple[str, str], Expected]] = {
     # qwen
     ("qwen", "read-only-home"): failed("sandbox", "{home}/.qwen"),
     ("qwen", "denied-state"): failed("sandbox", "{home}/.qwen/*"),
-    ("qwen", "500"): QUIET,  # it tries again for two minutes without a word
-    ("qwen", "429"): Expected("running", "retrying"),  # it says that it waits, not for what
-    ("qwen", "dns"): Expected("stalled", "network-wait"),
     ("qwen", "approval"): completed("no-tools"),
     ("qwen", "stdin"): STDIN,
 }

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from holdfast.agents.evidence.status import WorkerLimits
-from tests.agents.cases import FAULTS
+from tests.agents.cases import SITUATIONS
 from tests.support.arena import Arena, arena
 from tools.get_agents import AGENTS
 
@@ -44,6 +44,5 @@ def results() -> Iterator[dict[str, Any]]:
             }
             for name, pin in AGENTS.items()
         }
-        faults = {name: fault.words for name, fault in FAULTS.items()}
-        told = {"faults": faults | {"decision": "it asks for an approval, on its terminal"}, "agents": agents}
+        told = {"faults": {name: one.words for name, one in SITUATIONS.items()}, "agents": agents}
         recorded.write_text(json.dumps(told, indent=1) + "\n", "utf-8")

@@ -9,9 +9,10 @@ from typing import Final
 import pytest
 
 from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.worker.statefiles import MAX_ENTRIES, MAX_TAIL
 from holdfast.board.rules.transitions import Move, TaskStatus
 from holdfast.dispatch import supervisorclient
-from holdfast.dispatch.run.budgetmeter import MAX_ENTRIES, MAX_TAIL, count_tokens
+from holdfast.dispatch.run.budgetmeter import count_tokens
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.tiers import asyncio_first
 

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from holdfast.agents.terminal.escapes import EscapeReader
-from holdfast.agents.terminal.keys import MAX_LINE, Delivery, Outcome, WaitFor, Write, encode_paste
+from holdfast.agents.terminal.keys import MAX_LINE, Delivery, Outcome, Shown, WaitFor, Write, encode_paste
 from holdfast.agents.terminal.screen import Screen
 from holdfast.agents.worker import procwatch
 from tests.support import watched
@@ -64,7 +64,8 @@ class Worker:
             terminal = self.look().terminal
             assert terminal is not None
             now = time.monotonic()
-            match delivery.step(now, self.screen.look(now).digest, unread=terminal.unread):
+            shown = Shown(self.screen.look(now).digest, unread=terminal.unread)
+            match delivery.step(now, shown):
                 case Write(data=piece):
                     os.write(self._master, piece)
                 case WaitFor(until=until):

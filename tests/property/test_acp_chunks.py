@@ -11,7 +11,7 @@ from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.evidence.evidence import Evidence
 from holdfast.agents.worker.acp import AcpEvents, AcpRequest
 from holdfast.agents.worker.book import Record
-from holdfast.agents.worker.channels import AcpChannel
+from holdfast.agents.worker.channels import channel_of
 from tests.unit.agents.worker.test_acp import INITIALIZED, OPENED, asks, update
 
 EVENTS: list[dict[str, Any]] = [
@@ -50,7 +50,7 @@ SHAPED = st.recursive(
 
 def heard(pieces: list[bytes]) -> tuple[list[Evidence], bytes, bool]:
     record = Record(id="w", agent="opencode", argv=[], cwd="/w", tty=False, created_at=0.0, acp=True)
-    channel = AcpChannel(CATALOG["opencode"], record, (), AcpRequest("/w", "do it"))
+    channel = channel_of(CATALOG["opencode"], record, (), AcpRequest("/w", "do it"))
     taken = [channel.feed("stdout", piece, 1.0) for piece in pieces]
     evidence = [item for one in taken for item in one.evidence]
     return evidence, b"".join(one.replies for one in taken), any(one.last for one in taken)

@@ -3,27 +3,35 @@
 It speaks the four protocols of tests/support/model_wires.py, so every agent CLI can be sent to it. `write`
 asks for a shell command that makes the file MADE, through whatever shell tool the CLI offers; `ask` wants it
 to be approved, where the model has a say in that; `busy` asks for one command after the other and never has
-enough; `report` calls the tool that completes a task. What came in
-is in `requests`, keys not.
+enough, `loop` for the same one; `fail` for one that fails, `sleep` for one that takes its time; `report`
+calls the tool that completes a task. What came in is in `requests`, keys not.
 """
 
 import asyncio
 import hashlib
 import json
 import re
+import ssl
+import subprocess
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from tests.support.model_wires import WIRES, Asked, Call, Json, Said, example
+from tests.support.patience import patient
 
 MADE: Final = "made-by-the-model.txt"
 REPORT: Final = "kanban_complete"
 CONTENT: Final = "written by the model"
 ANSWER: Final = "This is what the scripted model says, and all of it."
 SCENARIOS: Final = frozenset(
-    {"hello", "write", "ask", "report", "busy", "401", "404", "429", "500", "hang", "stall", "truncate"}
+    {
+        *("hello", "write", "ask", "report", "busy", "fail", "sleep", "loop", "quota", "context"),
+        *("401", "404", "429", "500", "hang", "stall", "truncate"),
+    }
 )
 
 _SHELLS: Final = {  # tool → the argument that is the command
@@ -33,11 +41,20 @@ _SHELLS: Final = {  # tool → the argument that is the command
     "Bash": "command",
     "run_shell_command": "command",
 }
+_COMMANDS: Final = {  # by scenario, where it is not to make the file
+    "fail": "ls /is/not/there",
+    "sleep": "tail -f /dev/null",  # some refuse to sleep
+    "loop": "true",
+}
 _MESSAGES: Final = {
     401: "Incorrect API key provided.",
     404: "The model does not exist.",
     429: "Rate limit reached.",
     500: "The server had an error.",
+}
+_ERRORS: Final = {  # by a name, where a status alone does not say it
+    "quota": (429, "You exceeded your current quota, please check your plan and billing details."),
+    "context": (400, "This model's maximum context length is 8192 tokens: context_length_exceeded."),
 }
 _WIRE_OF: Final = {
     "/responses": "responses",
@@ -58,6 +75,7 @@ class Request:
     asked: Asked
     headers: dict[str, str]
     credential: str = ""
+    at: float = 0.0  # on the monotonic clock
 
 
 @dataclass
@@ -65,6 +83,17 @@ class Model:
     base: str = ""
     requests: list[Request] = field(default_factory=list)
     connections: set[asyncio.StreamWriter] = field(default_factory=set)
+    servers: list[asyncio.Server] = field(default_factory=list)
+
+    async def listen(self, certificate: Path | None = None) -> str:
+        """Another address of it; with a certificate that nobody signed, a secure one that nobody trusts."""
+        context = None
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(_make_certificate(certificate))
+        server = await asyncio.start_server(self.serve, "127.0.0.1", 0, limit=1 << 22, ssl=context)
+        self.servers.append(server)
+        return f"http{'s' if context else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
     def url(self, scenario: str) -> str:
         """The address to give to a CLI, without the part that says the version of a protocol."""
@@ -94,10 +123,14 @@ class Model:
         wire, scenario = WIRES[name], found["scenario"]
         asked = wire.read(json.loads(body))
         asked.stream = asked.stream or path.endswith(":streamGenerateContent")
-        self.requests.append(Request(scenario, name, asked, _headers(head), _credential(head)))
+        self.requests.append(
+            Request(scenario, name, asked, _headers(head), _credential(head), time.monotonic())
+        )
         if scenario.isdigit():
             status = int(scenario)
             await _send(writer, status, wire.error(status, _MESSAGES[status]))
+        elif scenario in _ERRORS:
+            await _send(writer, _ERRORS[scenario][0], wire.error(*_ERRORS[scenario]))
         elif scenario == "hang":
             await reader.read()
         else:
@@ -113,9 +146,10 @@ def _turn(scenario: str, asked: Asked) -> str | Call:
     tool = next((name for name in _SHELLS if name in asked.tools), None)
     if scenario == "busy" and tool is not None:
         return Call(tool, {**example(asked.tools[tool]), _SHELLS[tool]: f"echo {asked.rounds} >> {MADE}"})
-    if scenario not in ("write", "ask") or tool is None or asked.rounds:
+    if scenario not in ("write", "ask", *_COMMANDS) or tool is None or (asked.rounds and scenario != "loop"):
         return ANSWER
-    arguments = {**example(asked.tools[tool]), _SHELLS[tool]: f"echo '{CONTENT}' > {MADE}"}
+    command = _COMMANDS.get(scenario, f"echo '{CONTENT}' > {MADE}")
+    arguments = {**example(asked.tools[tool]), _SHELLS[tool]: command}
     if scenario == "ask" and "sandbox_permissions" in asked.tools[tool].get("properties", {}):
         arguments |= {"sandbox_permissions": "require_escalated", "justification": "May I?"}
     return Call(tool, arguments)
@@ -174,6 +208,15 @@ def _credential(head: str) -> str:
     return digest(found[1]) if found else ""
 
 
+def _make_certificate(path: Path) -> Path:
+    """Key and certificate of 127.0.0.1 in one file, signed by itself."""
+    asked = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=127.0.0.1"
+    where = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(path), "-out", f"{path}.pem"]
+    subprocess.run(["openssl", *asked.split(), *where], check=True, capture_output=True, timeout=patient(30))
+    path.write_text(path.read_text("utf-8") + Path(f"{path}.pem").read_text("utf-8"), "utf-8")
+    return path
+
+
 def _headers(head: str) -> dict[str, str]:
     fields = (line.split(":", 1) for line in head.split("\r\n")[1:] if ":" in line)
     said = {name.lower(): value.strip() for name, value in fields}
@@ -187,11 +230,11 @@ def _headers(head: str) -> dict[str, str]:
 async def scripted_model() -> AsyncIterator[Model]:
     """A provider on a free loopback port."""
     model = Model()
-    server = await asyncio.start_server(model.serve, "127.0.0.1", 0, limit=1 << 22)
-    model.base = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    model.base = await model.listen()
     try:
         yield model
     finally:
-        server.close()
+        for server in model.servers:
+            server.close()
         for writer in list(model.connections):
             writer.transport.abort()

@@ -146,7 +146,8 @@ def _say_chat(answer: str | Call) -> Said:
 
 def _openai_error(status: int, message: str) -> Json:
     codes = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded", 500: "server_error"}
-    return {"error": {"message": message, "type": codes[status], "code": codes[status], "param": None}}
+    code = codes.get(status, "invalid_request_error")
+    return {"error": {"message": message, "type": code, "code": code, "param": None}}
 
 
 # --- Anthropic
@@ -197,7 +198,10 @@ def _say_anthropic(answer: str | Call) -> Said:
 
 def _anthropic_error(status: int, message: str) -> Json:
     kinds = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error", 500: "api_error"}
-    return {"type": "error", "error": {"type": kinds[status], "message": message}}
+    return {
+        "type": "error",
+        "error": {"type": kinds.get(status, "invalid_request_error"), "message": message},
+    }
 
 
 # --- Gemini
@@ -239,7 +243,7 @@ def _say_gemini(answer: str | Call) -> Said:
 
 def _gemini_error(status: int, message: str) -> Json:
     kinds = {401: "UNAUTHENTICATED", 404: "NOT_FOUND", 429: "RESOURCE_EXHAUSTED", 500: "INTERNAL"}
-    return {"error": {"code": status, "message": message, "status": kinds[status]}}
+    return {"error": {"code": status, "message": message, "status": kinds.get(status, "INVALID_ARGUMENT")}}
 
 
 WIRES: Final = {

@@ -161,6 +161,7 @@ class ServerSession:
             closed_retention_s=self._executor.clocks.closed_s,
             ceiling=self._executor.ceiling,
             open_commands=self._executor.open_commands,
+            spooled=self._executor.clocks.kept_s is not None,  # who keeps them wants all that they say
         )
 
     def _push(self, message: bytes) -> None:

@@ -3,5 +3,5 @@ state), the parser of its events, the texts it fails with. A new CLI is added he
 Code, a descendant of Gemini, is in its file.
 
 Imports: agents.evidence, doctor.explain, local.
-Open to other rooms: agent, answers, catalog, hostfiles, output.
+Open to other rooms: agent, answers, catalog, hostfiles, output, screens.
 """

@@ -78,6 +78,17 @@ class Dialog:
 
 
 @dataclass(frozen=True, slots=True)
+class StartDialog:
+    """A question before the first prompt that whoever started it to act unasked has answered with that.
+
+    The pattern holds the choice that is selected: the keys lead from there to the one that goes on.
+    """
+
+    pattern: re.Pattern[str]
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RetrySign:
     """A line that tells of another attempt.
 
@@ -109,6 +120,17 @@ class Transcript:
 
     place: str
     tokens: re.Pattern[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class RunLog:
+    """A log in its state directory that tells of attempts which nothing else tells of.
+
+    Components of `place` may be patterns. It is read where that directory is the worker's own.
+    """
+
+    place: str
+    retries: tuple[RetrySign, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +202,14 @@ class Agent:
     wants: tuple[WantSign, ...] = ()
     busy: tuple[BusySign, ...] = ()
     dialogs: tuple[Dialog, ...] = ()
+    start_dialogs: tuple[StartDialog, ...] = ()
     titles: tuple[tuple[str, Claim], ...] = ()  # prefix of the window title, the first that fits
     transcript: Transcript | None = None
     retries: tuple[RetrySign, ...] = ()
+    log: RunLog | None = None
+    shown_retries: tuple[RetrySign, ...] = ()  # the same on its screen, without what marks the line there
+    failures: tuple[re.Pattern[str], ...] = ()  # on its screen: the turn failed; `message` says why …
+    said: tuple[re.Pattern[str], ...] = ()  # … unless a line below it is the beginning of something newer
     state: tuple[StatePath, ...] = ()  # the most specific first
     relocation: Mapping[str, str] = field(default_factory=dict)  # variable → template
     relocation_arguments: tuple[str, ...] = ()

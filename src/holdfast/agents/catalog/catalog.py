@@ -23,7 +23,7 @@ from holdfast.agents.catalog.claude import CLAUDE, ClaudeEvents
 from holdfast.agents.catalog.codex import CODEX, CodexEvents
 from holdfast.agents.catalog.gemini import GEMINI, QWEN, GeminiEvents
 from holdfast.agents.catalog.opencode import OPENCODE, OpencodeEvents
-from holdfast.agents.catalog.output import JsonEvents, TextLines
+from holdfast.agents.catalog.output import JsonEvents, LogLines, TextLines
 from holdfast.agents.evidence.evidence import Evidence, Failure, Want
 from holdfast.agents.evidence.holdups import WantSign
 from holdfast.agents.evidence.verdict import ExitRules
@@ -133,3 +133,8 @@ def parser_of(agent: Agent, secrets: Sequence[str] = ()) -> Parser:
 def text_parser_of(agent: Agent, secrets: Sequence[str] = ()) -> Parser:
     """For stderr: notices, attempts and errors, and only where the record says so signs of work."""
     return TextLines(agent.retries, secrets=secrets, progress=agent.stderr_is_work)
+
+
+def log_parser_of(agent: Agent, secrets: Sequence[str] = ()) -> Parser:
+    """For the log that it keeps: attempts alone."""
+    return LogLines(agent.log.retries if agent.log is not None else (), secrets=secrets)

@@ -17,6 +17,8 @@ from holdfast.agents.catalog.agent import (
     Package,
     PromptBy,
     Provider,
+    RetrySign,
+    StartDialog,
     StatePath,
     Versions,
 )
@@ -245,6 +247,7 @@ def _first(event: object, *names: str) -> int | None:
 
 
 _DIR = "CLAUDE_CONFIG_DIR"
+_NEXT = ("down", "enter")  # it begins with the choice that leaves
 _LOGIN = Renewal(
     refresh="claudeAiOauth.refreshToken",
     tokens=("claudeAiOauth.accessToken", "claudeAiOauth.refreshToken", "claudeAiOauth.expiresAt"),
@@ -284,6 +287,7 @@ CLAUDE = Agent(
         WantSign(
             re.compile(r"Is this a project you created or one you trust|Do you trust the files"), Want.TRUST
         ),
+        WantSign(re.compile(r"you accept all responsibility for actions taken"), Want.TRUST),
         WantSign(re.compile(r"Select login method|Do you want to use this API key"), Want.LOGIN),
         WantSign(re.compile(r"Choose the text style"), Want.QUESTION),
         WantSign(re.compile(r"Enter to select .* Esc to cancel"), Want.QUESTION),
@@ -293,7 +297,27 @@ CLAUDE = Agent(
             re.compile(r"Do you want to proceed\?\n \u276f 1\. Yes *$", re.MULTILINE), ("enter",), ("escape",)
         ),
     ),
+    start_dialogs=(
+        StartDialog(re.compile(r"^ *\u276f No, exit\n +Yes, I (?:trust|accept)\b", re.MULTILINE), _NEXT),
+        StartDialog(  # the key is the one that its owner gave it
+            re.compile(r"Do you want to use this API key\?\n\s*Yes\n *\u276f No\b"), ("up", "enter")
+        ),
+    ),
     busy=(BusySign(re.compile(r"\besc to interrupt\b", re.IGNORECASE), Work.THINKING),),
+    shown_retries=(
+        RetrySign(
+            re.compile(r"^(?P<cause>.*?) · Retrying in (?P<in_s>\d+)s · attempt (?P<attempt>\d+)/(?P<of>\d+)")
+        ),
+    ),
+    failures=(
+        re.compile(
+            r"^[ ●⎿]*(?P<message>(?:API Error: |Please run /login|Failed to authenticate\."
+            r"|Request rejected \(|There's an issue with the selected model|Prompt is too long"
+            r"|Invalid API key).*)",
+            re.MULTILINE,
+        ),
+    ),
+    said=(re.compile(r"^(?:●|\u276f \S)"),),
     titles=(("◐", Working(Work.THINKING)), ("◑", Working(Work.THINKING))),  # "✳" is idle and waiting alike
     state=(
         StatePath("{home}/.claude.json*", "claude's settings and its lock", NOT_SAVED, _DIR, ".claude.json*"),

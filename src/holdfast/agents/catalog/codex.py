@@ -19,6 +19,7 @@ from holdfast.agents.catalog.agent import (
     PromptBy,
     Provider,
     RetrySign,
+    StartDialog,
     StatePath,
     Transcript,
     Versions,
@@ -34,6 +35,7 @@ from holdfast.agents.evidence.evidence import (
     Result,
     TokenUsage,
     ToolFailed,
+    Trouble,
     Want,
     Wants,
     Work,
@@ -45,10 +47,16 @@ from holdfast.agents.evidence.verdict import ExitRules
 _TOOLS = {"command_execution", "file_change", "mcp_tool_call", "web_search", "collab_tool_call"}
 _PLANS = {"todo_list", "plan"}
 _THOUGHTS = {"reasoning", *_PLANS}
+_NO_SANDBOX = re.compile(r"bwrap: |(?:error|Error): (?:Landlock|seccomp|sandbox)\b|codex-linux-sandbox: ")
+MAX_OPEN = 64  # commands at once: ids are the worker's word
 _VARY = {"id", "type", "status", "exit_code", "aggregated_output", "result", "error"}  # not what was called
 
 
 class CodexEvents(JsonEvents):
+    def __init__(self, retries: Sequence[RetrySign] = (), *, secrets: Sequence[str] = ()) -> None:
+        super().__init__(retries, secrets=secrets)
+        self._open: dict[str, str] = {}  # commands that were started and have not ended, by their id
+
     def handlers(self) -> Mapping[str, Handler]:
         return {
             "thread.started": lambda event, at: [Ready()],
@@ -62,7 +70,11 @@ class CodexEvents(JsonEvents):
         }
 
     def _item_started(self, event: JsonEvent, at: float) -> Sequence[Claim]:
-        return [Working(Work.TOOL)] if text_at(event, "item", "type") in _TOOLS else []
+        if text_at(event, "item", "type") not in _TOOLS:
+            return []
+        if len(self._open) < MAX_OPEN:
+            self._open[text_at(event, "item", "id")] = _name_tool(event)
+        return [Working(Work.TOOL)]
 
     def _item_updated(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         kind = text_at(event, "item", "type")
@@ -72,6 +84,7 @@ class CodexEvents(JsonEvents):
 
     def _item_completed(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         kind = text_at(event, "item", "type")
+        self._open.pop(text_at(event, "item", "id"), None)
         if kind in _TOOLS | _PLANS:
             self._called(event)
         if kind in _TOOLS:
@@ -93,10 +106,14 @@ class CodexEvents(JsonEvents):
 
     def _tool(self, event: JsonEvent) -> list[Claim]:
         code, status = int_at(event, "item", "exit_code"), text_at(event, "item", "status")
-        what = self.say(text_at(event, "item", "command") or text_at(event, "item", "type"))
+        what = self.say(_name_tool(event))
         if status == "declined":
             self.refused.append(what)
-        return [ToolFailed(what, code)] if code or status in ("failed", "declined") else []
+        if not code and status not in ("failed", "declined"):
+            return []
+        # Its own sandbox did not come up, so no command of this run can work: that is not the command's end.
+        nested = _NO_SANDBOX.match(text_at(event, "item", "aggregated_output")) is not None
+        return [ToolFailed(what, code), *([Trouble(Failure.SANDBOX)] if nested else [])]
 
     def _error(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         message = text_at(event, "message")
@@ -113,7 +130,13 @@ class CodexEvents(JsonEvents):
             cached_tokens=count_at(usage, "cached_input_tokens"),
             turns=1,
         )
-        return [Result(ok=True, usage=counted, refused=tuple(self.refused))]
+        unfinished = tuple(map(self.say, self._open.values()))
+        self._open.clear()
+        return [Result(ok=True, usage=counted, refused=tuple(self.refused), unfinished=unfinished)]
+
+
+def _name_tool(event: JsonEvent) -> str:
+    return text_at(event, "item", "command") or text_at(event, "item", "type")
 
 
 _HOME = "CODEX_HOME"
@@ -148,16 +171,26 @@ CODEX = Agent(
     parser="codex",
     ready=(re.compile(r"^\s*\u203a\s", re.MULTILINE),),
     wants=(
-        WantSign(re.compile(r"Would you like to (?:run|make|grant)"), Want.DECISION),
+        WantSign(
+            re.compile(r"Would you like to (?:run|make|grant|send)|Do you want to approve network access"),
+            Want.DECISION,
+        ),
         WantSign(re.compile(r"Press enter to confirm or esc to cancel"), Want.DECISION),
         WantSign(re.compile(r"Trust this folder\?|Do you trust the contents of this directory"), Want.TRUST),
         WantSign(re.compile(r"Sign in with ChatGPT"), Want.LOGIN),
     ),
+    start_dialogs=(StartDialog(re.compile(r"^\u203a 1\. Trust and continue", re.MULTILINE), ("enter",)),),
     dialogs=(Dialog(re.compile(r"^\u203a 1\. Yes, proceed \(y\)", re.MULTILINE), ("y",), ("escape",)),),
     busy=(
         BusySign(re.compile(r"\besc to interrupt\b", re.IGNORECASE), Work.THINKING),
         BusySign(re.compile(r"^[•◦]\s+Running ", re.MULTILINE), Work.TOOL),
     ),
+    shown_retries=(
+        RetrySign(re.compile(r"^Reconnecting\.\.\. waiting for network\b"), Failure.NETWORK),
+        RetrySign(re.compile(r"^Reconnecting\.\.\. (?P<attempt>\d+)/(?P<of>\d+)")),
+    ),
+    failures=(re.compile(r"^■ (?P<message>.+)", re.MULTILINE),),
+    said=(re.compile(r"^[•✔✗] "),),
     titles=(
         ("[ ! ] Action Required", Wants(Want.DECISION)),
         ("[ . ] Action Required", Wants(Want.DECISION)),

@@ -75,6 +75,25 @@ _WORDED: Final = (
         """,
     ),
     _row(
+        Failure.STATE,
+        r"""
+        database is locked
+        SQLITE_BUSY
+        Failed query:
+        """,
+    ),
+    _row(
+        Failure.MEMORY,
+        r"""
+        JavaScript heap out of memory
+        Allocation failed - JavaScript heap
+        ENOMEM\b
+        cannot allocate memory
+        MemoryError\b
+        out of memory\b
+        """,
+    ),
+    _row(
         Failure.SANDBOX,
         r"""
         EROFS\b
@@ -116,6 +135,7 @@ _AFTER_STATUS: Final = (
         empty response
         overloaded
         internal server error
+        server had an error
         InternalServerError
         server_error
         service unavailable
@@ -137,6 +157,15 @@ _AFTER_STATUS: Final = (
         error sending request
         typo in the url or port
         getaddrinfo\b
+        self[- ]signed certificate
+        (?:SELF_SIGNED_CERT|DEPTH_ZERO_SELF_SIGNED_CERT|CERT_HAS_EXPIRED|ERR_TLS_)
+        UNABLE_TO_(?:VERIFY_LEAF_SIGNATURE|GET_ISSUER_CERT)
+        unable to (?:verify the first certificate|get (?:local )?issuer certificate)
+        certificate (?:verify failed|has expired|is not (?:yet )?valid)
+        invalid peer certificate
+        unknown certificate verification error
+        (?:TLS|SSL) handshake
+        wrong version number
         """,
     ),
     _row(
@@ -185,12 +214,12 @@ _ESCAPES: Final = re.compile(r"\x1b\[[\d;?]{0,32}[A-Za-z]|\r")
 # How the CLIs begin a line that reports an error of their own.
 _ERROR_LINE: Final = re.compile(
     r"(?:\d{4}-\d\d-\d\d[T ]\S+ )?(?:\u26a0\ufe0f?|[\u2717\u2718\u00d7\u274c])?\s?(?:"
-    r"(?:ERROR|Error|error|FATAL|fatal|CRITICAL)(?: \[[\w.]+\])?: (?=\S)"
+    r"(?:ERROR|Error|error|FATAL|FATAL ERROR|fatal|CRITICAL)(?: \[[\w.]+\])?: (?=\S)"
     r"|\[ERROR\] |\[(?:API )?Error: "
     r"|(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)(?: \[\w+\])?: "
     r"|(?:E[A-Z]{3,12}|Unknown): (?=\S)"
     r"|Failed to authenticate\.|API Error: |API call failed|Error when talking to "
-    r"|An unexpected critical error"
+    r"|An unexpected critical error|Failed query: "
     r"|Attempt \d+ failed|Request rejected \(|There's an issue with the selected model"
     r"|Prompt is too long|Connection to the API was lost|API returned an empty or malformed response"
     r"|Could not connect to |Cannot connect to API|Authentication failed"

@@ -16,6 +16,7 @@ from holdfast.agents.catalog.agent import (
     PromptBy,
     Provider,
     RetrySign,
+    RunLog,
     StatePath,
     Versions,
 )
@@ -31,6 +32,7 @@ from holdfast.agents.evidence.evidence import (
     Result,
     TokenUsage,
     ToolFailed,
+    Trouble,
     Want,
     Wants,
     Work,
@@ -39,9 +41,15 @@ from holdfast.agents.evidence.evidence import (
 from holdfast.agents.evidence.holdups import BusySign, WantSign
 from holdfast.agents.evidence.verdict import ExitRules
 
+# It ends its turn by itself: the work is not done, whatever its status says.
+_GIVEN_UP = re.compile(
+    r"Loop detected|Maximum session turns exceeded|max(?:imum)? (?:session )?turns", re.IGNORECASE
+)
+
 
 class GeminiEvents(JsonEvents):
     _cut = ""  # the last error, if nothing followed it: a "success" after it is none
+    _failure: Failure | None = None  # what that was, where its words alone do not say it
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
@@ -76,10 +84,12 @@ class GeminiEvents(JsonEvents):
 
     def _error(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         message = text_at(event, "message")
-        trouble = of_message(message)
+        given_up = _GIVEN_UP.search(message) is not None
+        trouble = Trouble(Failure.LIMIT) if given_up else of_message(message)
         if trouble is None:
             return []
-        self._cut = message if text_at(event, "severity") == "error" else ""
+        self._cut = message if given_up or text_at(event, "severity") == "error" else ""
+        self._failure = trouble.failure if given_up else None
         return [trouble]
 
     def _result(self, event: JsonEvent, at: float) -> Sequence[Claim]:
@@ -91,7 +101,10 @@ class GeminiEvents(JsonEvents):
         )
         if text_at(event, "status") == "success" and not self._cut:
             return [Result(ok=True, usage=usage, refused=tuple(self.refused))]
-        bad = self.failed(text_at(event, "error", "message") or self._cut or text_at(event, "error", "type"))
+        said = text_at(event, "error", "message")
+        bad = self.failed(
+            said or self._cut or text_at(event, "error", "type"), failure=None if said else self._failure
+        )
         return [Result(False, bad.failure, bad.message, bad.http, usage, bad.refused)]
 
 
@@ -114,6 +127,9 @@ def _gemini(
 def _qwen(name: str, way: Way, what: str, *, drop: tuple[str, ...] = ()) -> HostFile:
     return HostFile(f".qwen/{name}", f"home/{name}", way, what, "QWEN_HOME", name, drop=drop)
 
+
+_FAILED_TURN = (re.compile(r"^[ │]*✕ +(?P<message>.+)", re.MULTILINE),)
+_SAID = (re.compile(r"^ {0,4}[>✦] \S"),)  # a prompt or an answer
 
 _SERVERS = '"mcpServers":{"holdfast":{"command":{command},"args":{options},"trust":true}}'
 
@@ -141,12 +157,20 @@ GEMINI = Agent(
     ),
     dialogs=(Dialog(_ONCE, ("enter",), ("escape",)),),
     busy=(BusySign(re.compile(r"\besc to cancel\b", re.IGNORECASE), Work.THINKING),),
+    shown_retries=(
+        RetrySign(re.compile(r"Trying to reach .{1,80} \(Attempt (?P<attempt>\d+)/(?P<of>\d+)\)")),
+    ),
+    failures=_FAILED_TURN,
+    said=_SAID,
     titles=(
         ("◇", Idle()),
         ("✦", Working(Work.THINKING)),
         ("✋", Wants(Want.DECISION)),
     ),
     retries=(
+        RetrySign(  # without a status the cause comes last
+            re.compile(r"^Attempt (?P<attempt>\d+) failed\. Retrying with backoff\.+ (?P<cause>.*)")
+        ),
         RetrySign(
             re.compile(
                 r"^Attempt (?P<attempt>\d+) failed(?: with status (?P<http>\d{3}))?"
@@ -219,6 +243,8 @@ QWEN = Agent(
     ),
     dialogs=(Dialog(_ONCE, ("enter",), ("escape",)),),
     busy=(BusySign(re.compile(r"\besc to cancel\b", re.IGNORECASE), Work.THINKING),),
+    failures=_FAILED_TURN,
+    said=_SAID,
     titles=(
         ("◐", Working(Work.THINKING)),
         ("◑", Working(Work.THINKING)),
@@ -228,6 +254,10 @@ QWEN = Agent(
     retries=(
         RetrySign(re.compile(r"Retrying in (?P<in_s>\d+)\s*s\w* \(attempt (?P<attempt>\d+)/(?P<of>\d+)\)")),
     ),
+    log=RunLog(
+        "runtime/debug/*.txt", (RetrySign(re.compile(r"\[OPENAI_ERROR\] OpenAI API Error: (?P<cause>.*)")),)
+    ),
+    environment={"QWEN_DEBUG_LOG_FILE": "1"},  # without it nothing tells of its attempts, for two minutes
     state=(
         StatePath(
             "{home}/.qwen/extension-store",

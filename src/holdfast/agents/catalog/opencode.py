@@ -15,6 +15,7 @@ from holdfast.agents.catalog.agent import (
     Package,
     PromptBy,
     Provider,
+    RetrySign,
     StatePath,
     Versions,
 )
@@ -106,8 +107,8 @@ class OpencodeEvents(JsonEvents):
             return [Result(ok=True, usage=self._usage, refused=tuple(self.refused))]
         if reason == "tool-calls" and self._stopped:
             return [self.failed(self._stopped, failure=Failure.PERMISSION)]
-        if reason == "tool-calls":
-            return [Progress(Work.TOOL), Working(Work.THINKING)]
+        if reason == "tool-calls":  # what became of the tools, their own events said
+            return [Working(Work.THINKING)]
         if reason in _UNFINISHED:
             return [self.failed(f"the step ended with: {reason}", failure=_UNFINISHED[reason])]
         if reason in _CUT:
@@ -157,20 +158,23 @@ def _own(name: str, way: Way, what: str, drop: tuple[str, ...] = ()) -> HostFile
     )
 
 
+_BLOCK = r"^ *┃ *\n(?: *┃ +\S.*\n)+ *┃ *\n"
+
 OPENCODE = Agent(
     name="opencode",
     binary="opencode",
     package=Package("npm", "opencode-ai"),
     versions=Versions((1, 0), (2, 0), "1.18.33"),
     subcommand=("run",),
-    headless=("--format", "json", "{unattended}", "{model}"),
+    # Without its log it tries again for a minute without a word; on stderr that holds nothing but errors.
+    headless=("--print-logs", "--log-level", "ERROR", "--format", "json", "{unattended}", "{model}"),
     interactive=("{model}",),
     model_options=("-m", "{model}"),
     unattended=("--auto",),
     asking_environment={"OPENCODE_PERMISSION": '{"*":"ask"}'},
     prompt_by=PromptBy.STDIN,
     on_terminal=("--", "{prompt}"),
-    acp=("acp",),
+    acp=("acp", "--print-logs", "--log-level", "ERROR"),
     parser="opencode",
     ready=(re.compile(r"Ask anything|\bctrl\+p commands\b"),),
     wants=(
@@ -178,6 +182,20 @@ OPENCODE = Agent(
         WantSign(re.compile(r"Allow once\s+Allow always\s+Reject"), Want.DECISION),
     ),
     busy=(BusySign(re.compile(r"\besc\s+(?:to )?interrupt\b"), Work.THINKING),),
+    shown_retries=(
+        RetrySign(re.compile(r"^(?P<cause>.*?) \[retrying in (?P<in_s>\d+)s attempt #(?P<attempt>\d+)\]")),
+    ),
+    failures=(  # in a block as the prompt before it is, and before the line that closes an answer
+        re.compile(rf"{_BLOCK} *\n^ *┃ *\n(?P<message>(?: *┃ +\S.*\n)+) *┃ *\n *\n *▣", re.MULTILINE),
+    ),
+    said=(re.compile("▣"),),
+    retries=(
+        RetrySign(
+            re.compile(
+                r'message="stream error" [^\n]*\bsmall=false [^\n]*\berror\.error="(?P<cause>[^"\n]*)'
+            ),
+        ),
+    ),
     state=(
         StatePath(
             "{home}/.local/share/opencode/opencode.db*",

@@ -145,6 +145,19 @@ class TextLines:
         return [Evidence(Source.TEXT, at, add_announcement(claim, line), seen) for claim in claims]
 
 
+class LogLines:
+    """A log that tells of attempts. What else is in it is no business of ours: it has errors of its own."""
+
+    def __init__(self, retries: Sequence[RetrySign], *, secrets: Sequence[str] = ()) -> None:
+        self._attempts = Attempts(retries)
+        self._secrets = tuple(secrets)
+
+    def feed(self, line: str, at: float) -> list[Evidence]:
+        claim = self._attempts.read(line, at)
+        seen = redact_line(line, self._secrets, limit=MAX_SEEN)
+        return [] if claim is None else [Evidence(Source.FILE, at, claim, seen)]
+
+
 def _next(said: dict[str, str], at: float) -> float | None:
     if "in_ms" in said:
         return at + float(said["in_ms"]) / 1000

@@ -45,6 +45,8 @@ WITHDRAWING: Final = frozenset({Source.DENIAL, Source.SYSCALL, Source.TTY, Sourc
 # What a program or its screen says of itself stands until a new command below the worker contradicts it.
 _UNTIL_A_COMMAND: Final = frozenset({Source.ESCAPE, Source.TITLE, Source.SCREEN})
 
+_OUTVOTED: Final = frozenset({Source.ESCAPE, Source.TITLE})
+
 _ORDER: Final = tuple(sorted(Source))
 # A question on the bottom of the screen is not contradicted by a busy socket or a command in the background.
 _ORDER_ASKING: Final = tuple(
@@ -133,6 +135,11 @@ class Digest:
         found = self._kinds.get(kind)
         return found[-1] if found else -1
 
+    @property
+    def advanced_at(self) -> float:
+        """When it last got on; before everything if it never did."""
+        return self.items[self.advance].at if self.advance >= 0 else float("-inf")
+
     def age(self, index: int) -> float:
         return self.now - self.items[index].at
 
@@ -192,9 +199,23 @@ class Digest:
             if index < 0 or (source in WITHDRAWING and isinstance(items[index].claim, Idle | Unread)):
                 continue
             floor = max(horizon, command) if source in _UNTIL_A_COMMAND else horizon
-            if index > floor and not self._has_decayed(index):
+            if index > floor and not self._has_decayed(index) and not self._is_outvoted(index):
                 yield index
             horizon = max(horizon, index)
+
+    def _is_outvoted(self, index: int) -> bool:
+        """A program that said that it works, once, and whose screen has since come to rest.
+
+        One at work moves what it shows: where that shows its prompt or a question and does not move any more,
+        the word that takes back the other was never said, as after a turn that failed.
+        """
+        item, screen = self.items[index], self.reports.get(Source.SCREEN, -1)
+        if item.source not in _OUTVOTED or not isinstance(item.claim, Working) or screen < index:
+            return False
+        still = self.reports.get(Source.STABILITY, -1)
+        claim = self.items[still].claim if still > self.edges.get(Source.STABILITY, -1) else None
+        rests = isinstance(claim, Idle) and claim.since is not None and claim.since > item.at
+        return rests and isinstance(self.items[screen].claim, Wants) and not self.command_runs()
 
     def _has_decayed(self, index: int) -> bool:
         item = self.items[index]

@@ -102,6 +102,8 @@ class Failure(enum.StrEnum):
     KILLED = "killed"
     TIMEOUT = "timeout"
     LIMIT = "limit"  # on what it may use
+    MEMORY = "memory"  # there was none left
+    STATE = "state"  # what it keeps on disk could not be used: held by another, or not to be written
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,7 @@ class Wants:
     question: str = ""
     options: tuple[AnswerOption, ...] = ()
     request: str = ""
+    failure: Failure | None = None  # of the turn before, where its screen says that it failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +268,7 @@ class Result:
     usage: TokenUsage | None = None
     refused: tuple[str, ...] = ()
     announced: str = ""  # as of Trouble
+    unfinished: tuple[str, ...] = ()  # commands that it started and did not wait for
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,13 +300,15 @@ class Drift:
 class Exited:
     """The leader is gone. `cause` is set when that was our doing: killed, timeout, launch, or limit.
 
-    `limit` says what it used too much of, also if it was not ended for that.
+    `limit` says what it used too much of, also if it was not ended for that. `out_of_memory` says that the
+    kernel ended processes for want of memory just then.
     """
 
     code: int | None
     signal: int | None = None
     cause: Failure | None = None
     limit: str = ""
+    out_of_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ BOTTOM_LINES: Final = 20  # lines with something on them: the tallest dialog tha
 STABLE_S: Final = 2.0  # unchanged for so long means waiting: right in 93 of 95 measured cases
 
 _UNKNOWN: Final = "a dialog that is not known"
-_FRAME: Final = " \t│┃║|╭╮╰╯─"
+_FRAME: Final = " \t│┃║|╭╮╰╯─⬝■"  # and what moves in front of a line
 # A dialog that no sign describes, after an update for example: a marked choice, or keys that confirm one.
 _UNKNOWN_DIALOG: Final = (
     re.compile("^[\\s│┃║|]*[\u203a\u276f\u25cf\u25b6\u2192]\\s*[1-9][.)]\\s+\\S", re.MULTILINE),
@@ -64,17 +64,39 @@ def rests(item: Evidence) -> bool:
     return isinstance(item.claim, Idle | Result) or (isinstance(item.claim, Wants) and not asks(item))
 
 
+def takes_text(item: Evidence) -> bool:
+    """Does it say that text can be typed?"""
+    return isinstance(item.claim, Wants) and item.claim.want in (Want.PROMPT, Want.QUESTION)
+
+
+def shows_work(item: Evidence) -> bool:
+    """Does it say that something was taken up: work, or a question that comes of it?"""
+    if item.source in (Source.STABILITY, Source.CLOCK, Source.TEXT):
+        return False
+    return isinstance(item.claim, Working | Progress | Retrying | Result) or asks(item)
+
+
+def find_failed_turn(digest: Digest) -> Evidence | None:
+    """What its screen says of a turn that failed, where it stands beside whatever says that it rests."""
+    for item in map(digest.items.__getitem__, digest.live):
+        if item.source is Source.SCREEN and isinstance(item.claim, Wants) and not asks(item):
+            return item if item.claim.question else None
+    return None
+
+
 def waiting(digest: Digest, item: Evidence, since: float) -> WorkerStatus:
     """Waiting for what this item says."""
     want, about = Want.PROMPT, item.seen
+    failure: Failure | None = None
     match item.claim:
-        case Wants(want=want, question=question):
-            about = question or item.seen
+        case Wants() as asked:
+            want, about, failure = asked.want, asked.question or item.seen, asked.failure
         case Result(ok=False) as result:
+            failure = result.failure
             about = f"its last turn failed: {result.failure or result.http or 'no reason given'}"
         case _:
             pass
-    return WorkerStatus(WorkerState.WAITING, want, about, since=since, evidence=shown(digest, item))
+    return WorkerStatus(WorkerState.WAITING, want, about, failure, since=since, evidence=shown(digest, item))
 
 
 def shown(digest: Digest, *deciding: Evidence) -> tuple[Evidence, ...]:
@@ -88,7 +110,9 @@ def stopped(digest: Digest) -> WorkerStatus | None:
     for index in digest.reports.values():
         item = digest.items[index]
         held = isinstance(item.claim, Obstructed) and item.claim.obstacle is Obstacle.STOPPED
-        if held and index > digest.advance:
+        # A command may have been left stopped in the background: then the worker was seen to go on.
+        begin = digest.since(index) if item.source is Source.CHILDREN else item.at
+        if held and index > digest.advance and begin >= digest.advanced_at:
             return _obstruction(digest, index)
     return None
 

@@ -244,17 +244,22 @@ def _retrying(look: _Look) -> WorkerStatus | None:
         for i in look.live
     ):
         return None
+    if item.source is Source.SCREEN and look.reports.get(Source.SCREEN, -1) > index:
+        return None  # it is not on the screen any more
     same = _attempts_like(look, claim)
     if claim.failure is None and claim.http is None:
-        claim = replace(claim, failure=_find_told_failure(look))
+        claim = replace(claim, failure=_find_trouble(look)[0])
     about = _retry_words(claim, look.now)
     return WorkerStatus(WorkerState.RUNNING, RETRYING, about, claim.failure, since=same[-1].at, evidence=same)
 
 
-def _find_told_failure(look: _Look) -> Failure | None:
+def _find_trouble(look: _Look) -> tuple[Failure | None, Evidence | None]:
     """The trouble of which something was said since the last output: an attempt without a cause has that."""
-    item = look.items[look.newest(Trouble)] if look.newest(Trouble) > look.output else None
-    return item.claim.failure if item is not None and isinstance(item.claim, Trouble) else None
+    for index in sorted((*look.of(Trouble), *look.of(Retrying)), reverse=True):
+        claim = look.items[index].claim
+        if index > look.output and isinstance(claim, Trouble | Retrying) and claim.failure is not None:
+            return claim.failure, look.items[index]
+    return None, None
 
 
 def _attempts_like(look: _Look, claim: Retrying) -> tuple[Evidence, ...]:
@@ -296,7 +301,7 @@ def _idle(look: _Look) -> WorkerStatus | None:
     found = look.rest()
     if found is None or look.now - found[1] < found[2]:
         return None
-    return holdups.waiting(look, found[0], found[1])
+    return holdups.waiting(look, holdups.find_failed_turn(look) or found[0], found[1])
 
 
 def _hold(look: _Look) -> WorkerStatus | None:
@@ -349,8 +354,8 @@ def _quiet(look: _Look) -> WorkerStatus | None:
     about = f"no sign of work for {look.now - look.progress_at:.0f} s"
     shown = holdups.shown(look) or tuple(look.items[-1:])
     since, work = look.progress_at + look.limits.quiet_s, look.last_work()
-    if _find_told_failure(look) is Failure.NETWORK:
-        trouble = look.items[look.newest(Trouble)]
+    failure, trouble = _find_trouble(look)
+    if failure is Failure.NETWORK and trouble is not None:
         about, work, shown = f"{about}; {trouble.seen}", Work.NETWORK, (trouble, *shown)
     return WorkerStatus(WorkerState.STALLED, work, about, since=since, evidence=shown)
 
@@ -463,7 +468,9 @@ def decide_end(
 
 def _hopeless(status: WorkerStatus) -> Failure | None:
     """The failure that repeats and will go on doing so. The evidence holds attempts that failed alike."""
-    attempts = [item.claim for item in status.evidence if isinstance(item.claim, Retrying)]
+    # Whoever sits at a screen that shows attempts decides that; a run of one prompt has nobody.
+    told = [item for item in status.evidence if item.source is not Source.SCREEN]
+    attempts = [item.claim for item in told if isinstance(item.claim, Retrying)]
     if len(attempts) < ENOUGH_ATTEMPTS:
         return None
     failure = attempts[0].failure or http_failure(attempts[0].http or 0)

@@ -47,6 +47,8 @@ from holdfast.agents.evidence.evidence import (
 
 SETTLE_S: Final = 2.0  # output of what the leader left behind comes within it, or the leader was not the last
 
+CUT_SHORT_S: Final = 1.5  # a command that was seen for so long is no helper that came and went
+
 WITH_DENIALS: Final = "with-denials"  # something was refused on the way
 UNVERIFIED: Final = "unverified"  # nothing shows that the work was done
 NO_TOOLS: Final = "no-tools"  # it answered in words alone: nothing can have changed
@@ -134,6 +136,20 @@ class _End:
         self.exited, self.claim = exited, exited.claim
         children = [i.claim for i in items[self.exit_at + 1 :] if i.source is Source.CHILDREN]
         self.left_behind = bool(children) and isinstance(children[-1], Working | Progress)
+        self.cut_short = "" if self.left_behind else self._find_cut_short()
+
+    def _find_cut_short(self) -> str:
+        """What ran below it until the end, and so ended with it; short helpers come and go at any time."""
+        seen = [item for item in self.items[: self.exit_at] if item.source is Source.CHILDREN]
+        last = seen[-1] if seen else None
+        if last is None or not isinstance(last.claim, Working) or self.exited.at - last.at > SETTLE_S:
+            return ""
+        begin = last.at
+        for item in reversed(seen):
+            if item.claim != last.claim or item.seen != last.seen:
+                break
+            begin = item.at
+        return last.seen.removeprefix("runs ") if last.at - begin >= CUT_SHORT_S else ""
 
     def _take_denial(self, index: int, claim: Denied) -> None:
         before = self.items[self.denial].claim if self.denial >= 0 else None
@@ -167,8 +183,8 @@ class _End:
         """The failure, or the sandbox behind it, with the denial that shows it."""
         if failure is Failure.NETWORK and self.network >= 0:
             return Failure.SANDBOX, self.items[self.network]
-        if failure is Failure.SANDBOX and self.denial >= 0:
-            return failure, self.items[self.denial]
+        if failure in (Failure.SANDBOX, Failure.STATE) and self.denial >= 0:
+            return Failure.SANDBOX, self.items[self.denial]
         return failure, None
 
     def failed(self, failure: Failure, about: str, *shown: Evidence) -> WorkerStatus:
@@ -213,6 +229,12 @@ def _signal(end: _End) -> WorkerStatus | None:
     number = end.claim.signal
     if number is None:
         return None
+    if (trouble := end.trouble()) is not None and trouble[1] is Failure.MEMORY:
+        item = end.items[trouble[0]]
+        return end.failed(Failure.MEMORY, f"{item.seen} (signal {number})", item)
+    if end.claim.out_of_memory:
+        about = f"signal {number}, while the kernel ended processes because no memory was left"
+        return end.failed(Failure.MEMORY, about)
     return end.failed(Failure.CRASH, f"signal {number}, which we did not send{_limit(end)}")
 
 
@@ -264,7 +286,10 @@ def _success(end: _End, item: Evidence, result: Result, trouble: tuple[int, Fail
         flags.add(UNVERIFIED)
         doubts.append(f"its last tool failed: {failure.claim.what}")
         shown.append(failure)
-    elif end.tool < 0:
+    if result.unfinished:
+        flags.add(UNVERIFIED)
+        doubts.append(f"still at work when its turn ended: {', '.join(result.unfinished)}")
+    elif failure is None and end.tool < 0:
         flags.add(NO_TOOLS)
         if end.stream < 0:
             flags.add(UNVERIFIED)
@@ -348,5 +373,7 @@ def verdict(evidence: Sequence[Evidence], rules: ExitRules) -> WorkerStatus:
         status = rule(end)
         if status is not None:
             flags = status.flags | {BACKGROUND} if end.left_behind else status.flags
-            return replace(status, rule=f"exit-{name}", since=end.exited.at, flags=flags)
+            more = f"it still ran {end.cut_short}, which ended with it" if end.cut_short else ""
+            about = "; ".join(filter(None, (status.about, more)))
+            return replace(status, rule=f"exit-{name}", since=end.exited.at, flags=flags, about=about)
     raise AssertionError("the last rule knows every exit code")

@@ -131,6 +131,7 @@ class Supervisor:
             tty=ready.tty,
             acp=wish.acp,
             headless=wish.prompt is not None,
+            unattended=wish.unattended,
             created_at=time.time(),
             home=wish.env.get("HOME", "/"),
             relocated=wish.relocate,
@@ -261,7 +262,8 @@ class Supervisor:
         self.surroundings.begin(record, ready, environment)
         worker.save()
         if record.tty:
-            await process.resize(record.rows, record.cols)
+            with contextlib.suppress(HoldfastError):  # it has ended already, which is no fault of its start
+                await process.resize(record.rows, record.cols)
         if explaining is not None and record.pid is not None:
             worker.explaining = explaining
             await explaining.begin(record.pid, watched=record.watch and record.unwatched is None)
@@ -375,7 +377,8 @@ class Supervisor:
             one_turn=record.headless,
         )
         request = self.book.request(record.id) if record.acp else None
-        channel = channels.channel_of(agent, record, secrets, request)
+        state = str(self.book.folder(record.id) / "state") if record.relocated else None
+        channel = channels.channel_of(agent, record, secrets, request, state)
         return FollowedWorker(record, self.book, agent, channel, limits, self._changed)
 
     async def _follow(self, worker: FollowedWorker, environment: Environment, process: Process) -> None:

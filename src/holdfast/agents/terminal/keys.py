@@ -2,7 +2,8 @@
 
 Text is typed only where the worker waits for text, for a reason better than silence. It goes in as one paste,
 so that no line of it submits the rest; Enter follows later and apart, since a program that gets both at once
-takes Enter for a part of the paste; then something must change. Nothing is ever typed at a password prompt.
+takes Enter for a part of the paste; then it must be seen to be taken. Nothing is ever typed at a password
+prompt.
 
 `Delivery` is driven by its owner: it says what to write and how long to wait, and is told what was seen.
 """
@@ -24,11 +25,14 @@ from holdfast.agents.evidence.evidence import (
 from holdfast.agents.evidence.holdups import is_unknown_dialog
 from holdfast.errors import InvalidRequest, UsageError
 
-ENTER_AFTER_S: Final = 0.1  # a program that gets Enter sooner may take it for a part of the paste
+ENTER_AFTER_S: Final = 0.3  # after the text is seen; sooner, a program may take it for a part of the paste
 SHOWN_WITHIN_S: Final = (
     2.0  # a busy program draws what was typed in this time; if not, Enter is tried all the same
 )
 CHANGED_WITHIN_S: Final = 5.0  # after Enter
+ENTER_AGAIN_S: Final = 1.5  # where the text still stands in the input line
+MAX_PRESSES: Final = 3  # of Enter
+FOOT_LINES: Final = 6  # lines with something on them, around the input line
 MAX_LINE: Final = 4095  # bytes that a terminal keeps of a line that is read as a line; the rest is lost
 MAX_TEXT: Final = 256 * 1024  # bytes of one paste: a prompt, not a file
 
@@ -95,7 +99,8 @@ def refuse_key(name: str, status: WorkerStatus, *, screen: Evidence | None, pass
     _refuse_password(status, password=password)
     if status.state is not WorkerState.WAITING or status.detail not in _KEYS_FOR:
         raise InvalidRequest(f"the worker is {_describe(status)} and does not take keys", remedy=_WAIT)
-    _refuse_unrecognised(status, screen)
+    if screen is None or not is_unknown_dialog(screen):  # whoever sends a key to that one has seen it
+        _refuse_unrecognised(status, screen)
 
 
 _WAIT: Final = "Wait until it waits for input, or interrupt it with the key escape or ctrl-c."
@@ -164,7 +169,7 @@ def encode_paste(text: str, *, bracketed: bool, canonical: bool) -> bytes:
 
 class Outcome(enum.StrEnum):
     SUBMITTED = "submitted"
-    TYPED = "typed, not submitted"  # nothing changed after Enter: it may still stand in the input line
+    TYPED = "typed, not submitted"  # nothing shows that it was taken: it may still stand in the input line
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,35 +187,74 @@ class WaitFor:
 Step: TypeAlias = Write | WaitFor | Outcome
 
 
-class Delivery:
-    """One text on its way: `step` is called after each write and each look, until there is an outcome."""
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a worker shows, as far as it tells whether it took something.
 
-    def __init__(self, data: bytes) -> None:
+    `screen` and `foot` are digests of all of it and of its last lines, where the input is. `works` says that
+    it was seen at work since Enter. `unread` is what its terminal holds that nobody took: a terminal shows by
+    itself what is typed.
+    """
+
+    screen: bytes
+    foot: bytes = b""
+    works: bool = False
+    unread: int = 0
+
+
+class Delivery:
+    """One text on its way: `step` is called after each write and each look, until there is an outcome.
+
+    Of a program that `shows_work` it counts as submitted when it is seen at work, or when its input is as
+    empty as before. Of any other, that its screen changed must do.
+    """
+
+    def __init__(self, data: bytes, *, shows_work: bool = False) -> None:
+        self.entered_at: float | None = None  # when Enter was first pressed
         self._data = data
+        self._shows_work = shows_work
         self._state = "text"
         self._at = 0.0  # of the last write
-        self._before = b""  # what was seen before it
+        self._seen_at: float | None = None  # when the text was first seen
+        self._empty = b""  # the foot before anything was typed …
+        self._typed = Shown(b"")  # … and what was seen before Enter
+        self._presses = 0
 
-    def step(self, now: float, seen: bytes, *, unread: int = 0) -> Step:
-        """`seen` is any digest of what the worker shows: its screen, title and status.
-
-        `unread` is what its terminal holds that nobody took: the terminal itself shows what is typed.
-        """
+    def step(self, now: float, seen: Shown) -> Step:
         match self._state:
             case "text":
-                return self._write("shown", self._data, now, seen)
+                self._state, self._at = "shown", now
+                self._empty, self._typed = seen.foot, seen
+                return Write(self._data)
             case "shown":
-                is_shown = seen != self._before and now >= self._at + ENTER_AFTER_S
-                if is_shown or now >= self._at + SHOWN_WITHIN_S:
-                    return self._write("changed", _ENTER, now, seen)
-                until = ENTER_AFTER_S if seen != self._before else SHOWN_WITHIN_S
-                return WaitFor(self._at + until)
+                if self._seen_at is None and seen.screen != self._typed.screen:
+                    self._seen_at = now
+                due = self._at + SHOWN_WITHIN_S if self._seen_at is None else self._seen_at + ENTER_AFTER_S
+                return self._press(now, seen) if now >= due else WaitFor(due)
             case _:
-                if seen != self._before and not unread:
-                    return Outcome.SUBMITTED
-                late = self._at + CHANGED_WITHIN_S
-                return Outcome.TYPED if now >= late else WaitFor(late)
+                return self._judge(now, seen)
 
-    def _write(self, state: str, data: bytes, now: float, seen: bytes) -> Write:
-        self._state, self._at, self._before = state, now, seen
-        return Write(data)
+    def _press(self, now: float, seen: Shown) -> Write:
+        self._state, self._at, self._typed = "entered", now, seen
+        self._presses += 1
+        self.entered_at = now if self.entered_at is None else self.entered_at
+        return Write(_ENTER)
+
+    def _judge(self, now: float, seen: Shown) -> Step:
+        if not seen.unread and self._is_taken(seen):
+            return Outcome.SUBMITTED
+        if self._presses < MAX_PRESSES:
+            due = self._at + ENTER_AGAIN_S
+            # It still stands there though everything was read: Enter was taken for a part of the text.
+            stands = seen.foot == self._typed.foot != self._empty and not seen.unread
+            if now >= due and stands:
+                return self._press(now, seen)
+            if now < due:
+                return WaitFor(due)
+        late = self._at + CHANGED_WITHIN_S
+        return Outcome.TYPED if now >= late else WaitFor(late)
+
+    def _is_taken(self, seen: Shown) -> bool:
+        if not self._shows_work:
+            return seen.screen != self._typed.screen
+        return seen.works or (seen.foot == self._empty != self._typed.foot)

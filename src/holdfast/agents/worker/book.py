@@ -52,6 +52,7 @@ class Record(msgspec.Struct, kw_only=True):
     created_at: float
     acp: bool = False  # led over the Agent Client Protocol
     headless: bool = True  # a run of one prompt, rather than the interactive program
+    unattended: bool = False  # it acts without asking
     home: str = "/"  # of the user whose CLI it is
     relocated: bool = True  # the CLI's state is below ours
     state: str = ""  # where that is

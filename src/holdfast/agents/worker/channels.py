@@ -1,31 +1,40 @@
 """How a worker is understood: by the lines of its event stream, or by its terminal."""
 
+from collections.abc import Sequence
 from typing import Final
 
+from holdfast.agents.catalog import screens
 from holdfast.agents.catalog.agent import TEXT, Agent
-from holdfast.agents.catalog.catalog import Parser, parser_of, text_parser_of
+from holdfast.agents.catalog.catalog import Parser, log_parser_of, parser_of, text_parser_of
 from holdfast.agents.catalog.output import JsonEvents, ToolCalls
 from holdfast.agents.evidence import holdups
 from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Idle, Source, Want, Wants
 from holdfast.agents.terminal import escapes
+from holdfast.agents.terminal.keys import FOOT_LINES
 from holdfast.agents.terminal.screen import Screen
 from holdfast.agents.worker import acp, procwatch
 from holdfast.agents.worker.acp import AcpRequest
 from holdfast.agents.worker.book import Record
+from holdfast.agents.worker.statefiles import LogTail
 from holdfast.agents.worker.worker import Input, Taken, WorkerChannel, now
 
 MAX_LINE: Final = 32 << 20  # bytes of one event: a whole thread in one line has been seen
 
 
 def channel_of(
-    agent: Agent, record: Record, secrets: tuple[str, ...] = (), request: AcpRequest | None = None
+    agent: Agent,
+    record: Record,
+    secrets: tuple[str, ...] = (),
+    request: AcpRequest | None = None,
+    state: str | None = None,
 ) -> WorkerChannel:
-    """The one that suits; `secrets` never appear in what it says."""
+    """The one that suits; `secrets` never appear in what it says. `state` is its own state directory."""
+    about = _About(record, agent, secrets, state)
     if record.acp:
-        return AcpChannel(agent, record, secrets, request)
+        return AcpChannel(agent, record, secrets, about, request)
     if record.tty:
-        return TerminalChannel(agent, record, secrets)
-    return LineChannel(agent, record, secrets)
+        return TerminalChannel(agent, record, secrets, about)
+    return LineChannel(agent, record, secrets, about)
 
 
 class _Lines:
@@ -47,16 +56,27 @@ class _Lines:
         return found
 
 
-class _Kernel:
-    """What /proc says, and that it does not say it any more."""
+class _About:
+    """What shows beside a worker's output: /proc, with that it does not say something any more; its log."""
 
     _SOURCES: Final = (Source.SYSCALL, Source.TTY, Source.CHILDREN)
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: Record, agent: Agent, secrets: tuple[str, ...], state: str | None) -> None:
         self._record = record
         self._said = set(self._SOURCES)  # who followed it before may have been told anything
+        self._parser = log_parser_of(agent, secrets)
+        self._log = LogTail(state, agent.log.place) if agent.log is not None and state is not None else None
+        if self._log is not None and record.phase != "prepared":
+            self._log.read()  # whoever followed it before has read that
 
     def look(self, at: float, *, full_screen: bool) -> list[Evidence]:
+        return [*self._read_log(at), *self._ask_kernel(at, full_screen=full_screen)]
+
+    def _read_log(self, at: float) -> list[Evidence]:
+        lines = self._log.read() if self._log is not None else ()
+        return [item for line in lines for item in self._parser.feed(line, at)]
+
+    def _ask_kernel(self, at: float, *, full_screen: bool) -> list[Evidence]:
         if self._record.pid is None:
             return []
         seen = procwatch.look(self._record.pid)
@@ -72,8 +92,8 @@ class _Kernel:
 class LineChannel:
     """A run without a terminal: events on stdout, words on stderr."""
 
-    def __init__(self, agent: Agent, record: Record, secrets: tuple[str, ...]) -> None:
-        self._kernel = _Kernel(record)
+    def __init__(self, agent: Agent, record: Record, secrets: tuple[str, ...], about: _About) -> None:
+        self._about = about
         self._parser = parser_of(agent, secrets)
         self._streams = {
             "stdout": _Lines(self._parser),
@@ -87,7 +107,7 @@ class LineChannel:
         return Taken(self._streams[stream].feed(data, at), data)
 
     def look(self, at: float) -> list[Evidence]:
-        return self._kernel.look(at, full_screen=False)
+        return self._about.look(at, full_screen=False)
 
     def input(self, at: float) -> Input | None:
         return None
@@ -106,9 +126,14 @@ class AcpChannel(LineChannel):
     """A run led over the Agent Client Protocol: requests both ways on its pipes, words on stderr."""
 
     def __init__(
-        self, agent: Agent, record: Record, secrets: tuple[str, ...], request: AcpRequest | None
+        self,
+        agent: Agent,
+        record: Record,
+        secrets: tuple[str, ...],
+        about: _About,
+        request: AcpRequest | None,
     ) -> None:
-        super().__init__(agent, record, secrets)
+        super().__init__(agent, record, secrets, about)
         self._parser = self._events = acp.AcpEvents(request, agent.retries, secrets=secrets)
         self._streams["stdout"] = _Lines(self._events)
 
@@ -129,6 +154,10 @@ def _calls(parser: Parser | None) -> ToolCalls | None:
     return parser.calls if isinstance(parser, JsonEvents) else None
 
 
+def _foot(lines: Sequence[str]) -> bytes:
+    return "\n".join([line for line in lines if line.strip()][-FOOT_LINES:]).encode("utf-8", "replace")
+
+
 def _wants(item: Evidence, want: Want) -> bool:
     return isinstance(item.claim, Wants) and item.claim.want is want
 
@@ -139,10 +168,10 @@ class TerminalChannel:
     A run of one prompt writes its events there too.
     """
 
-    def __init__(self, agent: Agent, record: Record, secrets: tuple[str, ...]) -> None:
+    def __init__(self, agent: Agent, record: Record, secrets: tuple[str, ...], about: _About) -> None:
         self._agent = agent
         self._record = record
-        self._kernel = _Kernel(record)
+        self._about = about
         self._reader = escapes.EscapeReader()
         self._titled = False
         self._screen = Screen(record.rows, record.cols)
@@ -185,12 +214,12 @@ class TerminalChannel:
         seen = self._screen.look(at)
         # Of a screen that nothing was ever drawn on it says nothing that it does not change, or does.
         stability = holdups.read_stability(seen.changed_at, at) if self._drawn else None
-        shown = (holdups.read_screen(seen.lines, self._agent, at), stability)
-        found = [item for item in shown if item is not None]
+        found = screens.read_terminal(seen.lines, self._agent, at)
+        found += [stability] if stability is not None else []
         # One that shows when it is busy reads the keyboard all the time, on whichever screen it draws.
         full_screen = self._reader.alternate or bool(self._agent.busy)
         # The screen last: it says what the terminal is waited for.
-        return [*self._kernel.look(at, full_screen=full_screen), *found]
+        return [*self._about.look(at, full_screen=full_screen), *found]
 
     def input(self, at: float) -> Input | None:
         seen = self._screen.look(at)
@@ -201,6 +230,8 @@ class TerminalChannel:
             bracketed=self._reader.bracketed_paste,
             canonical=terminal is not None and terminal.canonical,
             password=terminal is not None and terminal.password,
+            foot=_foot(seen.lines),
+            unread=0 if terminal is None else terminal.unread,
         )
 
     def shown(self) -> str:

@@ -119,6 +119,22 @@ class ProcessSnapshot(NamedTuple):
     def stopped(self) -> tuple[ObservedProcess, ...]:
         return tuple(process for process in self.processes if process.state == "T")
 
+    @property
+    def own_stopped(self) -> ObservedProcess | None:
+        """A stopped process of the worker itself: also the program behind its launcher, not what it runs.
+
+        A job that somebody sent to the background of its terminal holds nobody up.
+        """
+        main = self.main
+        if main is None:
+            return None
+        commands = set(self.commands)
+        for process in self.processes[self.processes.index(main) :]:
+            job = process.terminal and process.foreground > 0 and process.group != process.foreground
+            if process.state == "T" and process not in commands and not job:
+                return process
+        return None
+
 
 def look(leader: int) -> ProcessSnapshot:
     """One look at a worker by its first process. About a millisecond for a few processes."""
@@ -154,9 +170,8 @@ def evidence(seen: ProcessSnapshot, at: float, *, full_screen: bool) -> list[Evi
         found.append(
             Evidence(Source.TTY, at, Wants(Want.PASSWORD), "the terminal reads lines and does not show them")
         )
-    if seen.main.state == "T":  # not `t`: a tracer holds it at every call
-        stopped = Obstructed(Obstacle.STOPPED, f"{seen.main.name} ({seen.main.pid}) is stopped")
-        found.append(Evidence(Source.SYSCALL, at, stopped, f"state {seen.main.state}"))
+    if (own := seen.own_stopped) is not None:  # not `t`: a tracer holds it at every call
+        found.append(Evidence(Source.SYSCALL, at, _describe_stop(own), f"state {own.state}"))
     for waiter in seen.waiting:
         name = waiter.process.name
         want = _want(waiter, seen.terminal, full_screen=full_screen)
@@ -168,8 +183,22 @@ def evidence(seen: ProcessSnapshot, at: float, *, full_screen: bool) -> list[Evi
         found.append(Evidence(Source.SYSCALL, at, Unread(), "nobody reads the terminal"))
     if seen.commands:
         names = ", ".join(process.name for process in seen.commands[:3])
-        found.append(Evidence(Source.CHILDREN, at, Working(Work.TOOL), f"runs {names}"))
+        held = all(process.state == "T" for process in seen.commands)
+        claim = _describe_stop(seen.commands[0]) if held else Working(Work.TOOL)
+        found.append(Evidence(Source.CHILDREN, at, claim, f"runs {names}"))
     return found
+
+
+def _describe_stop(process: ObservedProcess) -> Obstructed:
+    return Obstructed(Obstacle.STOPPED, f"{process.name} ({process.pid}) is stopped")
+
+
+def count_oom_kills() -> int:
+    """How many processes of this machine the kernel has ended for want of memory; 0 where it does not say."""
+    for line in _read("/proc/vmstat").splitlines():
+        if line.startswith(b"oom_kill "):
+            return int(line.split()[1])
+    return 0
 
 
 def _want(waiter: Waiter, terminal: TerminalSettings | None, *, full_screen: bool) -> Want | None:

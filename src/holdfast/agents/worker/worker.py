@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import re
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +16,7 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from holdfast.agents.catalog.agent import Agent
+from holdfast.agents.catalog.agent import Agent, StartDialog
 from holdfast.agents.catalog.output import ToolCalls
 from holdfast.agents.evidence.digest import Digest, Window
 from holdfast.agents.evidence.evidence import (
@@ -35,10 +36,10 @@ from holdfast.agents.evidence.evidence import (
     WorkerStatus,
     encode_entry,
 )
-from holdfast.agents.evidence.holdups import open_requests
+from holdfast.agents.evidence.holdups import open_requests, shows_work, takes_text
 from holdfast.agents.evidence.status import WorkerLimits, classify, decide_end
 from holdfast.agents.terminal import keys
-from holdfast.agents.worker import acp
+from holdfast.agents.worker import acp, procwatch
 from holdfast.agents.worker.book import (
     MAX_EVIDENCE_BYTES,
     MAX_OUTPUT_BYTES,
@@ -60,7 +61,11 @@ log = logging.getLogger(__name__)
 
 GRACE_S: Final = 5.0  # between asking a worker to end and ending it
 DRAWN_S: Final = 0.3  # a dialog that is being drawn changes sooner
+MAX_ANSWERS: Final = 8  # by rule, of one worker: one that asks again and again is not helped by more
+INPUT_LINE_S: Final = 20.0  # from a title that says "ready" to the line to type in, on a busy machine
+LOOK_AGAIN_S: Final = 0.5
 DRAWN_WITHIN_S: Final = 2.0  # one that never stands still, such as a clock, is not waited for longer
+MOMENT_S: Final = 10.0  # between two looks at what the kernel ended: more and it was for another's sake
 SAME_S: Final = 1.0  # the same claim again within this time is not written down again
 _SIGNALS: Final = frozenset({1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 14, 15, 24, 25, 31})  # that end a process
 _NO_CODE: Final = -1  # of a command whose launcher died
@@ -89,13 +94,18 @@ class Taken(NamedTuple):
 
 
 class Input(NamedTuple):
-    """How a terminal would take something typed right now. `digest` changes with what it shows."""
+    """How a terminal would take something typed right now.
+
+    `digest` changes with what it shows, `foot` with the last lines of that; `unread` was typed and not read.
+    """
 
     digest: bytes
     screen: Evidence | None
     bracketed: bool
     canonical: bool
     password: bool
+    foot: bytes = b""
+    unread: int = 0
 
 
 class WorkerChannel(Protocol):
@@ -121,6 +131,21 @@ class WorkerChannel(Protocol):
 
     def calls(self) -> ToolCalls | None:
         """Its tool calls; None where they cannot be seen."""
+
+
+class _OomKills:
+    """Whether the kernel ended something for want of memory a moment ago; `look` now and then."""
+
+    def __init__(self) -> None:
+        self._at = now()
+        self._count = procwatch.count_oom_kills()
+
+    def look(self, at: float) -> None:
+        if at - self._at > MOMENT_S:
+            self._at, self._count = at, procwatch.count_oom_kills()
+
+    def since_a_moment_ago(self) -> bool:
+        return procwatch.count_oom_kills() > self._count
 
 
 class FollowedWorker:
@@ -160,6 +185,9 @@ class FollowedWorker:
         self._unsaved = False
         self._news = asyncio.Event()
         self._stopping: asyncio.Task[None] | None = None
+        self._answering: asyncio.Task[None] | None = None
+        self._answers = 0
+        self._starved = _OomKills()
 
     # --- evidence
 
@@ -285,7 +313,8 @@ class FollowedWorker:
         seen = self.record.ended_why if cause else limit or f"exit code {event.code}"
         if cause is None and event.limit is not None and event.limit.killed:
             cause = Failure.LIMIT
-        claim = Exited(code, killed, cause, limit)
+        out_of_memory = killed == signal.SIGKILL and cause is None and self._starved.since_a_moment_ago()
+        claim = Exited(code, killed, cause, limit, out_of_memory)
         self.add(Evidence(Source.EXIT, now(), claim, seen[:MAX_SEEN]), event.seq)
 
     def not_started(self, why: str) -> None:
@@ -351,7 +380,9 @@ class FollowedWorker:
         for item in self.channel.look(now()):
             self.add(item)
         self._hear_trace()
+        self._starved.look(now())
         status = self.judge()
+        self._answer_by_rule()
         act = decide_end(status, now(), started_at=self._started_at, limits=self._limits)
         if act is not None and self._stopping is None:
             log.info("worker ended by policy", extra={"agent": self.record.agent})
@@ -421,18 +452,72 @@ class FollowedWorker:
         process, seen = self._terminal()
         self.tick()
         keys.refuse_text(self.status, screen=seen.screen, password=seen.password)
-        delivery = keys.Delivery(keys.encode_paste(text, bracketed=seen.bracketed, canonical=seen.canonical))
+        seen = await self._wait_for_input_line(seen)
+        data = keys.encode_paste(text, bracketed=seen.bracketed, canonical=seen.canonical)
+        delivery = keys.Delivery(data, shows_work=bool(self._agent.busy))
         while True:
-            match delivery.step(now(), self._terminal()[1].digest):
+            _, seen = self._terminal()
+            works = self._worked_since(delivery.entered_at, seen.screen)
+            match delivery.step(now(), keys.Shown(seen.digest, seen.foot, works, seen.unread)):
                 case keys.Write(data):
                     await process.write(data)
                 case keys.WaitFor(until):
-                    self._news.clear()
-                    with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(max(0.0, until - now())):
-                            await self._news.wait()
+                    await self._wait_for_news(until)
                 case keys.Outcome() as outcome:
                     return outcome.value
+
+    async def _wait_for_input_line(self, seen: Input) -> Input:
+        """A program may say that it is ready before it shows where to type: what comes until then is lost.
+
+        Raises:
+            InvalidRequest: it does not show that.
+        """
+        until = now() + INPUT_LINE_S
+        while self._agent.ready and not (seen.screen is not None and takes_text(seen.screen)):
+            if now() >= until:
+                raise InvalidRequest(
+                    f"{self.record.id} shows no input line", remedy="attach to its terminal and look"
+                )
+            await self._wait_for_news(min(until, now() + LOOK_AGAIN_S))
+            _, seen = self._terminal()
+        self.tick()
+        keys.refuse_text(self.status, screen=seen.screen, password=seen.password)
+        return seen
+
+    async def _wait_for_news(self, until: float) -> None:
+        self._news.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, until - now())):
+                await self._news.wait()
+
+    def _worked_since(self, entered_at: float | None, screen: Evidence | None) -> bool:
+        """Has anything but a changing screen said since Enter that it is at work, or asks for something?"""
+        if entered_at is None:
+            return False
+        newer = [item for item in self._window.items if item.at > entered_at]
+        return any(shows_work(item) for item in (*newer, *([screen] if screen is not None else [])))
+
+    def _answer_by_rule(self) -> None:
+        """A dialog of its start that its owner has answered by starting it so, where its keys are known."""
+        ready = self._answering is None or self._answering.done()
+        if not (ready and self.record.tty and self.record.unattended and self._answers < MAX_ANSWERS):
+            return
+        if self.status.state is not WorkerState.WAITING:
+            return
+        shown = self.channel.shown().replace("\r\n", "\n")
+        dialog = next((one for one in self._agent.start_dialogs if one.pattern.search(shown)), None)
+        if dialog is not None:
+            self._answers += 1
+            self._answering = asyncio.get_running_loop().create_task(self._press_by_rule(dialog))
+
+    async def _press_by_rule(self, dialog: StartDialog) -> None:
+        question = self.status.about
+        with contextlib.suppress(HoldfastError):  # it is gone, or a person was quicker
+            for key in dialog.keys:
+                await self.press(key)
+            said = f"answered by rule with {' '.join(dialog.keys)}: {question}"
+            self.add(Evidence(Source.SCREEN, now(), Answered("by rule"), said[:MAX_SEEN]))
+            await self._wait_until_drawn()
 
     async def resize(self, rows: int, cols: int) -> None:
         """Raises HoldfastError when it has no terminal."""

@@ -69,6 +69,7 @@ _CLASSES: Final[Mapping[str, FailureKind]] = {
     evidence.Failure.PROVIDER: FailureKind.INFRA,
     evidence.Failure.NETWORK: FailureKind.INFRA,
     evidence.Failure.LAUNCH: FailureKind.INFRA,
+    evidence.Failure.STATE: FailureKind.INFRA,
 }  # all others are of the task: another try may go better, a third will not
 
 

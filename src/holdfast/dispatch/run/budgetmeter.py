@@ -1,27 +1,21 @@
 """What one run uses: kept on the board while it lives, and held against what it may use."""
 
 import asyncio
-import fnmatch
 import glob
-import os
-import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
 from holdfast.agents.catalog.agent import Agent
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.supervisor.messages import WorkerReport
+from holdfast.agents.worker.statefiles import find_files, read_tail
 from holdfast.board.rules import budget
 from holdfast.board.rules.budget import Budget, BudgetUse
 from holdfast.board.rules.rows import Run
 from holdfast.board.store import Store
 from holdfast.dispatch.context import DispatchContext
-
-MAX_ENTRIES: Final = 2_000  # looked at to find the file; a worker can make any number of them
-MAX_TAIL: Final = 256 * 1024  # bytes from the end: some of the largest lines
 
 
 class BudgetMeter:
@@ -87,48 +81,11 @@ class BudgetMeter:
 def count_tokens(state: Path, agent: Agent, session: str) -> int:
     """What a CLI writes down while it goes on: of this session, or without a name of the largest there is.
 
-    0 when that is not known: no such file, or nothing about it in its end. The file is in a directory that
-    the worker writes: nothing there is followed, waited for or read whole.
+    0 when that is not known: no such file, or nothing about it in its end.
     """
     if agent.transcript is None:
         return 0
     name = glob.escape(session) or "*"
-    parts = [part.replace("{session}", name) for part in agent.transcript.place.split("/")]
-    ends = (
-        agent.transcript.tokens.findall(_read_tail(path))
-        for path in _find_transcripts(str(state), parts, [MAX_ENTRIES])
-    )
+    place = agent.transcript.place.replace("{session}", name)
+    ends = (agent.transcript.tokens.findall(read_tail(path)[0]) for path in find_files(str(state), place))
     return max((sum(map(int, counts[-1])) for counts in ends if counts), default=0)
-
-
-def _find_transcripts(folder: str, parts: list[str], left: list[int]) -> Iterator[str]:
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                left[0] -= 1
-                if left[0] < 0:
-                    return
-                if not fnmatch.fnmatchcase(entry.name, parts[0]):
-                    continue
-                if len(parts) == 1:
-                    yield entry.path
-                elif entry.is_dir(follow_symlinks=False):
-                    yield from _find_transcripts(entry.path, parts[1:], left)
-    except OSError:
-        return
-
-
-def _read_tail(path: str) -> bytes:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        about = os.fstat(fd)
-        if not stat.S_ISREG(about.st_mode):
-            return b""
-        return os.pread(fd, MAX_TAIL, max(0, about.st_size - MAX_TAIL))
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)

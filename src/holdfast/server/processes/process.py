@@ -25,6 +25,7 @@ from holdfast.confine.watching import CommandWatch
 from holdfast.errors import OperationFailed
 from holdfast.server.processes.commands import CommandListener
 from holdfast.server.processes.eventlog import EventLog
+from holdfast.server.processes.spool import OutputSpool
 from holdfast.wire.processes import DeniedCall, ProcessExited, ProcessUsage, WatchedCall
 from holdfast.wire.rpc import notification
 
@@ -188,7 +189,9 @@ class SessionProcess:
         on_closed: Callable[["SessionProcess"], None],
         extended: bool,
         judge: Judge | None = None,
+        spooled: bool = False,
     ) -> None:
+        """`spooled`: its output is taken as it comes, also while `push` is not to be called."""
         self.process_id = process_id
         self.launch_id = 0
         self.pid: int | None = None
@@ -208,6 +211,8 @@ class SessionProcess:
         self._paused = False
         self._attached = False
         self._early_exit: Exit | None = None
+        self._late_exit: Exit | None = None
+        self._spool = OutputSpool() if spooled else None
         self._denied: list[WatchedCall] = []
         self._changed = asyncio.Event()
         self._id_json = _json.encode(process_id)
@@ -229,16 +234,33 @@ class SessionProcess:
         self._attach()
 
     def pause(self) -> None:
-        """Stop reading output, so that the child waits; nothing is dropped."""
+        """Stop reading output, so that the child waits, or spool it; nothing is dropped."""
         if not self._paused:
             self._paused = True
-            for fd in self._streams:
-                asyncio.get_running_loop().remove_reader(fd)
+            if self._spool is None:
+                self._stop_listening()
 
     def resume(self) -> None:
         if self._paused:
             self._paused = False
+            if self._spool is None:
+                self._listen()
+            else:
+                self._unspool(self._spool)
+
+    def _unspool(self, spool: OutputSpool) -> None:
+        """Tell what was written meanwhile, as far as it is read; then its end, if that came too."""
+        full = spool.full
+        while spool and not self._paused:
+            self._tell(*spool.take())
+        if spool:
+            return
+        if full:
             self._listen()
+        if self._late_exit is not None:
+            end, self._late_exit = self._late_exit, None
+            self.on_exited(end)
+        self._close_if_over()
 
     def _attach(self) -> None:
         self._attached = True
@@ -249,6 +271,10 @@ class SessionProcess:
             asyncio.get_running_loop().call_soon(self._tell_denied)
         if self._early_exit is not None:
             asyncio.get_running_loop().call_soon(self.on_exited, self._early_exit)
+
+    def _stop_listening(self) -> None:
+        for fd in self._streams:
+            asyncio.get_running_loop().remove_reader(fd)
 
     def _listen(self) -> None:
         loop = asyncio.get_running_loop()
@@ -267,13 +293,21 @@ class SessionProcess:
             self._end_stream(fd)
             return False
         stream = self._streams[fd]
+        if self._spool is not None and (self._paused or self._spool):
+            self._spool.add(stream, data)
+            if self._spool.full:
+                self._stop_listening()
+        else:
+            self._tell(stream, data)
+        return True
+
+    def _tell(self, stream: str, data: bytes) -> None:
         seq = self.log.output(stream, data)
         self._push(
             b'{"method":"process/output","params":{"processId":%b,"seq":%d,"stream":"%b","chunk":"%b"}}'
             % (self._id_json, seq, stream.encode(), pybase64.b64encode(data))
         )
         self._wake()
-        return True
 
     def _end_stream(self, fd: int) -> None:
         asyncio.get_running_loop().remove_reader(fd)
@@ -317,10 +351,12 @@ class SessionProcess:
             return
         self._tell_denied()  # nobody hears of it after the end
         for fd in list(self._streams):
-            if not self._paused:
-                for _ in range(PIPE_BYTES // READ_BYTES + 1):
-                    if not self._read(fd) or self._paused:
-                        break
+            for _ in range(PIPE_BYTES // READ_BYTES + 1):
+                if (self._paused and self._spool is None) or not self._read(fd):
+                    break
+        if self._spool and not self.terminated:
+            self._late_exit = end  # after the output that is still to be told
+            return
         self.usage = end
         if self._judge is not None:
             self.verdict = self._judge(end.code, self.log.read_retained())
@@ -352,6 +388,8 @@ class SessionProcess:
             os.close(fd)
         self._streams = {}
         self._terminal = -1
+        if self._spool is not None:
+            self._spool.close()
         if self.stdin is not None:
             self.stdin.close()
         if self.watch is not None:
@@ -370,6 +408,10 @@ class SessionProcess:
     def _close_if_over(self) -> None:
         if self._streams or not self.log.exited or self.log.closed:
             return
+        if self._spool is not None:
+            if self._spool and not self.terminated:
+                return  # its rest is still to be told
+            self._spool.close()
         seq = self.log.close()
         if self.stdin is not None:
             self.stdin.close()

@@ -74,6 +74,7 @@ class Processes:
         closed_retention_s: float,
         ceiling: CommandCeiling | None = None,
         open_commands: OpenCommands | None = None,
+        spooled: bool = False,
     ) -> None:
         self._launcher = launcher
         self._sandboxes = sandboxes
@@ -85,6 +86,7 @@ class Processes:
         self._retention_s = closed_retention_s
         self._ceiling = ceiling
         self._open_commands = open_commands
+        self._spooled = spooled
         self._entries: dict[str, SessionProcess | _Starting] = {}
         self._closed: dict[SessionProcess, asyncio.TimerHandle] = {}
         self._snapshots = ShellSnapshots()
@@ -137,6 +139,7 @@ class Processes:
             on_closed=self._keep_closed,
             extended=self._extended,
             judge=judge_of(sandbox, cwd),
+            spooled=self._spooled,
         )
         if params.commands is not None:
             process.commands = await self._listen(process, params.commands, params, sandbox, cwd)

@@ -19,6 +19,7 @@ from holdfast.agents.catalog.agent import (
 from holdfast.agents.catalog.catalog import (
     CATALOG,
     PARSERS,
+    log_parser_of,
     parser_of,
     text_parser_of,
 )
@@ -235,7 +236,11 @@ def lines_of(path: Path) -> list[Line]:
 
 
 def replayed(agent: str, lines: list[Line]) -> list[tuple[Line, list[Evidence]]]:
-    parsers = {"stdout": parser_of(CATALOG[agent]), "stderr": text_parser_of(CATALOG[agent])}
+    parsers = {
+        "stdout": parser_of(CATALOG[agent]),
+        "stderr": text_parser_of(CATALOG[agent]),
+        "log": log_parser_of(CATALOG[agent]),
+    }
     return [(line, parsers[line.stream].feed(line.text, line.at)) for line in lines]
 
 
@@ -272,6 +277,7 @@ FAILURES = {
     "404": {Failure.MODEL},
     "429": {Failure.RATE_LIMIT},
     "500": {Failure.PROVIDER},
+    "dns": {Failure.NETWORK},
     "truncated": {Failure.PROVIDER},
     "usage-limit": {Failure.QUOTA},
     "outside": {Failure.PERMISSION},
@@ -282,9 +288,6 @@ SILENT = {
     ("aider", "read-only-home"),  # works; its complaint about a version file is no error
     ("claude", "read-only-home"),  # works, and saves nothing
     ("hermes", "truncated"),  # four times half an answer, taken for one
-    ("opencode", "500"),  # not a word in 90 s
-    ("qwen", "429"),  # no event for an attempt within 20 s
-    ("qwen", "500"),
     ("qwen", "truncated"),  # attempts without a cause
 }
 

@@ -53,6 +53,16 @@ def item(kind: str, state: str = "completed", **more: object) -> dict[str, objec
             item("command_execution", command="ls", exit_code=2, status="failed"),
             [Progress(Work.TOOL), ToolFailed("ls", 2), THINKING],
         ),
+        (
+            item(
+                "command_execution",
+                command="ls",
+                exit_code=1,
+                status="failed",
+                aggregated_output="bwrap: No permissions to create new namespace, likely because the kernel",
+            ),
+            [Progress(Work.TOOL), ToolFailed("ls", 1), Trouble(Failure.SANDBOX), THINKING],
+        ),
         (item("file_change", status="failed"), [Progress(Work.TOOL), ToolFailed("file_change"), THINKING]),
         ({"type": "error", "message": "Reconnecting... 2/5 (x)"}, [Retrying(2, 5, None)]),
         (
@@ -67,6 +77,18 @@ def item(kind: str, state: str = "completed", **more: object) -> dict[str, objec
 )
 def test_an_event_means(event: dict[str, object], claims: list[Claim]) -> None:
     assert fed(event) == claims
+
+
+def test_a_command_that_has_not_ended_with_the_turn_is_named() -> None:
+    first = item("command_execution", "started", id="1", command="make")
+    second = item("command_execution", "started", id="2", command="sleep 600")
+    made = item("command_execution", id="1", command="make", exit_code=0, status="completed")
+    *_, result = fed(first, second, made, {"type": "turn.completed"})
+    assert isinstance(result, Result)
+    assert result.unfinished == ("sleep 600",)
+    *_, result = fed(first, made, {"type": "turn.completed"})
+    assert isinstance(result, Result)
+    assert result.unfinished == ()
 
 
 def test_a_completed_turn_counts_and_names_what_was_declined() -> None:

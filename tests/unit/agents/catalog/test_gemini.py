@@ -47,7 +47,11 @@ def fed(*events: dict[str, object]) -> list[Claim]:
             {"type": "tool_result", "status": "error", "error": {"message": "no"}},
             [Progress(Work.TOOL), ToolFailed("no"), Working(Work.THINKING)],
         ),
-        ({"type": "error", "severity": "warning", "message": "loop detected"}, []),
+        (
+            {"type": "error", "severity": "warning", "message": "Loop detected, stopping execution"},
+            [Trouble(Failure.LIMIT)],
+        ),
+        ({"type": "error", "severity": "warning", "message": "a word of warning"}, []),
         (GOOD, [Result(True, usage=TokenUsage(5, 2, 1))]),
         (
             {"type": "result", "status": "error", "error": {"message": "[API Error: 401 x]"}},

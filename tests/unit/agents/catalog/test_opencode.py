@@ -52,7 +52,7 @@ def test_only_the_first_step_is_readiness() -> None:
         (tool("completed", metadata={"exit": 0}), [Progress(Work.TOOL)]),
         (tool("completed", metadata={"exit": 2}), [Progress(Work.TOOL), ToolFailed("bash", 2)]),
         (tool("error", error="no"), [Progress(Work.TOOL), ToolFailed("bash: no")]),
-        (finish("tool-calls"), [Progress(Work.TOOL), Working(Work.THINKING)]),
+        (finish("tool-calls"), [Working(Work.THINKING)]),
         (finish("surprise"), [Drift("step_finish surprise")]),
         (
             {"type": "error", "error": {"name": "APIError", "data": {"message": "slow", "statusCode": 429}}},

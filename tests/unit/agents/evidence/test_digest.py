@@ -234,3 +234,23 @@ def test_of_what_was_used_only_the_newest_count_is_kept_and_it_is_no_news() -> N
     window = Window(story(DECISION, *counts))
     assert [item.at for item in window.items] == [0.0, 2.0]
     assert not window.add(story((3.0, Source.PROTOCOL, Used(TokenUsage(9, 9))))[0])
+
+
+def outvoted(*rows: Row, now: float = 20.0) -> bool:
+    """Is its word that it works, of 2 s, not heard any more?"""
+    items = story((2, Source.ESCAPE, Working(Work.THINKING)), *rows)
+    voice = Digest(items, now, 0.0).voice()
+    return voice is None or voice.source is not Source.ESCAPE
+
+
+def test_a_word_that_it_works_is_outvoted_by_a_screen_that_came_to_rest() -> None:
+    prompt: Row = (12, Source.SCREEN, Wants(Want.PROMPT))
+    still: Row = (12, Source.STABILITY, Idle(since=8.0))
+    assert outvoted((8, Source.STABILITY, Progress(Work.STREAMING)), prompt, still)
+    assert outvoted((12, Source.SCREEN, Wants(Want.DECISION)), still)
+    assert not outvoted(prompt)
+    assert not outvoted(still)
+    assert not outvoted(prompt, still, (13, Source.STABILITY, Progress(Work.STREAMING)))
+    assert not outvoted((12, Source.SCREEN, Working(Work.THINKING)), still)
+    assert not outvoted(prompt, (12, Source.STABILITY, Idle(since=1.0)))  # it began after that
+    assert not outvoted(prompt, still, (13, Source.CHILDREN, Working(Work.TOOL)))

@@ -311,7 +311,9 @@ RECORDS: Final = {
         trust="Trust this folder",
         titles=(("[ ! ] Action Required", Wants(Want.DECISION)), *((char, WORKING) for char in "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")),
     ),
-    "claude": record("Do you want to proceed", "esc to interrupt", "^\u276f", trust="one you trust"),
+    "claude": record(
+        "Do you want to proceed", "esc to interrupt", "^\u276f", trust="one you trust|you accept all"
+    ),
     "opencode": record("△ Permission required", "esc interrupt", "ctrl\\+p commands"),
     "gemini": record(
         "Allow execution of",
@@ -334,6 +336,9 @@ MEANT: Final = {
     "approval": (Wants, Want.DECISION),
     "tool": (Working, Work.THINKING),
     "done": (Wants, Want.PROMPT),
+    "failed": (Wants, Want.PROMPT),
+    "retrying": (Working, Work.THINKING),
+    "bypass": (Wants, Want.TRUST),
 }
 RECORDED: Final = sorted(path.stem for path in SCREENS.iterdir())
 
@@ -367,7 +372,7 @@ def test_a_recorded_screen_says_what_the_program_was_doing(name: str) -> None:
 def test_a_recorded_dialog_is_never_taken_for_a_prompt_by_a_cli_that_nobody_knows(name: str) -> None:
     found = read_screen(recorded(name)[1], Record(ready=(re.compile(""),)), 7.0)
     assert found is not None
-    is_dialog = name.split("-")[1] in ("trust", "approval")
+    is_dialog = name.split("-")[1] in ("trust", "approval", "bypass")
     assert is_unknown_dialog(found) is is_dialog
     assert meaning(found) == (Wants, Want.DECISION if is_dialog else Want.PROMPT)
 

@@ -4,9 +4,10 @@ A run that still went on when the recording was stopped is judged at that moment
 """
 
 import json
+import math
 from pathlib import Path
 
-from holdfast.agents.catalog.catalog import CATALOG, parser_of, text_parser_of
+from holdfast.agents.catalog.catalog import CATALOG, log_parser_of, parser_of, text_parser_of
 from holdfast.agents.evidence.evidence import Evidence, Exited, Source, WorkerStatus
 from holdfast.agents.evidence.status import WorkerLimits, classify
 from tests.support.rows import every_row
@@ -15,16 +16,18 @@ RECORDED = Path(__file__).parents[1] / "recorded"
 CASES = sorted(f"{path.parent.name}/{path.stem}" for path in RECORDED.glob("*/*.jsonl"))
 
 
-def judged(case: str) -> WorkerStatus:
+def judged(case: str, until: float = math.inf) -> WorkerStatus:
+    """What is said of a recorded run, at its end or while it goes on."""
     rows = (RECORDED / f"{case}.jsonl").read_text("utf-8").splitlines()
     header, *lines = map(json.loads, rows)
-    agent = CATALOG[header["agent"]]
-    parsers = {"stdout": parser_of(agent), "stderr": text_parser_of(agent)}
+    agent, lines = CATALOG[header["agent"]], [line for line in lines if line["at"] <= until]
+    parsers = {"stdout": parser_of(agent), "stderr": text_parser_of(agent), "log": log_parser_of(agent)}
     seen = [item for line in lines for item in parsers[line["from"]].feed(line["line"], line["at"])]
-    if header["exit"] is not None:
-        seen.append(Evidence(Source.EXIT, header["seconds"], Exited(header["exit"])))
+    end = min(header["seconds"], until)
+    if header["exit"] is not None and end == header["seconds"]:
+        seen.append(Evidence(Source.EXIT, end, Exited(header["exit"])))
     limits = WorkerLimits(start_s=agent.start_limit_s)
-    return classify(seen, header["seconds"], started_at=0.0, limits=limits, exits=agent.exits)
+    return classify(seen, end, started_at=0.0, limits=limits, exits=agent.exits)
 
 
 def told(status: WorkerStatus) -> str:
@@ -84,7 +87,8 @@ EXPECTED = {
     "opencode/401": "failed auth",
     "opencode/404": "failed model",
     "opencode/429": "failed rate-limit",
-    "opencode/500": "stalled",
+    "opencode/500": "failed provider",
+    "opencode/dns": "failed network",
     "opencode/outside": "failed permission",
     "opencode/read-only-home": "failed sandbox",
     "opencode/refused": "completed",
@@ -93,8 +97,9 @@ EXPECTED = {
     "opencode/truncated": "running retrying provider",
     "qwen/401": "failed auth",
     "qwen/404": "failed model",
-    "qwen/429": "running thinking",
-    "qwen/500": "running thinking",
+    "qwen/429": "running retrying rate-limit",
+    "qwen/500": "running retrying provider",
+    "qwen/dns": "running retrying network",
     "qwen/read-only-home": "failed sandbox",
     "qwen/refused": "waiting prompt",
     "qwen/success": "completed no-tools",
@@ -106,3 +111,18 @@ EXPECTED = {
 @every_row("case", CASES)
 def test_a_recorded_run_is_told_for_what_it_was(case: str) -> None:
     assert told(judged(case)) == EXPECTED[case]
+
+
+@every_row(
+    ("case", "told_as"),
+    [
+        (f"{agent}/{fault}", f"running retrying {failure}")
+        for agent in ("opencode", "qwen")
+        for fault, failure in (("429", "rate-limit"), ("500", "provider"), ("dns", "network"))
+    ],
+)
+def test_attempts_that_nothing_on_stdout_tells_of_are_told_as_they_are_made(case: str, told_as: str) -> None:
+    lines = map(json.loads, (RECORDED / f"{case}.jsonl").read_text("utf-8").splitlines()[1:])
+    first = next(line["at"] for line in lines if "Retrying" in " ".join(line["claims"]))
+    assert first < 25.0  # with its start, on a machine with much to do
+    assert told(judged(case, until=first)) == told_as

@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.agents.evidence.evidence import (
     Denied,
+    Evidence,
     Exited,
     Foreseen,
     Idle,
@@ -154,6 +155,32 @@ LOOK_LIKE_SUCCESS = {
         WorkerState.COMPLETED,
         flags("background"),
         "result",
+    ),
+}
+
+
+LOOK_LIKE_SUCCESS |= {
+    "a command that it did not wait for": Ending(
+        [READY, TEXT, (8, Source.PROTOCOL, Result(ok=True, unfinished=("sleep 600",))), ZERO],
+        WorkerState.COMPLETED,
+        flags("unverified"),
+        "result",
+        ZERO_SAYS_LITTLE,
+    ),
+    "its own sandbox did not come up, and it says done": Ending(
+        [
+            READY,
+            TOOL,
+            (4, Source.PROTOCOL, ToolFailed("ls", 1)),
+            (4, Source.PROTOCOL, Trouble(F.SANDBOX)),
+            TEXT,
+            DONE,
+            ZERO,
+        ],
+        WorkerState.FAILED,
+        F.SANDBOX,
+        "result",
+        ZERO_SAYS_LITTLE,
     ),
 }
 
@@ -432,6 +459,40 @@ def test_what_the_leader_left_behind_may_end_too() -> None:
         (9.9, Source.CHILDREN, Idle()),
     ]
     assert verdict(story(*rows), TRUSTED).flags == frozenset()
+
+
+KILLED: Row = (9, Source.EXIT, Exited(None, 9))
+
+
+@every_row(
+    ("rows", "failure", "words"),
+    [
+        ([READY, KILLED], F.CRASH, "signal 9, which we did not send"),
+        ([READY, (9, Source.EXIT, Exited(None, 9, out_of_memory=True))], F.MEMORY, "no memory was left"),
+        (
+            [READY, (8, Source.TEXT, Trouble(F.MEMORY)), (9, Source.EXIT, Exited(None, 6))],
+            F.MEMORY,
+            "signal 6",
+        ),
+        ([READY, (8, Source.TEXT, Trouble(F.STATE)), ONE], F.STATE, ""),
+        ([DENIAL, READY, (8, Source.TEXT, Trouble(F.STATE)), ONE], F.SANDBOX, "/home/u/.x"),
+    ],
+)
+def test_want_of_memory_and_an_unusable_state_are_named(rows: list[Row], failure: F, words: str) -> None:
+    status = verdict(story(*rows), ZERO_SAYS_LITTLE)
+    assert (status.state, status.failure) == (WorkerState.FAILED, failure)
+    assert words in status.about
+
+
+def test_a_command_that_ran_until_the_end_is_named_and_a_short_helper_is_not() -> None:
+    def runs(name: str, *times: float) -> list[Evidence]:
+        return [Evidence(Source.CHILDREN, at, Working(Work.TOOL), f"runs {name}") for at in times]
+
+    end = Evidence(Source.EXIT, 9.0, Exited(None, 9), "killed")
+    assert "it still ran sleep, which ended with it" in verdict([*runs("sleep", 5, 8.7), end], TRUSTED).about
+    assert "git" not in verdict([*runs("sleep", 5, 8), *runs("git", 8.7), end], TRUSTED).about
+    gone = Evidence(Source.CHILDREN, 8.8, Idle())
+    assert "sleep" not in verdict([*runs("sleep", 5, 8.7), gone, end], TRUSTED).about
 
 
 def test_a_failed_end_may_leave_something_behind() -> None:

@@ -17,12 +17,14 @@ from holdfast.agents.evidence.holdups import read_screen
 from holdfast.agents.terminal.keys import (
     CHANGED_WITHIN_S,
     ENTER_AFTER_S,
+    ENTER_AGAIN_S,
     KEYS,
     MAX_LINE,
     MAX_TEXT,
     SHOWN_WITHIN_S,
     Delivery,
     Outcome,
+    Shown,
     WaitFor,
     Write,
     encode_paste,
@@ -112,14 +114,14 @@ def test_keys_answer_a_dialog_that_is_known(want: Want) -> None:
     refuse_key("enter", waiting(want), screen=None, password=False)
 
 
-def test_keys_do_not_answer_a_dialog_that_is_not() -> None:
+def test_a_dialog_that_is_not_known_takes_a_key_that_somebody_sends_and_no_text() -> None:
     dialog = read_screen(["A new question", "● 1. Delete everything", "  2. Keep it"], Record(), 2.0)
-    for name in ("enter", "1"):
-        with pytest.raises(InvalidRequest):
-            refuse_key(name, waiting(Want.DECISION, Source.SCREEN), screen=dialog, password=False)
+    for name in ("enter", "1", "escape"):
+        refuse_key(name, waiting(Want.DECISION, Source.SCREEN), screen=dialog, password=False)
+    with pytest.raises(InvalidRequest):
+        refuse_key("enter", waiting(Want.DECISION, Source.STABILITY), screen=None, password=False)
     with pytest.raises(InvalidRequest):
         refuse_text(waiting(Want.PROMPT), screen=dialog, password=False)
-    refuse_key("escape", waiting(Want.DECISION, Source.SCREEN), screen=dialog, password=False)
 
 
 @pytest.mark.parametrize("name", ["escape", "ctrl-c"])
@@ -186,32 +188,90 @@ def test_no_more_is_typed_than_arrives() -> None:
 # --- the delivery
 
 
-def test_enter_follows_what_is_shown_and_a_change_follows_enter() -> None:
+ENTERED = 11.0 + ENTER_AFTER_S
+
+
+def entered(delivery: Delivery, before: Shown, typed: Shown) -> None:
+    """Take it to Enter."""
+    delivery.step(10.0, before)
+    delivery.step(11.0, typed)
+    assert delivery.step(ENTERED, typed) == Write(b"\r")
+
+
+def test_text_then_enter_then_a_change() -> None:
     delivery = Delivery(b"text")
-    assert delivery.step(10.0, b"before") == Write(b"text")
-    assert delivery.step(10.01, b"before") == WaitFor(10.0 + SHOWN_WITHIN_S)
-    assert delivery.step(10.02, b"shown") == WaitFor(10.0 + ENTER_AFTER_S)
-    assert delivery.step(10.0 + ENTER_AFTER_S, b"shown") == Write(b"\r")
-    assert delivery.step(10.2, b"shown") == WaitFor(10.0 + ENTER_AFTER_S + CHANGED_WITHIN_S)
-    assert delivery.step(10.3, b"working") is Outcome.SUBMITTED
+    assert delivery.step(10.0, Shown(b"before")) == Write(b"text")
+    assert delivery.step(10.01, Shown(b"before")) == WaitFor(10.0 + SHOWN_WITHIN_S)
+    assert delivery.step(10.5, Shown(b"shown")) == WaitFor(10.5 + ENTER_AFTER_S)
+    assert delivery.step(10.5 + ENTER_AFTER_S, Shown(b"shown")) == Write(b"\r")
+    assert delivery.step(10.9, Shown(b"shown")) == WaitFor(10.5 + ENTER_AFTER_S + ENTER_AGAIN_S)
+    assert delivery.step(11.0, Shown(b"working")) is Outcome.SUBMITTED
 
 
 def test_enter_is_tried_where_nothing_is_shown() -> None:
     delivery = Delivery(b"text")
-    delivery.step(10.0, b"same")
-    assert delivery.step(10.0 + SHOWN_WITHIN_S, b"same") == Write(b"\r")
+    delivery.step(10.0, Shown(b"same"))
+    assert delivery.step(10.0 + SHOWN_WITHIN_S, Shown(b"same")) == Write(b"\r")
 
 
 def test_without_a_change_it_is_typed_and_not_submitted() -> None:
     delivery = Delivery(b"text")
-    delivery.step(10.0, b"a")
-    delivery.step(11.0, b"b")
-    assert delivery.step(11.0 + CHANGED_WITHIN_S, b"b") is Outcome.TYPED
+    entered(delivery, Shown(b"a"), Shown(b"b"))
+    assert delivery.step(15.0, Shown(b"b")) == WaitFor(ENTERED + CHANGED_WITHIN_S)
+    assert delivery.step(ENTERED + CHANGED_WITHIN_S, Shown(b"b")) is Outcome.TYPED
 
 
 def test_what_nobody_read_was_not_submitted_even_if_the_terminal_shows_it() -> None:
     delivery = Delivery(b"text")
-    delivery.step(10.0, b"a")
-    delivery.step(11.0, b"b")
-    assert delivery.step(12.0, b"c", unread=5) == WaitFor(11.0 + CHANGED_WITHIN_S)
-    assert delivery.step(11.0 + CHANGED_WITHIN_S, b"c", unread=5) is Outcome.TYPED
+    entered(delivery, Shown(b"a"), Shown(b"b"))
+    unread = Shown(b"c", unread=5)
+    assert delivery.step(12.0, unread) == WaitFor(ENTERED + ENTER_AGAIN_S)
+    assert delivery.step(ENTERED + CHANGED_WITHIN_S, unread) is Outcome.TYPED
+
+
+EMPTY, TYPED = Shown(b"logo, > type here", b"> type here"), Shown(b"logo, > text", b"> text")
+
+
+@every_row(
+    ("seen", "outcome"),
+    [
+        (Shown(b"title changed, > text", b"> text"), None),  # it says nothing of the text
+        (Shown(b"tips, > text", b"tips, > text"), None),  # nor does something that is drawn around it
+        (Shown(b"logo, > text", b"> text", works=True), Outcome.SUBMITTED),
+        (Shown(b"text, > type here", b"> type here"), Outcome.SUBMITTED),  # a command of its own
+        (Shown(b"text, > type here", b"> type here", unread=1), None),
+    ],
+)
+def test_of_a_program_that_shows_its_work_a_changed_screen_is_not_enough(
+    seen: Shown, outcome: Outcome | None
+) -> None:
+    delivery = Delivery(b"text", shows_work=True)
+    entered(delivery, EMPTY, TYPED)
+    step = delivery.step(12.0, seen)
+    assert step == (outcome or WaitFor(ENTERED + ENTER_AGAIN_S))
+
+
+def test_enter_is_pressed_again_where_the_text_still_stands_in_the_input_line() -> None:
+    delivery = Delivery(b"text", shows_work=True)
+    entered(delivery, EMPTY, TYPED)
+    due = ENTERED + ENTER_AGAIN_S
+    assert delivery.step(due, TYPED) == Write(b"\r")
+    assert delivery.entered_at == ENTERED
+    assert delivery.step(due + ENTER_AGAIN_S, TYPED) == Write(b"\r")
+    late = due + ENTER_AGAIN_S + CHANGED_WITHIN_S
+    assert delivery.step(late - 1, TYPED) == WaitFor(late)
+    assert delivery.step(late, TYPED) is Outcome.TYPED
+
+
+@every_row(
+    "seen",
+    [
+        Shown(b"a dialog", b"1. yes"),  # Enter would answer it
+        Shown(b"logo, > text", b"> text", unread=1),  # the first Enter was not read yet
+        EMPTY,
+    ],
+)
+def test_enter_is_not_pressed_again_otherwise(seen: Shown) -> None:
+    delivery = Delivery(b"text", shows_work=True)
+    entered(delivery, EMPTY, TYPED)
+    assert not isinstance(delivery.step(ENTERED + ENTER_AGAIN_S, seen), Write)

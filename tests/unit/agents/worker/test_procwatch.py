@@ -18,8 +18,11 @@ RAW, LINES, SECRET = (
 )
 
 
-def process(name: str, pid: int = 10, *, state: str = "S", session: int = 10) -> ObservedProcess:
-    return ObservedProcess(pid, name, state, 1, pid, session, 0, -1)
+def process(
+    name: str, pid: int = 10, *, state: str = "S", session: int = 10, behind: int = 0
+) -> ObservedProcess:
+    """`behind` is the group in the foreground of the terminal that it has."""
+    return ObservedProcess(pid, name, state, 1, pid, session, 34816 if behind else 0, behind or -1)
 
 
 def look(
@@ -54,7 +57,7 @@ CLI, SHELL, BWRAP = process("codex"), process("bash"), process("bwrap", 9)
         ),  # it is not the worker
         (look(SHELL, terminal=LINES)._replace(hidden=(SHELL,)), False, []),  # it may be the one that reads
         (
-            look(SHELL, process("cat", 11, state="T"), terminal=LINES),
+            look(SHELL, process("cat", 11, state="T", behind=10), terminal=LINES),
             False,
             [],
         ),  # it wanted to, behind others
@@ -75,6 +78,21 @@ CLI, SHELL, BWRAP = process("codex"), process("bash"), process("bwrap", 9)
         (look(CLI, process("codex", 11, session=11)), True, []),
         (look(CLI, process("make", 11, session=11, state="Z")), True, []),
         (look(process("codex", state="T")), True, [Obstructed(Obstacle.STOPPED, "codex (10) is stopped")]),
+        (  # the program behind its launcher
+            look(process("node"), process("codex", 11, state="T")),
+            True,
+            [Obstructed(Obstacle.STOPPED, "codex (11) is stopped")],
+        ),
+        (  # all that it runs; if only some of it is, work goes on
+            look(CLI, process("make", 11, session=11, state="T")),
+            True,
+            [Obstructed(Obstacle.STOPPED, "make (11) is stopped")],
+        ),
+        (
+            look(CLI, process("make", 11, session=11, state="T"), process("cc", 12, session=12)),
+            True,
+            [Working(Work.TOOL)],
+        ),
     ],
 )
 def test_a_look_says_what_it_proves(seen: ProcessSnapshot, full_screen: bool, claims: list[Claim]) -> None:
