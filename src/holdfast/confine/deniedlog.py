@@ -143,3 +143,8 @@ class DeniedLog:
     def denied(self) -> list[DeniedCall]:
         """What was seen to be refused, in order."""
         return [entry for entry in self._entries.values() if isinstance(entry, DeniedCall)]
+
+    @property
+    def unconfirmed(self) -> int:
+        """Of how many calls nobody knows whether they were refused."""
+        return sum(one.count for one in self._entries.values() if isinstance(one, UnconfirmedCall))
