@@ -71,8 +71,7 @@ def _advice(report: WorkerReport) -> Iterator[str]:
 
 
 def _refusal(denied: Denied) -> str:
-    sure = "would be refused" if denied.predicted else "was refused"
     because = f" by: {denied.rule}" if denied.rule else ""
     option, _, value = denied.grant.partition(" ")
     way = f" Enough: worker_grant with {_GRANTS[option]}: {value}." if option in _GRANTS else ""
-    return f"{denied.access} of {denied.path} {sure} ({denied.errno}){because}.{way}"
+    return f"{denied.access} of {denied.path} was refused ({denied.errno}){because}.{way}"
