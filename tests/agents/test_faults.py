@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.agents.evidence.evidence import Denied, WorkerState, WorkerStatus
+from holdfast.agents.evidence.evidence import Denied, Foreseen, WorkerState, WorkerStatus
 from holdfast.agents.worker import procwatch
 from holdfast.agents.worker.worker import FollowedWorker
 from holdfast.client.process import Process
@@ -229,7 +229,13 @@ def _agree(status: WorkerStatus, expected: Expected, bench: Bench, worker: Follo
 
 
 def _denied(worker: FollowedWorker) -> list[str]:
-    return [item.claim.path for item in worker.evidence() if isinstance(item.claim, Denied)]
+    """What it was refused, and what its provider is, if a probe in its sandbox was refused that."""
+    claims = [item.claim for item in worker.evidence()]
+    return [
+        claim.path
+        for claim in claims
+        if isinstance(claim, Denied) or (isinstance(claim, Foreseen) and claim.access == "connect")
+    ]
 
 
 async def _run_once(stage: Arena, cli: str, bench: Bench) -> FollowedWorker:

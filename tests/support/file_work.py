@@ -5,6 +5,7 @@ a tree of its own, and make their calls by number, so that none is hidden behind
 what the kernel answered. A program depends on its seed alone: run again in a fresh tree it does the same.
 """
 
+import errno
 import json
 import os
 import random
@@ -53,11 +54,11 @@ def place(path, folder, follow):
         return os.path.realpath(whole)
     return os.path.join(os.path.realpath(above), name)
 
-def is_shut(path, folder):
+def is_shut(path, folder, follow):
     whole = os.path.join(folder or os.getcwd(), path)
     try:
         os.lstat(os.path.dirname(whole.rstrip("/")) + "/.")
-        os.stat(whole)
+        os.stat(whole, follow_symlinks=follow)
     except PermissionError:
         return True
     except OSError:
@@ -101,7 +102,7 @@ def work(program, out):
         try:
             where = [place(*one) for one in step["places"]]
             there = [os.path.lexists(path) for path in where]
-            shut = any(is_shut(path, folder) for path, folder, _ in step["places"])
+            shut = any(is_shut(*one) for one in step["places"] + step["reached"])
             args = list(words(step, fds))
         except OSError:
             continue  # a folder that is gone, or hidden
@@ -168,12 +169,12 @@ class Batch(NamedTuple):
 def make_batch(seed: int, top: Path) -> Batch:
     """Trees below `ws`, the workspace, and `out`, and programs that work in them."""
     dice = random.Random(seed)  # noqa: S311 - to be repeated, not to be secret
-    trees = [tree for n in range(PROGRAMS) for tree in (top / "ws" / f"p{n}", top / "outside" / f"p{n}")]
+    trees = [top / where / f"p{n}" / "r" for n in range(PROGRAMS) for where in ("ws", "outside")]
     folders = {tree: sorted(_grow(dice, tree)) for tree in trees}
     flags, bound = _choose_policy(dice, top, folders)
     programs = []
     for n in range(PROGRAMS):
-        inside, outside = top / "ws" / f"p{n}", top / "outside" / f"p{n}"
+        inside, outside = trees[2 * n], trees[2 * n + 1]
         walk = _Walk(dice, [*folders[inside], *folders[outside]], inside)
         programs.append({"cwd": str(inside), "steps": [walk.step() for _ in range(STEPS)]})
     found = [str(folder) for some in folders.values() for folder in some] + [str(top / "ws/.git")]
@@ -220,10 +221,10 @@ def _choose_policy(
     wish = workspace_write()
     flags: list[str] = []
     for tree, found in folders.items():
-        if tree.parent.name == "outside" and dice.random() < 0.2:
+        if "outside" in tree.parts and dice.random() < 0.2:
             found = [tree, *found]
         for folder in dice.sample(found, min(len(found), dice.randrange(0, 4))):
-            if folder.name == ".git" or any(folder == top / "ws" / f"p{n}" for n in range(PROGRAMS)):
+            if folder.name == ".git" or (folder == tree and "ws" in tree.parts):
                 continue  # where a program begins must be there
             if f"--deny={folder}" in flags or f"--allow-write={folder}" in flags:
                 continue
@@ -259,7 +260,11 @@ class _Walk:
                 follow = not (flags & os.O_NOFOLLOW or (flags & os.O_CREAT and flags & os.O_EXCL))
             places.append((written, folder, follow))
             dotted.append(os.path.basename(written.rstrip("/")) in (".", ".."))
-        return {"call": call.name, "args": args, "places": places, "dotted": dotted}
+        reached = []
+        if (origin := call.origin) is not None:
+            folder = None if origin.directory is None else args[origin.directory][1]
+            reached.append((args[origin.path][1], folder, False))
+        return {"call": call.name, "args": args, "places": places, "dotted": dotted, "reached": reached}
 
     # --- arguments
 
@@ -476,7 +481,8 @@ def count_traced(folder: Path) -> Counter[tuple[str, str]]:
         for line in lines[marks[0] : marks[1]]:
             seen = _CALL.match(line)
             if seen is not None and seen[1] in names and "O_PATH" not in line:
-                found[names[seen[1]], seen[2] or ""] += 1
+                code = errno.errorcode[getattr(errno, seen[2])] if seen[2] else ""  # some have two names
+                found[names[seen[1]], code] += 1
     return found
 
 

@@ -154,6 +154,11 @@ class DeniedLog:
         """What was seen to be refused, in order."""
         return [entry for entry in self._entries.values() if isinstance(entry, DeniedCall)]
 
+    @property
+    def unconfirmed(self) -> int:
+        """Of how many calls nobody knows whether they were refused."""
+        return sum(one.count for one in self._entries.values() if isinstance(one, UnconfirmedCall))
+
 
 def _key(call: DeniedCall | UnconfirmedCall) -> tuple[str | bool, ...]:
     return (call.syscall, call.access, call.errno, call.path, call.predicted, call.command)

@@ -314,6 +314,10 @@ class CommandOwner(Children):
         """What the watcher saw refused."""
         return self._watch.denials.denied if self._watch else []
 
+    def count_unconfirmed(self) -> int:
+        """Of how many calls the watcher could not see whether they were refused."""
+        return self._watch.denials.unconfirmed if self._watch else 0
+
     def pass_on(self, signum: int) -> None:
         self.signal(self._command, signum)
 

@@ -78,6 +78,7 @@ class Ending:
     unexplained: bool = False  # another server says that its sandbox denied something, and not what
     watch: "WatchReport | None" = None
     denials: "Sequence[DeniedCall]" = ()
+    unconfirmed: int = 0  # calls of which the watcher could not see whether they were refused
     withheld: Withheld = Withheld()
     reached: "Reached | LimitReport | None" = None  # a limit on what it may use
 
@@ -91,6 +92,8 @@ class Ending:
                 lines.append(f"  try: {self.failure.remedy}")
         if self.watch is not None and not self.watch.on:
             lines.append(f"holdfast: not watched: {self.watch.why}")
+        if self.unconfirmed:
+            lines.append(f"holdfast: whether {self.unconfirmed} calls were refused could not be seen")
         if self.reached is not None:
             lines.append(f"holdfast: {self.reached.message}")
         if self.denial is not None:
@@ -116,7 +119,11 @@ class Ending:
     def _report_watch(self) -> dict[str, object]:
         import msgspec  # slow, and for this only
 
-        return {"watch": msgspec.to_builtins(self.watch), "denials": msgspec.to_builtins(list(self.denials))}
+        return {
+            "watch": msgspec.to_builtins(self.watch),
+            "denials": msgspec.to_builtins(list(self.denials)),
+            "unconfirmed": self.unconfirmed,
+        }
 
 
 @value

@@ -364,7 +364,14 @@ def _judge(owner: CommandOwner, end: Exit, sandbox: Sandbox, output: bytes, cwd:
     seen = owner.read_denials()
     told = prove(denial, seen) if end.code != 0 else denial
     return Ending(
-        code, sandbox.enforcement, told, end, watch=owner.watched, denials=seen, reached=end.reached
+        code,
+        sandbox.enforcement,
+        told,
+        end,
+        watch=owner.watched,
+        denials=seen,
+        unconfirmed=owner.count_unconfirmed(),
+        reached=end.reached,
     )
 
 

@@ -113,6 +113,6 @@ def test_what_is_only_foreseen_is_kept_apart_and_is_no_denial() -> None:
     foreseen = log.add(structs.replace(SEEN, predicted=True), at_ms=2)
     assert isinstance(seen, DeniedCall)
     assert isinstance(foreseen, UnconfirmedCall)
-    assert log.denied == [seen]
+    assert (log.denied, log.unconfirmed) == ([seen], 1)
     assert log.read(0) == [seen, foreseen]
     assert (foreseen.count, foreseen.rule) == (1, seen.rule)

@@ -38,6 +38,8 @@ from holdfast.agents.evidence.verdict import denial_words
 
 DENIALS: Final = 3  # two can be a probe and its second try
 DENIALS_S: Final = 10.0  # a loop tries again every second or faster
+# As in projects.json.ed94832e-60ff-4ed7-beaf-71264bd67d46.tmp: an UUID, or a number of a process or a moment.
+_TEMPORARY: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<=[.-])\d{3,}(?=[.-]|$)")
 
 SHOWN: Final = (Source.SCREEN, Source.STABILITY)  # what a terminal shows, and not what is done with it
 
@@ -174,14 +176,14 @@ def denied_again(digest: Digest) -> WorkerStatus | None:
 
 
 def _denials_by_path(digest: Digest) -> dict[str, list[int]]:
-    """Denials since it last got on, the newest first."""
+    """Denials since it last got on, the newest first. A temporary name is another one at each try."""
     found: dict[str, list[int]] = {}
     for index in reversed(digest.of(Denied)):
         if index <= digest.advance:
             break
         claim = digest.items[index].claim
         if isinstance(claim, Denied) and not claim.host:
-            found.setdefault(claim.path, []).append(index)
+            found.setdefault(_TEMPORARY.sub("*", claim.path), []).append(index)
     return found
 
 

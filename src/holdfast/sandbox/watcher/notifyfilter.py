@@ -54,6 +54,7 @@ class Call(NamedTuple):
     flags: int | None = None  # the argument that holds them
     unfollow: int = 0  # with this flag a link at the end does not lead on
     bits: tuple[int, int] | None = None  # watched only if this argument has one of these bits
+    origin: PathArgument | None = None  # what it only needs to reach
 
     @property
     def moves(self) -> bool:
@@ -86,8 +87,8 @@ CALLS: Final = (
     Call("symlink", 88, None, _CREATE, (PathArgument(1),)),
     Call("symlinkat", 266, 36, _CREATE, (PathArgument(2, 1),)),
     # What is linked to is not changed; only where the new name goes matters.
-    Call("link", 86, None, _CREATE, (PathArgument(1),)),
-    Call("linkat", 265, 37, _CREATE, (PathArgument(3, 2),)),
+    Call("link", 86, None, _CREATE, (PathArgument(1),), origin=_HERE),
+    Call("linkat", 265, 37, _CREATE, (PathArgument(3, 2),), origin=_AT),
     Call("rename", 82, None, _MOVE, (_HERE, PathArgument(1))),
     Call("renameat", 264, 38, _MOVE, (_AT, PathArgument(3, 2))),
     Call("renameat2", 316, 276, _MOVE, (_AT, PathArgument(3, 2))),

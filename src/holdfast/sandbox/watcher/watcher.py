@@ -387,15 +387,14 @@ class Watcher:
                 return address
             return [self._from_root(address.path, pid, _AT_FDCWD, follow=False)]
         return [
-            self._from_root(
-                self._memory.text(pid, args[place.path]),
-                pid,
-                _AT_FDCWD if place.directory is None else args[place.directory],
-                follow=self._follows(call, place, flags),
-            )
+            self._from_root(*self._read_place(place, pid, args), follow=self._follows(call, place, flags))
             for place in call.places
             if args[place.path]  # without a path it is about a descriptor
         ]
+
+    def _read_place(self, place: PathArgument, pid: int, args: list[int]) -> tuple[bytes, int, int]:
+        directory = _AT_FDCWD if place.directory is None else args[place.directory]
+        return self._memory.text(pid, args[place.path]), pid, directory
 
     @staticmethod
     def _follows(call: Call, place: PathArgument, flags: int) -> bool:
@@ -418,6 +417,10 @@ class Watcher:
         try:
             flags = self._flags(call, pid, args)
             suspects = self._find_suspects(call, self._read_asked(call, pid, args, flags))
+            if suspects and call.origin is not None and not self._scene.mounts:
+                origin = self._from_root(*self._read_place(call.origin, pid, args), follow=False)
+                if self._look(origin, Aim.OPEN).shut:
+                    return None  # by a mode, and before Landlock is asked
             return _Suspected(call.name, suspects, pid, name_of(pid)) if suspects else None
         except (OSError, ValueError):
             self._unread += 1  # gone, or nobody may read it

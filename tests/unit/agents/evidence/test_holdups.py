@@ -76,6 +76,13 @@ def test_what_was_only_foreseen_holds_nobody_up_and_explains_a_lost_network() ->
     assert "to a probe in its sandbox" in status.about
 
 
+def test_temporary_names_of_one_file_are_one_path() -> None:
+    names = ("1a1d68af-1410-4244-a3c4-2a24e8039c8b", "d86cf981-fba9-4417-aca0-c909f70c0ea1", "4711")
+    rows: list[Row] = [(at, Source.DENIAL, refused(f"/h/p.json.{name}.tmp")) for at, name in enumerate(names)]
+    assert denied(rows) is not None
+    assert denied([(at, Source.DENIAL, refused(f"/h/v{at}.json")) for at in range(3)]) is None
+
+
 def test_denials_of_different_paths_are_not_a_loop() -> None:
     assert denied([(at, Source.DENIAL, refused(f"/x/{at}")) for at in range(9)]) is None
 
