@@ -16,6 +16,7 @@ import pytest
 from tests.support import identity
 from tests.support.exec_command import WAIT_S, Place, Screen, gone, place
 from tests.support.root_only import IDENTITIES
+from tests.support.rows import every_row
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's"),
@@ -189,10 +190,80 @@ def test_a_missing_path_can_be_allowed_only_where_it_could_be_created(own: Place
     (own.workspace / ".git").rmdir()
     assert own.run("--allow-write", ".git", "--", "mkdir", ".git").code == 0
     assert (own.workspace / ".git").is_dir()
-    done = own.run("--allow-write", "../outside/no.txt", "--", "true")
+    done = own.run("--allow-write", "../outside/no/no.txt", "--", "true")
     assert done.code == 2
-    assert "there is no such file; create it or allow its directory" in done.err
+    assert f"--allow-write {own.outside}/no/no.txt: cannot make it: No such file or directory" in done.err
+    assert not (own.outside / "no").exists()
+
+
+def test_a_file_that_is_missing_is_made_and_granted_alone(own: Place) -> None:
+    asked = ("--allow-write", "../outside/no.txt")
+    assert f"make the file {own.outside}/no.txt" in own.run(*asked, "--print-plan").out
     assert not (own.outside / "no.txt").exists()
+    done = own.sh("echo x > ../outside/no.txt; echo x > ../outside/b", *asked)
+    assert ((own.outside / "no.txt").read_text(), (own.outside / "b").exists()) == ("x\n", False)
+    assert done.code != 0
+    assert (own.outside / "no.txt").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("watch", [[], ["--watch"]], ids=["claimed", "watched"])
+def test_the_printed_grant_for_a_file_in_the_home_is_that_file(own: Place, watch: list[str]) -> None:
+    """And not the whole home, which the directory of that file is."""
+    script = "echo x > ../notes.txt"
+    flag = re.search(r"to allow it: (--allow-write) (\S+)", own.sh(script, *watch).err)
+    assert flag is not None
+    assert flag.groups() == ("--allow-write", f"{own.top}/notes.txt")
+    assert f"(--allow-write {own.top}/notes.txt allows it)" in own.run("--explain", "../notes.txt").out
+    assert own.sh(script, *flag.groups()).code == 0
+    assert (own.top / "notes.txt").read_text() == "x\n"
+    refused = own.sh("echo x > ../other.txt", *flag.groups())
+    assert refused.code != 0
+
+
+CALLS = [["./script"], ["sh", "-c", "./script"], ["bash", "-c", "./script"], ["env", "./script"]]
+ONLY_THIS = '[filesystem]\n":minimal" = "read"\n":workspace" = "write"\n'
+
+
+@every_row(
+    ("called", "line", "linked", "asked"),
+    [
+        (called, line, linked, asked)
+        for called, line in zip(CALLS, ["#!{}", "#!/usr/bin/env {}", "#!{}", "#!{}"], strict=True)
+        for linked, asked in [
+            (False, ["--deny", "../outside"]),
+            (False, ["--profile", "../p.toml"]),
+            (True, ["--profile", "../p.toml"]),
+            (True, ["--deny", "../outside/bin"]),
+        ]
+    ],
+)
+def test_the_printed_grant_for_an_interpreter_that_is_hidden_is_the_one_that_works(
+    own: Place, called: list[str], line: str, linked: bool, asked: list[str]
+) -> None:
+    """It may take two where a link and what it leads to are both hidden."""
+    shutil.rmtree(own.outside)
+    (own.outside / "bin").mkdir(parents=True)
+    (own.top / "p.toml").write_text(ONLY_THIS, "utf-8")
+    tool, real = own.outside / "bin" / "tool", own.outside / "real"
+    if linked:
+        tool.symlink_to(real)
+    shutil.copy(shutil.which("dash") or "/bin/sh", real if linked else tool)
+    script = own.workspace / "script"
+    script.write_text(f"{line.format(tool)}\necho ran\n", "utf-8")
+    script.chmod(0o755)
+    told: list[str] = []
+    for _ in range(2):
+        done = own.run(*asked, *told, "--", *called)
+        assert f"{tool if not told else real}" in done.err
+        flag = re.search(r"to allow it: (--allow-read) (\S+)", done.err)
+        if flag is None:  # none allows a link to be seen in a directory that is itself denied
+            assert (linked, asked[0]) == (True, "--deny")
+            return
+        told += flag.groups()
+        done = own.run(*asked, *told, "--", *called)
+        if done.code == 0:
+            break
+    assert (done.code, done.out) == (0, "ran\n"), (told, done.err)
 
 
 def test_a_directory_that_is_missing_is_made_and_granted_alone(own: Place) -> None:

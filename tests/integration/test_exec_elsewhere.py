@@ -234,6 +234,19 @@ def test_control_z_stops_a_command_on_pipes_over_there_with_us(
     assert gone(name)
 
 
+def test_what_is_granted_and_missing_over_there_is_made(elsewhere: Elsewhere) -> None:
+    """As on this machine: a directory, a file by its name, and nothing where the command can make it."""
+    outside = elsewhere.there.outside
+    flags = [word for name in (".state/tool", "a.txt") for word in ("--allow-write", f"../outside/{name}")]
+    script = "echo x > ../outside/.state/tool/a && echo y > ../outside/a.txt; echo z > ../outside/b"
+    done = elsewhere.sh(script, *flags, "--allow-write", "made")
+    assert ((outside / ".state/tool/a").read_text(), (outside / "a.txt").read_text()) == ("x\n", "y\n")
+    assert (done.code != 0, (outside / "b").exists()) == (True, False)
+    assert not (elsewhere.there.workspace / "made").exists()
+    refused = elsewhere.sh("true", "--allow-write", "../outside/no/a.txt")
+    assert (refused.code, "cannot make it over there" in refused.err) == (2, True)
+
+
 def test_options_about_this_machine_are_refused() -> None:
     with place(identity.SELF) as here:
         for flags in (["--explain", "/x"], ["--print-plan"], ["--backend", "bwrap"], ["--degraded"]):

@@ -50,6 +50,7 @@ class Rules:
     explain: Explain
     exists: Callable[[str], bool]
     closed: Collection[str] = ()  # writable directories whose entries the backend cannot let change
+    home: str = ""  # of the user: nobody is advised to grant all of it for the sake of one file
 
     def why(self, seen: DenialNotice) -> tuple[str | None, str | None]:
         """The rule in words and the smallest grant that would allow it, if one does."""
@@ -70,7 +71,8 @@ class Rules:
         if seen.access == "remove" or (seen.access == "create" and self.exists(needed)):
             needed = parent(needed)  # a path that is granted alone is a mount point
         folder = seen.syscall.startswith("mkdir") and name(needed).startswith(".")
-        needed = grantable(needed, self.exists, folder=folder)
+        opened = seen.syscall.startswith(("open", "creat"))  # unlike a rename, it may have a file of its own
+        needed = grantable(needed, self.exists, folder=folder, home=self.home if opened else "")
         wider = decision if needed == "/" else self.explain(needed, Access.WRITE)
         return decision.why, decision.grant if wider.allowed else wider.grant
 

@@ -42,6 +42,7 @@ _LATE: Final = (
     "secrets",
     "holdfast.sandbox.reasons.fingerprints",
     "holdfast.confine.verdict",
+    "holdfast.sandbox.plan.prerequisites",
     "holdfast.sandbox.watcher.broker",
     "holdfast.sandbox.watcher.maskguard",
 )

@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from holdfast.sandbox.plan.select import Enforcement
+from holdfast.sandbox.policy.paths import parent
 from holdfast.sandbox.policy.policy import Access, BoundPolicy, Network, PathDecision
 from holdfast.sandbox.reasons.denials import Denial, DenialEvidence, classify, looks_denied
-from holdfast.sandbox.values import value
+from holdfast.sandbox.values import replace, value
 
 if TYPE_CHECKING:
     from msgspec import UnsetType
@@ -53,8 +54,22 @@ Judge: TypeAlias = Callable[[int, bytes], DenialVerdict]
 def _explain_real(policy: BoundPolicy, path: str, access: Access) -> PathDecision:
     """Who decides about a path; of one that is allowed and is a link, who decides about where it leads."""
     decision = policy.explain(path, access)
+    if not decision.allowed and access is Access.READ and decision.rule is not None and os.path.islink(path):
+        # Where the directory is hidden, and not merely not granted, a link cannot be shown alone.
+        return replace(decision, grant=policy.explain(parent(path), Access.READ).grant)
     real = os.path.realpath(path) if decision.allowed else path
     return decision if real == path else policy.explain(real, access)
+
+
+def find_hidden(policy: BoundPolicy, program: str, search: str) -> tuple[str, PathDecision] | None:
+    """What this policy does not let be read of a program and its interpreters, on the disk as it is."""
+    from holdfast.sandbox.plan.prerequisites import find_interpreters
+
+    for path in find_interpreters(program, search):
+        decision = _explain_real(policy, path, Access.READ)
+        if not decision.allowed:
+            return path, decision
+    return None
 
 
 def judge_of(sandbox: "Sandbox", cwd: str) -> Judge | None:
@@ -84,6 +99,12 @@ def judge_of(sandbox: "Sandbox", cwd: str) -> Judge | None:
                     exists=os.path.exists,
                     closed=sandbox.closed,
                     unlisted=sandbox.unlisted,
+                    home=os.path.expanduser("~"),
+                    hidden=lambda written: find_hidden(
+                        policy,
+                        os.path.join(cwd, written) if "/" in written else written,
+                        os.environ.get("PATH", os.defpath),
+                    ),
                 )
             ),
         )

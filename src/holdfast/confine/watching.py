@@ -117,7 +117,9 @@ class CommandWatch:
     ) -> None:
         if sandbox.confinement is None or sandbox.bound is None:
             raise AssertionError("only a confined command is watched")
-        self.denials = DeniedLog(process_id, Rules(sandbox.bound.explain, os.path.exists, sandbox.closed))
+        self.denials = DeniedLog(
+            process_id, Rules(sandbox.bound.explain, os.path.exists, sandbox.closed, os.path.expanduser("~"))
+        )
         self._launcher, self._owner, self._tell = launcher, owner, tell
         self._scene = _scene(sandbox.confinement)
         plan = sandbox.confinement.plan

@@ -40,6 +40,8 @@ from holdfast.local.streams import Writer, peek, read_input
 from holdfast.local.tasks import TaskSet
 from holdfast.sandbox.limits import Limits, exit_code
 from holdfast.sandbox.policy import profile
+from holdfast.sandbox.policy.paths import is_file_to_make, parent
+from holdfast.sandbox.policy.policy import Access, Where, bind
 from holdfast.wire.paths import PathUri
 
 _STOP_S: Final = 2.0  # whoever pressed Control-Z waits for a prompt
@@ -77,7 +79,9 @@ async def _execute(where: str, wish: Wish, argv: Sequence[str]) -> Ending:
             cwd = _directory(environment, wish.cwd)
             if wish.cwd is not None and not await _is_directory(environment, cwd):
                 raise UsageError(f"{cwd} is not a directory over there")
-            return await run.run(environment, argv, cwd, _policy(wish, environment, cwd), wish.limits)
+            policy = _policy(wish, environment, cwd)
+            await _make_missing(environment, cwd, policy, wish.allow_write)
+            return await run.run(environment, argv, cwd, policy, wish.limits)
     except asyncio.CancelledError:
         if run.course.stopped_by is None:
             raise
@@ -118,6 +122,26 @@ def _policy(wish: Wish, environment: Environment, cwd: str) -> Policy:
     for path in wish.deny:
         policy = policy.deny(path if profile.is_pattern(path) else to_native(base.join(path).uri))
     return policy
+
+
+async def _make_missing(environment: Environment, cwd: str, policy: Policy, allowed: Sequence[str]) -> None:
+    """Make what is granted and not there, as on this machine.
+
+    Raises:
+        UsageError: it cannot be made.
+    """
+    bound = bind(policy.wish, Where(cwd, (cwd,)))
+    for asked in allowed:
+        path = to_native(to_uri(cwd).join(asked).uri)
+        if bound.explain(parent(path), Access.WRITE).allowed or await environment.files.exists(path):
+            continue
+        try:
+            if is_file_to_make(asked):
+                await environment.files.write(path, b"")
+            else:
+                await environment.files.make_directory(path)
+        except HoldfastError as exc:
+            raise UsageError(f"--allow-write {path}: cannot make it over there: {exc}") from None
 
 
 def _profile(path: str, environment: Environment, cwd: str) -> Policy:

@@ -17,11 +17,11 @@ from holdfast.exec import outcome
 from holdfast.exec.outcome import Ending, ExecFailure, Explained, PathAnswer, Planned, Withheld
 from holdfast.local.loop import Loop
 from holdfast.local.relay import Course, Tail, occupy_standard_descriptors, open_streams
-from holdfast.sandbox.plan.resolve import locate, trace
+from holdfast.sandbox.plan.resolve import locate, make_granted, trace
 from holdfast.sandbox.plan.select import ANY, Choice
 from holdfast.sandbox.policy import policy
 from holdfast.sandbox.policy.credentials import credentials, find_secrets
-from holdfast.sandbox.policy.paths import absolute, grantable, is_file_name, join, name, parent, quote, within
+from holdfast.sandbox.policy.paths import absolute, grantable, is_file_to_make, join, name, parent, within
 from holdfast.sandbox.policy.policy import Access, BoundPolicy, Network, Policy, bind
 from holdfast.sandbox.values import replace, value
 
@@ -70,7 +70,7 @@ class ResolvedWish:
     loopback_ports: tuple[int, ...]
     withheld: Withheld
     limits: "Limits | None" = None
-    missing: tuple[str, ...] = ()  # directories that are granted, and made before the command is planned
+    missing: tuple[str, ...] = ()  # what is granted, and made before the command is planned
 
     def make_missing(self) -> None:
         """Make what is granted and not there; only its owner can look into it.
@@ -80,9 +80,12 @@ class ResolvedWish:
         """
         for path in self.missing:
             try:
-                os.makedirs(path, 0o700, exist_ok=True)
+                make_granted(path)
             except OSError as exc:
-                raise UsageError(f"--allow-write {path}: cannot make it: {exc.strerror}") from None
+                raise UsageError(
+                    f"--allow-write {path}: cannot make it: {exc.strerror}",
+                    remedy="make its directory, or allow another",
+                ) from None
 
 
 # --- what the command line calls
@@ -177,12 +180,7 @@ def scene_of(wish: Wish, environ: Mapping[str, str]) -> ResolvedWish:
         path = absolute(asked, here)
         # Where its directory is writable, allowing a missing path means that it may be created.
         if base and not (os.path.lexists(path) or base.explain(parent(path), Access.WRITE).allowed):
-            if is_file_name(path) and not asked.endswith("/"):
-                raise UsageError(
-                    f"--allow-write {path}: there is no such file; create it or allow its directory",
-                    remedy=f"--allow-write {quote(path)}/ if it is to be a directory, which is made",
-                )
-            missing.append(path)
+            missing.append(f"{path}/" if asked.endswith("/") else path)
         policy = policy.allow_write(path)
     ports = _ports(wish.loopback_ports)
     bound = hide_homes(bind(policy, where), environ)
@@ -279,7 +277,8 @@ def _answer(path: str, bound: BoundPolicy) -> PathAnswer:
     real = trace(path).real
     write, above = bound.explain(real, Access.WRITE), real
     if not bound.explain(parent(real), Access.WRITE).allowed:
-        above = grantable(real, os.path.lexists, folder=name(real).startswith("."))
+        folder = name(real).startswith(".")
+        above = grantable(real, os.path.lexists, folder=folder, home=os.path.expanduser("~"))
     if above != real and write.grant is not None:
         write = replace(write, grant=bound.explain(above, Access.WRITE).grant)
     return PathAnswer(path, real, bound.explain(real, Access.READ), write)
@@ -299,11 +298,16 @@ async def _plan(scene: ResolvedWish) -> Planned:
         )
     finally:
         await executor.aclose()
-    making = [f"make the directory {path}, which is missing, and let it be written" for path in scene.missing]
+    making = [_describe_making(path) for path in scene.missing]
     if sandbox.confinement is not None:
         return Planned([*making, *sandbox.confinement.plan.describe()], sandbox.enforcement)
     made, _ = plan_of(scene.bound, scene.cwd)  # nothing has to be enforced
     return Planned([*making, *made.describe()], sandbox.enforcement)
+
+
+def _describe_making(path: str) -> str:
+    kind = "file" if is_file_to_make(path) else "directory"
+    return f"make the {kind} {path.rstrip('/')}, which is missing, and let it be written"
 
 
 def _execute(scene: ResolvedWish, argv: Sequence[str], early: "EarlyStart | None", *, watch: bool) -> Ending:
@@ -379,19 +383,22 @@ def _not_started(exc: StartFailed, command: Command, sandbox: Sandbox) -> Ending
     """As a shell and env(1) say it; if the policy hides the program, that as well."""
     import shutil
 
+    from holdfast.confine.verdict import find_hidden
     from holdfast.sandbox.reasons.denials import Denial
 
     missing = exc.errno == errno.ENOENT
     code = outcome.NOT_FOUND if missing else outcome.NOT_EXECUTABLE
     failure = ExecFailure(f"{command.program}: {'command not found' if missing else os.strerror(exc.errno)}")
     denial = None
-    found = shutil.which(command.program, path=command.env.get("PATH", os.defpath))
+    search = command.env.get("PATH", os.defpath)
+    found = shutil.which(command.program, path=search)
     if found is not None and sandbox.bound is not None:
-        real = trace(absolute(found, command.cwd)).real
-        decision = sandbox.bound.explain(real, Access.READ)
-        if not decision.allowed:
-            grant, evidence = decision.grant, os.strerror(exc.errno)
+        hidden = find_hidden(sandbox.bound, absolute(found, command.cwd), search)
+        if hidden is not None:
+            path, decision = hidden
             denial = Denial(
-                "filesystem", real, None, "read", decision.why, grant, 1.0, evidence, witnessed=True
+                *("filesystem", path, None, "read", decision.why, decision.grant, 1.0),
+                os.strerror(exc.errno),
+                witnessed=True,
             )
     return Ending(code, sandbox.enforcement, denial, failure=failure)

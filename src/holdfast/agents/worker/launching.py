@@ -37,10 +37,10 @@ from holdfast.sandbox.limits import Limits
 from holdfast.sandbox.plan import prerequisites
 from holdfast.sandbox.plan.planner import Sight, settle
 from holdfast.sandbox.plan.prerequisites import Uncovered, uncover
-from holdfast.sandbox.plan.resolve import look, trace
+from holdfast.sandbox.plan.resolve import look, make_granted, trace
 from holdfast.sandbox.policy.amounts import parse
 from holdfast.sandbox.policy.credentials import is_credential
-from holdfast.sandbox.policy.paths import grantable, is_file_name
+from holdfast.sandbox.policy.paths import grantable
 from holdfast.sandbox.policy.policy import Access, BoundPolicy, Network, Where, bind, workspace_write
 from holdfast.wire.processes import CommandExecutor
 
@@ -412,13 +412,10 @@ def uncovering(policy: Policy, needed: Mapping[str, Sight], wish: WorkerSpec) ->
 
 
 def _make_granted(wish: WorkerSpec) -> None:
-    """A directory that is granted before it exists is made: what is missing cannot be made writable alone."""
     for path in wish.writable:
-        if not wish.unconfined and not os.path.lexists(path) and not is_file_name(path):
-            with contextlib.suppress(
-                OSError
-            ):  # then it stays missing, and the worker is told so when it tries
-                os.makedirs(path, 0o700)
+        if not wish.unconfined and not os.path.lexists(path):
+            with contextlib.suppress(OSError):  # it stays missing, and the worker is told so when it tries
+                make_granted(path)
 
 
 def _policy(wish: WorkerSpec, state: str) -> Policy:
@@ -533,7 +530,8 @@ def _of_path(
 ) -> PreflightProblem:
     moved = relocation_of(agent, kept, state=state)
     decision = bound.explain(told["at"], Access.WRITE)
-    needed = grantable(path, os.path.lexists) if told["step"] == "create" else told["at"]
+    home = os.path.expanduser("~")
+    needed = grantable(path, os.path.lexists, home=home) if told["step"] == "create" else told["at"]
     grant = bound.explain(needed, Access.WRITE).grant
     remedy = f"set {moved}" if moved else grant or f"--allow-write {told['at']}"
     what = f"{kept.role} ({path}): cannot {told['step']} in {told['at']}"

@@ -69,6 +69,16 @@ def of_program(program: str, search: str) -> tuple[str, ...]:
     return _keep_existing(_of_program(program, search, _MAX_HOPS))
 
 
+def find_interpreters(program: str, search: str) -> Iterator[str]:
+    """A program, looked for as a shell does, what its first line names, and so on; and where links lead."""
+    found = shutil.which(program, path=search) if "/" not in program else program
+    for _ in range(_MAX_HOPS + 1):
+        if found is None:
+            return
+        yield from dict.fromkeys((found, os.path.realpath(found)))
+        found = interpreter_of(found, search)
+
+
 def _of_program(program: str, search: str, hops: int) -> Iterator[str]:
     real = os.path.realpath(program)
     yield program
@@ -77,7 +87,7 @@ def _of_program(program: str, search: str, hops: int) -> Iterator[str]:
         yield "/".join(parts[: parts.index(_MODULES) + 1])
     if os.path.basename(real).startswith("python") or _environment_of(program) is not None:
         yield from _of_python(program)
-    interpreter = _interpreter(real, search)
+    interpreter = interpreter_of(real, search)
     if interpreter is not None and hops > 0:
         yield from _of_program(interpreter, search, hops - 1)
 
@@ -141,7 +151,7 @@ def _read_mapping(source: str) -> Iterator[str]:
             yield from ast.literal_eval(node.value).values()
 
 
-def _interpreter(file: str, search: str) -> str | None:
+def interpreter_of(file: str, search: str) -> str | None:
     """The program that its first line names, as `env` would find it."""
     try:
         with open(file, "rb") as stream:

@@ -1,4 +1,4 @@
-"""Look at the file system once: where the paths of a bound policy lead, and what is there."""
+"""Look at the file system once: where the paths of a bound policy lead, what is there; make what is not."""
 
 import errno
 import os
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from holdfast.annotations import Final, NamedTuple
 from holdfast.errors import SandboxUnavailable, UsageError, from_os_error
 from holdfast.sandbox.plan.planner import Crossing, DiskSnapshot, FoundKind, GitDir, PatternMatch, Sight
-from holdfast.sandbox.policy.paths import absolute, join, name, parent
+from holdfast.sandbox.policy.paths import absolute, is_file_to_make, join, name, parent
 from holdfast.sandbox.policy.policy import BoundGlob, BoundPolicy, Where
 
 MAX_LINKS: Final = 40  # as many as the kernel follows
@@ -25,6 +25,18 @@ def locate(cwd: str, workspace_roots: Iterable[str], environ: Mapping[str, str])
         tmpdir=environ.get("TMPDIR") or None,
         slash_tmp=os.path.isdir("/tmp"),  # noqa: S108
     )
+
+
+def make_granted(asked: str) -> None:
+    """Make what is granted before it exists, for its owner alone: what is missing cannot be writable alone.
+
+    Raises:
+        OSError: it cannot be made; of a file the directory must be there.
+    """
+    if is_file_to_make(asked):
+        os.close(os.open(asked, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+    else:
+        os.makedirs(asked, 0o700, exist_ok=True)
 
 
 class DiskEntry(NamedTuple):

@@ -56,16 +56,24 @@ def is_file_name(path: str) -> bool:
     return re.search(_FILE_NAMES, name(path)) is not None
 
 
-def grantable(path: str, exists: Callable[[str], bool], *, folder: bool = False) -> str:
+def is_file_to_make(asked: str) -> bool:
+    """Is a missing path that is granted made as an empty file, not a directory? A final slash says no."""
+    return not asked.endswith("/") and is_file_name(asked)
+
+
+def grantable(path: str, exists: Callable[[str], bool], *, folder: bool = False, home: str = "") -> str:
     """The least to grant so that something can be made at `path`; itself if it is there.
 
     That is the first directory on the way that is missing: a grant makes it. What is made in a directory that
-    exists needs that directory, unless it is a `folder` itself.
+    exists needs that directory, unless it is a `folder` itself, or a file in the `home` itself or above it,
+    which nobody grants as a whole for one file.
     """
     at, below = path, path
     while at != "/" and not exists(at):
         at, below = parent(at), at
     if at in (path, "/"):
+        return path
+    if below == path and is_file_name(path) and home and within(home, at):
         return path
     return at if is_file_name(below) or (below == path and not folder) else below
 

@@ -370,7 +370,11 @@ COMMAND_ROWS: Final = (
         "fs.hidden", Layer.FILESYSTEM, 0.5,
         "a path that the policy does not make readable does not exist inside the sandbox",
         "add --allow-read for the path if it exists outside",
-        errnos=("ENOENT",),
+        (
+            r"^[^\s:]{0,99}sh: (?:line )?(?:\d+: )?(?P<path>[^\n:]{1,400}): (?:command )?not found$",
+            r": (?P<path>[^\n:]{1,400}): cannot execute: required file not found$",
+        ),
+        ("ENOENT",),
     ),
 )  # fmt: skip
 

@@ -54,6 +54,7 @@ VIEWS: Final = frozenset({"namespaces", "bwrap"})
 _WRITES: Final = frozenset(
     {"fs.erofs", "fs.ebusy", "fs.exdev", "fs.mkdir", "tmp", "sqlite.readonly", "sqlite.cantopen"}
 )
+_NOT_EXECUTED: Final = frozenset({"fs.hidden", "fs.eacces"})
 _TELLING: Final = frozenset({"fs.erofs", "fs.eacces", "tmp", "sqlite.readonly", "sqlite.cantopen"})
 
 _WRITING: Final = re.compile(
@@ -86,6 +87,7 @@ _LOOPBACK: Final = re.compile(r"localhost|127\.[\d.]{5,11}|::1|0\.0\.0\.0", re.I
 _SPECIAL_SOCKETS: Final = "of unix sockets only streams are allowed, and no special families"
 
 Explain = Callable[[str, Access], PathDecision]
+Hidden = Callable[[str], tuple[str, PathDecision] | None]  # what may not be read of what executes a name
 DenialKind = Literal["filesystem", "network", "syscall", "setup"]
 
 
@@ -104,6 +106,8 @@ class DenialEvidence:
     exists: Callable[[str], bool] | None = None  # what is missing cannot be granted, only its directory
     closed: Collection[str] = ()  # writable directories whose entries the backend cannot let change
     unlisted: Collection[str] = ()  # readable directories that the backend cannot let be listed
+    home: str = ""  # of the user: nobody is advised to grant all of it for the sake of one file
+    hidden: Hidden = lambda _: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,9 +216,21 @@ def _filesystem(seen: Match, evidence: DenialEvidence) -> Denial | None:
         denial = _judge(seen, path, evidence)
         if denial is not None:
             return replace(denial, confidence=round(denial.confidence * weight, 2))
+    if seen.fingerprint.id in _NOT_EXECUTED and (denial := _judge_program(seen, written[0], evidence)):
+        return denial
     if seen.fingerprint.id == "fs.erofs" and not written[0].startswith("/"):
         return _judge_unnamed(seen)  # said relative to a directory that the command went to
     return None
+
+
+def _judge_program(seen: Match, written: str, evidence: DenialEvidence) -> Denial | None:
+    """What was to be executed may be read; then something that it needs may not."""
+    found = evidence.hidden(written)
+    if found is None:
+        return None
+    path, decision = found
+    plain = _plain("filesystem", seen, seen.fingerprint.confidence)
+    return replace(plain, path=path, access="read", rule=decision.why, grant=decision.grant)
 
 
 def _judge_unnamed(seen: Match) -> Denial | None:
@@ -327,7 +343,7 @@ def _grant(
         needed = parent(path)
     if evidence.exists is not None:
         folder = name(needed).startswith(".") and _FOLDER.search(words) is not None
-        needed = grantable(needed, evidence.exists, folder=folder)
+        needed = grantable(needed, evidence.exists, folder=folder, home=evidence.home)
     if needed in (path, "/"):
         return decision.grant
     directory = explain(needed, Access.WRITE)

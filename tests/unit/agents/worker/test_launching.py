@@ -67,15 +67,16 @@ def test_the_advice_for_a_missing_program_brings_it_onto_the_path(
     assert caught.value.remedy == advice
 
 
-def test_a_directory_that_is_granted_before_it_exists_is_made(tmp_path: Path) -> None:
+def test_what_is_granted_before_it_exists_is_made(tmp_path: Path) -> None:
     (tmp_path / "sh").touch(mode=0o700)
-    granted = [str(tmp_path / ".npm" / "_logs"), str(tmp_path / "notes.txt")]
+    granted = [str(tmp_path / name) for name in (".npm/_logs", "notes.txt", "none/notes.txt")]
     wish = WorkerSpec(
         agent="shell", cwd="/w", env={"PATH": str(tmp_path)}, arguments=["-c", "true"], writable=granted
     )
     prepare(wish, state="/s")
     assert (tmp_path / ".npm" / "_logs").is_dir()
-    assert not (tmp_path / "notes.txt").exists()
+    assert (tmp_path / "notes.txt").read_bytes() == b""
+    assert not (tmp_path / "none").exists()
 
 
 # --- what of its user's enters

@@ -282,6 +282,9 @@ FILES: list[tuple[str, str, tuple[str, ...]]] = [
     ("fs.shape", "IsADirectoryError: [Errno 21] Is a directory: '.git'", (".git",)),
     ("fs.shape", "Error: ENOTDIR: not a directory, open 'm/x'", ("m/x",)),
     ("fs.hidden", "cat: /home/u/.netrc: No such file or directory", ("/home/u/.netrc",)),
+    ("fs.hidden", "sh: 1: ./script: not found", ("./script",)),
+    ("fs.hidden", "bash: line 1: node: command not found", ("node",)),
+    ("fs.hidden", "bash: line 1: ./script: cannot execute: required file not found", ("./script",)),
     (
         "fs.hidden",
         "FileNotFoundError: [Errno 2] No such file or directory: '/home/u/.netrc'",
