@@ -1,8 +1,8 @@
 """Commands that people type, as processes that do not load the program first.
 
 Most of what a short command costs is to start an interpreter. A process that has loaded everything forks for
-each of them: it has its own id, streams, environment and directory, and ends as it would. For what the start
-itself plays a part in, start `python -m holdfast`.
+each of them: it has its own id, streams, environment and directory, its user and the faults of its host, and
+ends as it would. For what the start itself plays a part in, start `python -m holdfast`.
 """
 
 import contextlib
@@ -12,13 +12,15 @@ import selectors
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
+from tests.support import identity
+from tests.support.faults import NONE, Fault
 from tests.support.patience import patient
 
 SCRIPT: Final = Path(__file__).with_name("warm_interpreter.py")
@@ -26,9 +28,10 @@ WAIT_S: Final = patient(60)
 
 
 class Interpreter:
-    """Started when it is first needed."""
+    """Started when it is first needed, with the product as this user can run it."""
 
-    def __init__(self) -> None:
+    def __init__(self, uid: int = identity.SELF) -> None:
+        self._uid = uid
         self._lock = threading.Lock()
         self._started: tuple[subprocess.Popen[bytes], socket.socket] | None = None
 
@@ -38,7 +41,7 @@ class Interpreter:
                 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 with theirs:
                     process = subprocess.Popen(
-                        [sys.executable, "-P", str(SCRIPT), str(theirs.fileno())],
+                        [identity.python(self._uid), "-P", str(SCRIPT), str(theirs.fileno())],
                         stdin=subprocess.DEVNULL,
                         stdout=subprocess.DEVNULL,
                         pass_fds=[theirs.fileno()],
@@ -60,9 +63,13 @@ class Interpreter:
         env: Mapping[str, str],
         cwd: str | os.PathLike[str],
         timeout: float = WAIT_S,
+        fault: Fault = NONE,
     ) -> "subprocess.CompletedProcess[str]":
-        """`holdfast` with these words, like `subprocess.run`."""
-        order = json.dumps([list(words), dict(env), os.fspath(cwd)]).encode()
+        """`holdfast` with these words, like `subprocess.run`, under the fault if there is one."""
+        if fault.needs_exec:
+            raise ValueError("what takes hold when a program is started needs a start")
+        told = json.dumps(asdict(fault))
+        order = json.dumps([list(words), dict(env), os.fspath(cwd), self._uid, told]).encode()
         with contextlib.ExitStack() as open_files:
             read: list[int] = []
             given = [os.open(os.devnull, os.O_RDONLY)]
@@ -102,5 +109,16 @@ def _contents(pipes: Sequence[int], timeout: float, words: Sequence[str]) -> lis
     return list(found.values())
 
 
-INTERPRETER: Final = Interpreter()
-run = INTERPRETER.run
+OURS: Final = Interpreter()
+THEIRS: Final = Interpreter(identity.USER) if identity.USER != identity.SELF else OURS
+run = OURS.run
+
+
+def of(uid: int) -> Interpreter:
+    """One that becomes commands of this user."""
+    return OURS if uid == identity.SELF else THEIRS
+
+
+def close() -> None:
+    OURS.close()
+    THEIRS.close()
