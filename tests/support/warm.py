@@ -8,16 +8,17 @@ ends as it would. For what the start itself plays a part in, start `python -m ho
 import contextlib
 import json
 import os
+import select
 import selectors
 import signal
 import socket
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 from tests.support import identity
 from tests.support.faults import NONE, Fault
@@ -66,26 +67,59 @@ class Interpreter:
         fault: Fault = NONE,
     ) -> "subprocess.CompletedProcess[str]":
         """`holdfast` with these words, like `subprocess.run`, under the fault if there is one."""
+        with contextlib.ExitStack() as open_files:
+            pipes = [_pipe(open_files) for _ in ("output", "errors", "status")]
+            self._order(words, env, cwd, fault, [theirs for _, theirs in pipes])
+            out, err, status = _contents([ours for ours, _ in pipes], timeout, words)
+        code = int(status.split()[1])
+        return subprocess.CompletedProcess(list(words), code, out.decode(), err.decode())
+
+    @contextlib.contextmanager
+    def started(
+        self, words: Sequence[str], *, env: Mapping[str, str], cwd: str | os.PathLike[str]
+    ) -> Iterator[TextIO]:
+        """`holdfast` with these words until the block ends: what it prints. Errors go where ours do."""
+        with contextlib.ExitStack() as open_files:
+            (printed, output), (told, status) = _pipe(open_files), _pipe(open_files)
+            self._order(words, env, cwd, NONE, [output, os.dup(2), status])
+            with open(told, closefd=False) as ended, open(printed, closefd=False) as lines:
+                pid = int(ended.readline())
+                try:
+                    yield lines
+                finally:
+                    os.kill(
+                        pid, signal.SIGTERM
+                    )  # it is reaped when its end has been told, which is read next
+                    if not select.select([told], [], [], WAIT_S)[0]:
+                        os.kill(pid, signal.SIGKILL)
+                    ended.readline()
+
+    def _order(
+        self,
+        words: Sequence[str],
+        env: Mapping[str, str],
+        cwd: str | os.PathLike[str],
+        fault: Fault,
+        given: list[int],
+    ) -> None:
+        """Have it become this command, with these descriptors: for its output, its errors and its end."""
         if fault.needs_exec:
             raise ValueError("what takes hold when a program is started needs a start")
         told = json.dumps(asdict(fault))
         order = json.dumps([list(words), dict(env), os.fspath(cwd), self._uid, told]).encode()
-        with contextlib.ExitStack() as open_files:
-            read: list[int] = []
-            given = [os.open(os.devnull, os.O_RDONLY)]
-            for _ in ("output", "errors", "status"):
-                ours, theirs = os.pipe()
-                open_files.callback(os.close, ours)
-                read.append(ours)
-                given.append(theirs)
-            try:
-                socket.send_fds(self._asked(), [order], given)
-            finally:
-                for fd in given:
-                    os.close(fd)
-            out, err, status = _contents(read, timeout, words)
-        code = int(status.split()[1])
-        return subprocess.CompletedProcess(list(words), code, out.decode(), err.decode())
+        given = [os.open(os.devnull, os.O_RDONLY), *given]
+        try:
+            socket.send_fds(self._asked(), [order], given)
+        finally:
+            for fd in given:
+                os.close(fd)
+
+
+def _pipe(open_files: contextlib.ExitStack) -> tuple[int, int]:
+    """The end that is read is closed with the others, the other one by whoever gives it away."""
+    ours, theirs = os.pipe()
+    open_files.callback(os.close, ours)
+    return ours, theirs
 
 
 def _contents(pipes: Sequence[int], timeout: float, words: Sequence[str]) -> list[bytes]:
@@ -112,6 +146,7 @@ def _contents(pipes: Sequence[int], timeout: float, words: Sequence[str]) -> lis
 OURS: Final = Interpreter()
 THEIRS: Final = Interpreter(identity.USER) if identity.USER != identity.SELF else OURS
 run = OURS.run
+started = OURS.started
 
 
 def of(uid: int) -> Interpreter:

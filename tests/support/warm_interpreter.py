@@ -26,7 +26,15 @@ sys.path.pop()
 
 MOST_BYTES = 1 << 20
 ROOMS = ("holdfast.commands", "holdfast.agentconfig", "holdfast.doctor")
-LOADED_WHEN_USED = ("getpass", "holdfast.cli", "psycopg", "resource", "sqlite3")  # psycopg is not everywhere
+LOADED_WHEN_USED = (  # where they are installed
+    "getpass",
+    "holdfast.cli",
+    "holdfast.web.server",
+    "psycopg",
+    "resource",
+    "sqlite3",
+    "uvicorn",
+)
 
 
 def load() -> None:
