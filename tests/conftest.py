@@ -100,7 +100,7 @@ def pytest_collection_modifyitems(
 def nothing_is_left_running() -> Iterator[None]:
     """Whatever the tests of this process started is gone when they are done."""
     yield
-    warm.INTERPRETER.close()
+    warm.close()
     until = time.monotonic() + patience.patient(20.0)
     while (left := proc.below(os.getpid())) and time.monotonic() < until:
         time.sleep(0.05)

@@ -18,7 +18,7 @@ import pytest
 
 from holdfast.agents.supervisor import background, daemons
 from holdfast.local import homekey
-from tests.support import identity
+from tests.support import identity, warm
 from tests.support.patience import patient
 from tests.support.root_only import IDENTITIES
 
@@ -74,11 +74,16 @@ class Attacker:
             timeout=WITHIN_S,
         )
 
-    def confined(self, *argv: str, options: tuple[str, ...] = ()) -> "subprocess.CompletedProcess[str]":
-        return self.run(*self.command("exec", "--network", "on", *options, "--", *argv))
+    def holdfast(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """As `run` with `command`, without its start."""
+        where = self.base / "project"
+        return warm.of(self.uid).run(words, env=self.environment, cwd=where, timeout=WITHIN_S)
 
-    def start_worker(self, *more: str) -> list[str]:
-        return self.command("worker", "run", "shell", f"touch {self.mark}", "--unconfined", *more)
+    def confined(self, *argv: str, options: tuple[str, ...] = ()) -> "subprocess.CompletedProcess[str]":
+        return self.holdfast("exec", "--network", "on", *options, "--", *argv)
+
+    def start_worker(self, *more: str) -> tuple[str, ...]:
+        return ("worker", "run", "shell", f"touch {self.mark}", "--unconfined", *more)
 
 
 @pytest.fixture(params=IDENTITIES)
@@ -140,15 +145,15 @@ def test_on_every_backend(backend: str) -> None:
 
 
 def test_a_confined_command_starts_a_worker(attacker: Attacker) -> None:
-    allowed = attacker.run(*attacker.start_worker())
+    allowed = attacker.holdfast(*attacker.start_worker())
     assert attacker.mark.exists(), allowed.stderr  # and the daemons run now
     attacker.mark.unlink()
     other = {"HOLDFAST_HOME": str(attacker.base / "user" / "other")}
     for more in ((), ("--home", str(attacker.home))):
-        refused = attacker.confined(*attacker.start_worker(*more))
+        refused = attacker.confined(*attacker.command(*attacker.start_worker(*more)))
         assert refused.returncode != 0
         away = attacker.confined(
-            "env", *(f"{k}={v}" for k, v in other.items()), *attacker.start_worker(*more)
+            "env", *(f"{k}={v}" for k, v in other.items()), *attacker.command(*attacker.start_worker(*more))
         )
         assert away.returncode != 0
     assert not attacker.mark.exists()
@@ -157,7 +162,7 @@ def test_a_confined_command_starts_a_worker(attacker: Attacker) -> None:
 def test_neither_a_token_nor_a_uid_alone_is_enough() -> None:
     """As if the token had leaked, and as if a process of the user without the token asked."""
     with attacking(identity.USER) as attacker:
-        assert attacker.run(*attacker.start_worker()).returncode == 0
+        assert attacker.holdfast(*attacker.start_worker()).returncode == 0
         attacker.mark.unlink()
         token = (attacker.home / homekey.ACCESS).read_bytes().hex()
         python = identity.python(attacker.uid)
@@ -179,7 +184,7 @@ def test_neither_a_token_nor_a_uid_alone_is_enough() -> None:
 def test_no_policy_shows_a_home(attacker: Attacker) -> None:
     """Neither the one in use nor one that a daemon was given, whatever is allowed around them."""
     other = attacker.base / "user" / "other"
-    assert attacker.run(*attacker.start_worker("--home", str(other))).returncode == 0
+    assert attacker.holdfast(*attacker.start_worker("--home", str(other))).returncode == 0
     try:
         keys = [other / homekey.ACCESS, attacker.home / homekey.ACCESS]
         shutil.copy(keys[0], keys[1])
@@ -230,7 +235,7 @@ def test_a_loopback_port_is_never_a_daemon_of_ours(attacker: Attacker) -> None:
         with serving(attacker, f"ws://127.0.0.1:{port}"):
             said, _ = command.communicate("\n", timeout=WITHIN_S)
             assert "200 OK" not in said
-            refused = attacker.run(*attacker.command("exec", "--loopback-port", str(port), "--", "true"))
+            refused = attacker.holdfast("exec", "--loopback-port", str(port), "--", "true")
             assert "a daemon of Holdfast" in refused.stderr
             control = attacker.run(
                 identity.python(attacker.uid), "-c", ask.replace("sys.stdin.readline()", ""), "x", str(port)
@@ -239,10 +244,10 @@ def test_a_loopback_port_is_never_a_daemon_of_ours(attacker: Attacker) -> None:
 
 
 def test_a_token_is_replaced_when_a_supervisor_starts(attacker: Attacker) -> None:
-    assert attacker.run(*attacker.start_worker()).returncode == 0
+    assert attacker.holdfast(*attacker.start_worker()).returncode == 0
     first = (attacker.home / homekey.ACCESS).read_bytes()
-    assert attacker.run(*attacker.command("down", "--workers")).returncode == 0
-    assert attacker.run(*attacker.start_worker()).returncode == 0
+    assert attacker.holdfast("down", "--workers").returncode == 0
+    assert attacker.holdfast(*attacker.start_worker()).returncode == 0
     assert (attacker.home / homekey.ACCESS).read_bytes() != first
     assert (attacker.home / homekey.ACCESS).stat().st_mode & 0o777 == 0o600
     for daemon in daemons.find(attacker.home):

@@ -61,7 +61,7 @@ def test_secrets_of_the_environment_are_withheld_and_that_is_said(place: Place) 
 @pytest.fixture
 def supervised(place: Place) -> Iterator[Place]:
     yield place
-    place.call(place.as_user([place.python, "-m", "holdfast", "down", "--home", str(place.top / "home")]))
+    place.holdfast("down", "--home", str(place.top / "home"))
 
 
 def started(place: Place, *flags: str) -> tuple[str, str]:
@@ -70,7 +70,7 @@ def started(place: Place, *flags: str) -> tuple[str, str]:
         f"cat {place.top}/.ssh/id_rsa {place.top}/.config/gh/hosts.yml {place.top}/.config/other > got; true"
     )
     words = ["worker", "run", "shell", "--home", str(place.top / "home"), "--network", "off", *flags, read]
-    done = place.call(place.as_user([place.python, "-m", "holdfast", *words]))
+    done = place.holdfast(*words)
     assert done.code == 0, done.out + done.err
     got = (place.workspace / "got").read_text("utf-8")
     return got.replace("content of ", ""), done.err

@@ -39,8 +39,7 @@ def own() -> Iterator[Place]:
 
 
 def compare(where: Place, *args: str, **env: str) -> Done:
-    command = [where.python, "-m", "holdfast", "doctor", "compare", *args]
-    return where.call(where.as_user(command), env=env)
+    return where.holdfast("doctor", "compare", *args, env=env)
 
 
 def tree(where: Place, *args: str, **env: str) -> Any:

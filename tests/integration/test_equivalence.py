@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import shutil
 import signal
 import sys
@@ -16,6 +17,7 @@ from holdfast.agents.sdk import Worker, Workers
 from holdfast.agents.supervisor import background
 from holdfast.agents.worker.book import WorkerRecords
 from holdfast.agents.worker.equivalence import Difference, EquivalenceReport
+from tests.support import warm
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.tiers import asyncio_first
 
@@ -153,8 +155,6 @@ async def test_a_worker_that_nobody_looked_at_is_unknown_and_says_so(place: Path
 
 
 async def command(place: Path, *args: str) -> tuple[int, str]:
-    argv = [sys.executable, "-m", "holdfast", "worker", *args, "--home", str(place / "h")]
-    process = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE)
-    async with asyncio.timeout(WITHIN_S):
-        out, _ = await process.communicate()
-    return process.returncode or 0, out.decode()
+    words = ("worker", *args, "--home", str(place / "h"))
+    done = await asyncio.to_thread(warm.run, words, env=os.environ, cwd=place, timeout=WITHIN_S)
+    return done.returncode, done.stdout

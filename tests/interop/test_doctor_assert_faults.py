@@ -57,7 +57,7 @@ def codex() -> Iterator[Bench]:
 
 
 def under(bench: Bench, fault: Fault, *options: str) -> Asserted:
-    return bench.run(command=fault.wrap(identity.SELF, bench.command("--json", *options)))
+    return bench.run(*options, fault=fault)
 
 
 @pytest.mark.parametrize("row", OURS)
@@ -120,7 +120,7 @@ def tools(bench: Bench) -> Path:
 def test_no_bubblewrap_at_all(codex: Bench) -> None:
     path = str(tools(codex))
     fault = Fault(covered=(resources(codex),))
-    done = codex.run(command=fault.wrap(identity.SELF, codex.command("--json")), PATH=path)
+    done = codex.run(fault=fault, PATH=path)
     assert done.code == 1
     assert "bwrap.missing" in done.causes(), done
     assert codex.run(PATH=path).code == 0  # with the one that it brings

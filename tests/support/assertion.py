@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tests.support import warm
+from tests.support import identity, warm
+from tests.support.faults import NONE, Fault
 from tests.support.patience import patient
 
 # Without /tmp: what Codex mounts there for a moment, it takes away from every other Codex on the machine.
@@ -76,10 +77,13 @@ class Bench:
         *options: str | Path,
         around: tuple[str, ...] = (),
         command: list[str] | None = None,
+        fault: Fault = NONE,
         **more: str,
     ) -> Asserted:
         """Once; `around` is a program that starts it, `command` all of the words."""
         env = self.environ(**more)
+        if fault.needs_exec:
+            command = fault.wrap(identity.SELF, self.command("--json", *options))
         if around or command:
             done = subprocess.run(
                 [*around, *(command or self.command("--json", *options))],
@@ -93,7 +97,7 @@ class Bench:
             )
         else:
             words = self.command("--json", *options)[3:]
-            done = warm.run(words, env=env, cwd=self.base, timeout=TIMEOUT_S)
+            done = warm.run(words, env=env, cwd=self.base, timeout=TIMEOUT_S, fault=fault)
         tree = json.loads(done.stdout) if done.stdout else {}
         return Asserted(done.returncode, tree, done.stderr)
 

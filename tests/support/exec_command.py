@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from tests.support import identity
+from tests.support import identity, warm
 from tests.support.patience import patient
 
 WAIT_S: Final = patient(40.0)  # no single step takes this long, also on a loaded machine
@@ -89,6 +89,12 @@ class Place:
             check=False,
         )
         return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    def holdfast(self, *words: str, env: dict[str, str] | None = None) -> Done:
+        """Any other command of ours, without its start."""
+        surroundings = {**self.env(), **(env or {})}
+        done = warm.of(self.uid).run(words, env=surroundings, cwd=self.workspace, timeout=WAIT_S)
+        return Done(done.returncode, done.stdout, done.stderr)
 
     def sh(self, script: str, *flags: str, env: dict[str, str] | None = None) -> Done:
         return self.run(*flags, "--", "sh", "-c", script, env=env)

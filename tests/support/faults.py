@@ -88,8 +88,19 @@ class Fault:
         as_user = [*who, *command] if len(who) > 1 else command
         return [sys.executable, str(Path(__file__)), json.dumps(asdict(self)), "--", *as_user]
 
+    @property
+    def needs_exec(self) -> bool:
+        """Whether a part of it takes hold when a program is started, and not before."""
+        return bool(self.without or self.ambient)
+
 
 NONE: Final = Fault()
+
+
+def parse(text: str) -> Fault:
+    """What `json.dumps(asdict(fault))` made."""
+    given = json.loads(text)
+    return Fault(**given | {"calls": tuple(Rule(**rule) for rule in given["calls"])})
 
 
 def filter_of(rules: tuple[Rule, ...], machine: str) -> bytes:
@@ -222,7 +233,5 @@ def no_new(flag: int, code: int) -> tuple[Rule, ...]:
 
 
 if __name__ == "__main__":
-    _given = json.loads(sys.argv[1])
-    _given["calls"] = tuple(Rule(**rule) for rule in _given["calls"])
-    apply(Fault(**_given))
+    apply(parse(sys.argv[1]))
     os.execvp(sys.argv[3], sys.argv[3:])  # noqa: S606 - that is what it is for

@@ -1,24 +1,27 @@
 """Commands that people type, as processes that do not load the program first.
 
 Most of what a short command costs is to start an interpreter. A process that has loaded everything forks for
-each of them: it has its own id, streams, environment and directory, and ends as it would. For what the start
-itself plays a part in, start `python -m holdfast`.
+each of them: it has its own id, streams, environment and directory, its user and the faults of its host, and
+ends as it would. For what the start itself plays a part in, start `python -m holdfast`.
 """
 
 import contextlib
 import json
 import os
+import select
 import selectors
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
+from tests.support import identity
+from tests.support.faults import NONE, Fault
 from tests.support.patience import patient
 
 SCRIPT: Final = Path(__file__).with_name("warm_interpreter.py")
@@ -26,9 +29,10 @@ WAIT_S: Final = patient(60)
 
 
 class Interpreter:
-    """Started when it is first needed."""
+    """Started when it is first needed, with the product as this user can run it."""
 
-    def __init__(self) -> None:
+    def __init__(self, uid: int = identity.SELF) -> None:
+        self._uid = uid
         self._lock = threading.Lock()
         self._started: tuple[subprocess.Popen[bytes], socket.socket] | None = None
 
@@ -38,7 +42,7 @@ class Interpreter:
                 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 with theirs:
                     process = subprocess.Popen(
-                        [sys.executable, "-P", str(SCRIPT), str(theirs.fileno())],
+                        [identity.python(self._uid), "-P", str(SCRIPT), str(theirs.fileno())],
                         stdin=subprocess.DEVNULL,
                         stdout=subprocess.DEVNULL,
                         pass_fds=[theirs.fileno()],
@@ -60,25 +64,62 @@ class Interpreter:
         env: Mapping[str, str],
         cwd: str | os.PathLike[str],
         timeout: float = WAIT_S,
+        fault: Fault = NONE,
     ) -> "subprocess.CompletedProcess[str]":
-        """`holdfast` with these words, like `subprocess.run`."""
-        order = json.dumps([list(words), dict(env), os.fspath(cwd)]).encode()
+        """`holdfast` with these words, like `subprocess.run`, under the fault if there is one."""
         with contextlib.ExitStack() as open_files:
-            read: list[int] = []
-            given = [os.open(os.devnull, os.O_RDONLY)]
-            for _ in ("output", "errors", "status"):
-                ours, theirs = os.pipe()
-                open_files.callback(os.close, ours)
-                read.append(ours)
-                given.append(theirs)
-            try:
-                socket.send_fds(self._asked(), [order], given)
-            finally:
-                for fd in given:
-                    os.close(fd)
-            out, err, status = _contents(read, timeout, words)
+            pipes = [_pipe(open_files) for _ in ("output", "errors", "status")]
+            self._order(words, env, cwd, fault, [theirs for _, theirs in pipes])
+            out, err, status = _contents([ours for ours, _ in pipes], timeout, words)
         code = int(status.split()[1])
         return subprocess.CompletedProcess(list(words), code, out.decode(), err.decode())
+
+    @contextlib.contextmanager
+    def started(
+        self, words: Sequence[str], *, env: Mapping[str, str], cwd: str | os.PathLike[str]
+    ) -> Iterator[TextIO]:
+        """`holdfast` with these words until the block ends: what it prints. Errors go where ours do."""
+        with contextlib.ExitStack() as open_files:
+            (printed, output), (told, status) = _pipe(open_files), _pipe(open_files)
+            self._order(words, env, cwd, NONE, [output, os.dup(2), status])
+            with open(told, closefd=False) as ended, open(printed, closefd=False) as lines:
+                pid = int(ended.readline())
+                try:
+                    yield lines
+                finally:
+                    os.kill(
+                        pid, signal.SIGTERM
+                    )  # it is reaped when its end has been told, which is read next
+                    if not select.select([told], [], [], WAIT_S)[0]:
+                        os.kill(pid, signal.SIGKILL)
+                    ended.readline()
+
+    def _order(
+        self,
+        words: Sequence[str],
+        env: Mapping[str, str],
+        cwd: str | os.PathLike[str],
+        fault: Fault,
+        given: list[int],
+    ) -> None:
+        """Have it become this command, with these descriptors: for its output, its errors and its end."""
+        if fault.needs_exec:
+            raise ValueError("what takes hold when a program is started needs a start")
+        told = json.dumps(asdict(fault))
+        order = json.dumps([list(words), dict(env), os.fspath(cwd), self._uid, told]).encode()
+        given = [os.open(os.devnull, os.O_RDONLY), *given]
+        try:
+            socket.send_fds(self._asked(), [order], given)
+        finally:
+            for fd in given:
+                os.close(fd)
+
+
+def _pipe(open_files: contextlib.ExitStack) -> tuple[int, int]:
+    """The end that is read is closed with the others, the other one by whoever gives it away."""
+    ours, theirs = os.pipe()
+    open_files.callback(os.close, ours)
+    return ours, theirs
 
 
 def _contents(pipes: Sequence[int], timeout: float, words: Sequence[str]) -> list[bytes]:
@@ -102,5 +143,17 @@ def _contents(pipes: Sequence[int], timeout: float, words: Sequence[str]) -> lis
     return list(found.values())
 
 
-INTERPRETER: Final = Interpreter()
-run = INTERPRETER.run
+OURS: Final = Interpreter()
+THEIRS: Final = Interpreter(identity.USER) if identity.USER != identity.SELF else OURS
+run = OURS.run
+started = OURS.started
+
+
+def of(uid: int) -> Interpreter:
+    """One that becomes commands of this user."""
+    return OURS if uid == identity.SELF else THEIRS
+
+
+def close() -> None:
+    OURS.close()
+    THEIRS.close()

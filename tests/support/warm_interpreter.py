@@ -1,9 +1,10 @@
 """An interpreter that has loaded every command already, and becomes each that is asked for by a fork.
 
-A script: its argument is a socket, over which come the words, the surroundings and the three streams of a
-command, and a pipe, into which go its process id and how it ended. It ends when the socket does.
+A script: its argument is a socket, over which come the words, surroundings, user, fault and three streams of
+a command, and a pipe, into which go its process id and how it ended. It ends when the socket does.
 """
 
+import contextlib
 import gc
 import json
 import os
@@ -13,13 +14,27 @@ import signal
 import socket
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import holdfast
 from holdfast.entry import main
 
+sys.path.append(str(Path(__file__).parents[2]))
+from tests.support import faults, identity
+
+sys.path.pop()
+
 MOST_BYTES = 1 << 20
 ROOMS = ("holdfast.commands", "holdfast.agentconfig", "holdfast.doctor")
-LOADED_WHEN_USED = ("getpass", "holdfast.cli", "psycopg", "resource", "sqlite3")
+LOADED_WHEN_USED = (  # where they are installed
+    "getpass",
+    "holdfast.cli",
+    "holdfast.web.server",
+    "psycopg",
+    "resource",
+    "sqlite3",
+    "uvicorn",
+)
 
 
 def load() -> None:
@@ -27,7 +42,8 @@ def load() -> None:
         for found in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
             import_module(found.name)
     for name in LOADED_WHEN_USED:
-        import_module(name)
+        with contextlib.suppress(ModuleNotFoundError):
+            import_module(name)
     gc.collect()
     gc.freeze()
 
@@ -45,7 +61,7 @@ def report(running: dict[int, int]) -> None:
 
 def become(order: bytes, streams: list[int]) -> None:
     """In the child: what a new process of the command would be."""
-    words, environ, cwd = json.loads(order)
+    words, environ, cwd, uid, fault = json.loads(order)
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
@@ -54,6 +70,8 @@ def become(order: bytes, streams: list[int]) -> None:
     os.environ.clear()
     os.environ.update(environ)
     os.chdir(cwd)
+    faults.apply(faults.parse(fault))
+    identity.become(uid)
     sys.argv[:] = [os.path.join(os.path.dirname(holdfast.__file__), "__main__.py"), *words]
 
 

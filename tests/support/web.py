@@ -4,8 +4,6 @@ import asyncio
 import contextlib
 import json
 import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +15,7 @@ import pytest
 
 from holdfast.board.store import Store, open_store
 from holdfast.web.server import DashboardOptions, serve
+from tests.support import warm
 from tests.support.patience import patient
 
 WAIT_S: Final = patient(30)
@@ -79,14 +78,10 @@ async def dashboard(address: str, home: Path, **more: Any) -> AsyncIterator[Dash
 @contextlib.contextmanager
 def started(address: str, home: Path, *words: str) -> Iterator[Dashboard]:
     """As a process of its own."""
-    argv = [sys.executable, "-m", "holdfast", "web", "--json", "--store", address, *words]
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "HOLDFAST_HOME": str(home)}
-    with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield Dashboard(json.loads(process.stdout.readline())["address"])
-        finally:
-            process.terminate()
+    command = ("web", "--json", "--store", address, *words)
+    with warm.started(command, env=environment, cwd=home) as printed:
+        yield Dashboard(json.loads(printed.readline())["address"])
 
 
 @dataclass
