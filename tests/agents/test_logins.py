@@ -20,6 +20,7 @@ from tests.support.logins import HOMES, chatgpt, set_up, token_endpoint
 from tests.support.model import MADE, digest, scripted_model
 from tests.support.patience import patient
 from tests.support.rows import every_row
+from tests.support.tiers import DEEP
 
 __all__ = ["home_fixture", "yard_fixture"]
 
@@ -102,7 +103,7 @@ async def test_a_worker_that_renews_nothing_leaves_the_login_as_it_is(
     assert (login.read_bytes(), login.stat().st_ino) == before
 
 
-@pytest.mark.parametrize("name", ["codex-chatgpt", "opencode"])
+@pytest.mark.parametrize("name", ["codex-chatgpt", pytest.param("opencode", marks=DEEP)])
 async def test_one_that_is_logged_in_does_its_task_on_the_board(yard: Yard, name: str) -> None:
     cli = HOMES[name].cli
     (yard.bin / cli).symlink_to(requires_cli(cli))
