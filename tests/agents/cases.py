@@ -141,6 +141,11 @@ REASONS: Final[dict[tuple[str, str, str], str]] = {
     **{(cli, TTY, "decision"): _FROM_START for cli in ("opencode", "gemini", "qwen")},
     **{("opencode", PIPE, name): _FROM_START for name in ("hang", "stall")},
     ("qwen", PIPE, "none"): _FROM_START,
+    (
+        "opencode",
+        TTY,
+        "401",
+    ): "it redraws for seconds after a turn, and a screen must stand still to be believed",
     **{
         (cli, PIPE, "truncate"): "it tries half an answer again, several times, before it calls it a failure"
         for cli in ("opencode", "gemini", "qwen")

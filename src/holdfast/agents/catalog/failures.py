@@ -75,6 +75,12 @@ _WORDED: Final = (
         """,
     ),
     _row(
+        Failure.LIMIT,
+        r"""
+        loop detect(?:ed|ion)
+        """,
+    ),
+    _row(
         Failure.STATE,
         r"""
         database is locked

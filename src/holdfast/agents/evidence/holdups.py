@@ -163,7 +163,7 @@ def _model_went_on(digest: Digest) -> int:
 
 def denied_again(digest: Digest) -> WorkerStatus | None:
     """The same path is refused again and again, and nothing else happens."""
-    if _waits_by_its_own_word(digest):
+    if _waits_by_its_own_word(digest) or _shows_its_prompt(digest):
         return None  # that it cannot write meanwhile does not hold it up
     loops = [loop for denials in _denials_by_path(digest).values() if (loop := _loop(digest, denials))]
     if not loops:
@@ -263,6 +263,12 @@ def wants(digest: Digest) -> WorkerStatus | None:
 def _waits_by_its_own_word(digest: Digest) -> bool:
     voice = digest.voice()
     return voice is not None and voice.source <= Source.ESCAPE and (asks(voice) or rests(voice))
+
+
+def _shows_its_prompt(digest: Digest) -> bool:
+    """Its screen takes text, and nothing stronger speaks against that."""
+    voice, index = digest.voice(), digest.reports.get(Source.SCREEN, -1)
+    return voice is not None and rests(voice) and index in digest.live and takes_text(digest.items[index])
 
 
 def _obstruction(digest: Digest, index: int) -> WorkerStatus:

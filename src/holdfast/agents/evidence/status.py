@@ -341,6 +341,13 @@ def _working(look: _Look) -> WorkerStatus | None:
 def _progress(look: _Look) -> WorkerStatus | None:
     if look.quiet():
         return None
+    voice = look.voice()
+    if voice is not None and isinstance(voice.claim, Result) and not voice.claim.ok:
+        about = f"its turn failed, and it has not ended yet: {voice.claim.message}"
+        failure = voice.claim.failure or _find_trouble(look)[0]
+        return WorkerStatus(
+            WorkerState.RUNNING, look.last_work(), about, failure, since=voice.at, evidence=(voice,)
+        )
     index = max(look.edges.values(), default=-1)
     shown = tuple(look.items[index : index + 1]) if index >= 0 else ()
     if (proof := look.unread()) is not None:

@@ -66,6 +66,7 @@ def test_a_status_has_a_meaning_unless_the_message_knows_better(
         ("blocked by the provider's content filter", Failure.REFUSAL, None),
         ('Failed query: insert into "project" ("id") values (?)', Failure.STATE, None),
         ("SQLiteError: database is locked", Failure.STATE, None),
+        ("Loop detection halted the run (global_tool_call_duplicate: the model", Failure.LIMIT, None),
         ("FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out", Failure.MEMORY, None),
         ("Cannot connect to API: self signed certificate", Failure.NETWORK, None),
         ("Connection error. (cause: unable to verify the first certificate)", Failure.NETWORK, None),

@@ -443,3 +443,11 @@ def test_a_screen_at_rest_and_one_that_moves() -> None:
     resting = read_stability(5.0, 5.0 + STABLE_S)
     assert resting is not None
     assert resting.claim == Idle(since=5.0)
+
+
+def test_refusals_do_not_hold_up_one_that_shows_its_prompt() -> None:
+    prompt: Row = (5, Source.SCREEN, Wants(Want.PROMPT))
+    assert denied(LOOP) is not None
+    assert denied([*LOOP, prompt], 6.0) is None
+    assert denied([*LOOP, (5, Source.TITLE, Idle()), prompt], 6.0) is None
+    assert denied([*LOOP, (5, Source.SCREEN, Working(Work.THINKING))], 6.0) is not None

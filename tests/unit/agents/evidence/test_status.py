@@ -943,3 +943,14 @@ CLAIMS: list[tuple[Claim, str]] = [
 @every_row(("claim", "words"), CLAIMS)
 def test_every_claim_has_words(claim: Claim, words: str) -> None:
     assert claim_words(claim) == words
+
+
+def test_a_run_whose_turn_failed_and_that_does_not_end_says_why() -> None:
+    rows: list[Row] = [
+        (1, Source.PROTOCOL, Ready()),
+        (2, Source.PROTOCOL, Result(False, F.NETWORK, "self signed certificate")),
+    ]
+    limits = WorkerLimits(one_turn=True)
+    status = classify(story(*rows), 9.0, started_at=0.0, limits=limits)
+    assert (status.state, status.failure) == (WorkerState.RUNNING, F.NETWORK)
+    assert "self signed certificate" in status.about
