@@ -70,6 +70,7 @@ class Supervisor:
         self._logins: dict[str, logins.SharedLogin] = {}
         self._tasks = TaskSet()
         self._versions = KnownVersions()
+        self._begun = asyncio.Event()  # there is, or was a moment ago, a worker to look at
 
     async def open(self) -> None:
         """Take over whatever is still there."""
@@ -369,6 +370,7 @@ class Supervisor:
 
     def _worker(self, record: Record, secrets: tuple[str, ...] = ()) -> FollowedWorker:
         agent = CATALOG[record.agent]
+        self._begun.set()
         limits = replace(
             self._limits,
             start_s=agent.start_limit_s,
@@ -398,7 +400,10 @@ class Supervisor:
 
     async def _tick(self) -> None:
         while True:
+            await self._begun.wait()  # without workers nothing is looked at
             await asyncio.sleep(TICK_S)
+            if not self.alive and not any(one.owes for one in self.workers.values()):
+                self._begun.clear()
             self._give_up_orphans()
             for name, login in self._logins.items():
                 if login.sync():
