@@ -69,7 +69,7 @@ async def _house() -> AsyncIterator[tuple[Path, subprocess.Popen[bytes]]]:
         finally:
             up.send_signal(signal.SIGTERM)
             await asyncio.to_thread(up.wait)
-            down = [sys.executable, "-m", "holdfast", "down", "--home", str(home)]
+            down = [sys.executable, "-m", "holdfast", "down", "--workers", "--home", str(home)]
             await asyncio.to_thread(subprocess.run, down, env=environ, check=False)
 
 
