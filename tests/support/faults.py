@@ -90,8 +90,12 @@ class Fault:
 
     @property
     def needs_exec(self) -> bool:
-        """Whether a part of it takes hold when a program is started, and not before."""
-        return bool(self.without or self.ambient)
+        """Whether a part of it takes hold when a program is started, and not before.
+
+        An ordinary user who makes faults has privileges in a user namespace until then.
+        """
+        made_inside = self.limits or self.read_only or self.covered or self.replaced
+        return bool(self.without or self.ambient or (made_inside and os.getuid() != 0))
 
 
 NONE: Final = Fault()
