@@ -295,7 +295,7 @@ async def test_a_ceiling_wider_than_the_process_itself_is_not_had() -> None:
                 f"cat {place.hidden}/file; echo x > {place.outside}/new; echo x > a && echo a"
             )
     assert "secret" not in said
-    assert said.endswith("a\n")
+    assert "a\n" in said  # the order of two streams is nobody's promise
     assert not (place.outside / "new").exists()
 
 

@@ -87,7 +87,8 @@ async def test_codex_keeps_its_sandbox_reaches_its_model_and_hands_its_task_over
         made = command("made", script, yield_time_ms=YIELD_MS)
         added = patch("patch", "*** Begin Patch\n*** Add File: patched.txt\n+patched\n*** End Patch")
         login = command("login", f"cat {yard.home}/workers/*/state/environments.toml")
-        items = (made, added, login, COMPLETE)
+        again = f"echo again > {outside}/no.txt"
+        items = (made, added, login, command("again", again), COMPLETE)
         model, task, run, record = await dispatch(yard, *items, network=False)
     assert (task.status, task.result) == (TaskStatus.DONE, SUMMARY), model.outputs
     assert (record["own_sandbox"], record["one_sandbox"]) == (True, None)
@@ -104,7 +105,8 @@ async def test_codex_keeps_its_sandbox_reaches_its_model_and_hands_its_task_over
     assert model.exit_code("login") == 1
     worker = yard.home / "workers" / record["id"]
     assert (worker / "state" / "environments.toml").is_file()
-    assert commands_denied(worker, f"{outside}/no.txt") == [script]
+    assert commands_denied(worker, f"{outside}/no.txt") == [script, again]
+    assert not any("its own sandbox is off" in note for note in record["notes"])
 
 
 async def test_with_the_network_granted_its_commands_have_it_too(yard: Yard) -> None:

@@ -60,6 +60,7 @@ if Path(pwd.getpwuid(os.geteuid()).pw_shell).name != "sh":
 WE_CAN: Final = {
     "networkProxyLaunch": False,
     "holdfastCloseStdin": True,
+    "holdfastCommands": True,
     "holdfastLimits": True,
     "holdfastResize": True,
     "holdfastSignals": True,

@@ -480,7 +480,7 @@ class Denials:
             self._wake()
 
     def _take(self, entry: DeniedCall | UnconfirmedCall) -> None:
-        key = (entry.syscall, entry.access, entry.errno, entry.path, entry.predicted)
+        key = (entry.syscall, entry.access, entry.errno, entry.path, entry.predicted, entry.command)
         if key in self._entries and self._entries[key].number >= entry.number:
             return
         self._entries.pop(key, None)

@@ -268,7 +268,7 @@ def prepare(wish: WorkerSpec, *, state: str, own: OwnSandboxPlaces | None = None
             notes_on(
                 agent,
                 version=find_version(agent, argv[0]),
-                unattended=wish.unattended,
+                unattended=wish.unattended and own is None,
                 confined=not wish.unconfined,
             )
         ),

@@ -259,7 +259,8 @@ class FollowedWorker:
                     self.explaining.place(refusal)
                 continue
             fresh = self._tally.fresh(refusal)
-            if fresh and not (self.explaining is not None and self.explaining.sees(refusal)):
+            traced = None if refusal.command else self.explaining  # strace follows the worker itself
+            if fresh and not (traced is not None and traced.sees(refusal)):
                 self._add_refusal(msgspec.structs.replace(refusal, count=fresh))
                 self.judge()
 
