@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from bench.confined import confined_burst, confined_read, confined_start, confined_write
+from bench.idle import idle_daemons, idle_house
 from bench.measures import (
     Contest,
     burst,
@@ -113,6 +114,26 @@ MEASURES: Final = (
         "% of a core",
         idle_workers,
         (lower(20, None),),
+        warms=False,
+        ours_only=True,
+        once=True,
+    ),
+    Measure(
+        "idle-daemons",
+        "daemons with nothing to do",
+        "% of a core",
+        idle_daemons,
+        (lower(0.3, None),),
+        warms=False,
+        ours_only=True,
+        once=True,
+    ),
+    Measure(
+        "idle-house",
+        "daemons with 30 idle workers",
+        "% of a core",
+        idle_house,
+        (lower(2, None),),
         warms=False,
         ours_only=True,
         once=True,

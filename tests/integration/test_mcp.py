@@ -16,9 +16,11 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
+from holdfast.agents.sdk import Workers
 from holdfast.agents.supervisor import background
 from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.store import open_store
+from holdfast.errors import NotFound
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.assigned import Assigned, assigned
 from tests.support.patience import patient
@@ -274,6 +276,28 @@ async def test_a_supervising_agent_answers_a_question_and_types(tmp_path: Path) 
             told = await call(client, "worker_equivalence", worker="w1")
             assert told["equivalence"]
             assert told["says"].splitlines()
+    finally:
+        await end_supervisor(home)
+
+
+async def test_what_is_left_of_ended_workers_is_removed_and_those_that_run_are_not(tmp_path: Path) -> None:
+    home, work = tmp_path / "h", tmp_path / "work"
+    work.mkdir()
+    try:
+        async with Workers.connect(home) as workers:
+            ended = await workers.run("shell", cwd=str(work), prompt="echo x > $TMPDIR/left", id="ended")
+            assert (await ended.wait()).state == "completed"
+            first = await workers.run("shell", cwd=str(work), prompt="exec sleep 600", id="one")
+            await workers.run("shell", cwd=str(work), prompt="exec sleep 600", id="two")
+            assert await workers.prune() == []  # it ended a moment ago
+            assert [one.id for one in await workers.prune(kept_s=0.0)] == ["ended"]
+            assert not (home / "workers" / "ended").exists()
+            with pytest.raises(NotFound):
+                await workers.find("ended")
+            assert not (await first.status()).state.ended
+            stopped = await workers.stop(["one", "two"], grace_s=0.0)
+            assert [report.failure for report in stopped] == ["killed", "killed"]
+            assert len(await workers.prune(kept_s=0.0)) == 2
     finally:
         await end_supervisor(home)
 

@@ -326,6 +326,21 @@ class Workers:
         found = [await self.find(id) for id in ids]
         return await asyncio.gather(*(worker.stop(grace_s=grace_s) for worker in found))
 
+    async def prune(
+        self, *, kept_s: float | None = None, kept_bytes: int | None = None
+    ) -> Sequence[messages.PrunedWorker]:
+        """Remove what is left of workers that ended longer ago, and of more than so many bytes the oldest.
+
+        Without bounds by the default ones, which the supervisor keeps to by itself. Their dead panes go too.
+        """
+        asked = messages.PruneParams(kept_s=kept_s, kept_bytes=kept_bytes)
+        gone = await self.call(messages.PRUNE, asked, timeout_s=None)
+        for one in gone:
+            if one.pane is not None:
+                with contextlib.suppress(NotFound, OperationFailed):  # no tmux any more, or no such session
+                    await _tmux(None, "kill-session", "-t", f"={session_name(one.id)}")
+        return gone
+
     async def subscribe(self) -> Sequence[messages.WorkerReport]:
         """Have `changes` on this connection from now on; those that are alive now."""
         return await self.call(messages.CHANGES, messages.ListParams())

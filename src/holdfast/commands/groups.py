@@ -27,7 +27,7 @@ SECTIONS: Final[Mapping[str, Sections]] = {
         "Copy": ("backup", "restore", "import-hermes"),
     },
     "worker": {
-        "Run": ("run", "wait", "grant", "stop"),
+        "Run": ("run", "wait", "grant", "stop", "prune"),
         "Look": ("list", "watch", "status", "why", "logs", "result", "equivalence"),
         "Take part": ("attach", "send", "approve"),
     },

@@ -19,9 +19,10 @@ from holdfast.board.verbs.claims import LEASE_MS
 from holdfast.dispatch import homefiles
 from holdfast.dispatch.context import DispatchContext, worker_of
 from holdfast.dispatch.notify import LOOK_S, Notifier, find_command
+from holdfast.dispatch.rules.dispatcherstatus import DispatcherReport, is_news
 from holdfast.dispatch.rules.liveness import CallCounts, LivenessLimits, LivenessSample, LivenessWatch
 from holdfast.dispatch.rules.pressure import MAX_HERE
-from holdfast.dispatch.rules.rounds import TICK_S, Rounds, Starts, hold_up, max_tries
+from holdfast.dispatch.rules.rounds import TICK_S, Rounds, Starts, find_pause, hold_up, max_tries
 from holdfast.dispatch.run import changes, workspace
 from holdfast.dispatch.run.run import RunDriver, marks
 from holdfast.errors import HoldfastError, NotFound, StaleRun, StartupError, UsageError, is_storage_fault
@@ -82,6 +83,8 @@ class Dispatcher:
         self._held: str | None = None
         self._watches: dict[str, LivenessWatch] = {}
         program = find_command(context.home, plan.notify)
+        self._written: DispatcherReport | None = None
+        self._attended = asyncio.Event()  # there is, or was a moment ago, a run to attend to
         self._notifier = Notifier(context.home, context.store, plan.boards, program, context.environ)
 
     async def serve(self) -> None:
@@ -103,8 +106,10 @@ class Dispatcher:
                 self._attend(group, run)
             while True:
                 self._context.store.news.clear()
+                pause_s = TICK_S
                 try:
                     await self._round(group)
+                    pause_s = await self._find_pause()
                     self._context.status.so_far.round_at = self._context.wall_clock()
                     self._plan.began.set()
                 except Exception as exc:  # workers go on, and so do we when it is back
@@ -118,13 +123,19 @@ class Dispatcher:
                 if self._rounds.is_over(self._drivers):
                     break
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(TICK_S):
+                    async with asyncio.timeout(pause_s):
                         await self._context.store.news.wait()
             for task in aside:
                 task.cancel()
         with contextlib.suppress(HoldfastError, OSError):
             await self._notifier.look()  # of what happened last
         await self._write_status()
+
+    async def _find_pause(self) -> float:
+        """Until the next round, if nothing is heard: long when there is no task that time could move."""
+        if self._drivers:
+            return TICK_S
+        return find_pause([await self._context.store.ask(Store.counts, board) for board in self._plan.boards])
 
     async def _round(self, group: asyncio.TaskGroup) -> None:
         ask, plan, now = self._context.store.ask, self._plan, self._context.clock()
@@ -202,6 +213,7 @@ class Dispatcher:
             driver = self._drivers[run.id] = RunDriver(self._context, run)
             if run.outcome is not None:
                 driver.over.set()
+            self._attended.set()
             self._told("began", run)
             group.create_task(self._drive(driver))
 
@@ -291,10 +303,16 @@ class Dispatcher:
         report = self._context.status.report(
             self._context.wall_clock(), runs=self._drivers, profiles=self._context.profiles
         )
+        if not is_news(self._written, report):
+            return
         await asyncio.to_thread(homefiles.write_status, self._context.home, report)
+        self._written = report
 
     async def _carry_post(self) -> None:
-        """Answer what workers put into their outboxes."""
+        """Answer what workers put into their outboxes; without a run there is none."""
+        await self._attended.wait()
+        if not self._drivers:
+            self._attended.clear()
         for driver in list(self._drivers.values()):
             try:
                 await self._context.store.ask(driver.ingest)

@@ -25,6 +25,7 @@ from holdfast.web.cookies import Door
 from holdfast.web.feed import SLOW_S, Feed
 
 MAX_CONNECTIONS: Final = 200  # at once: a page has one stream and a few requests
+TICK_S: Final = 1.0
 END_S: Final = 2  # for answers that are under way when it ends
 MAX_STRANGERS: Final = 20  # connections of other users, who need a token anyway: forwarded ports and proxies
 HEAD_S: Final = 10.0  # for the first request head
@@ -90,7 +91,7 @@ async def _run(server: "_Server", feed: Feed, listener: socket.socket, ready: Ca
     finally:
         hearing.cancel()
         feed.close()
-        server.should_exit = True
+        server.leave()
         await asyncio.gather(hearing, serving, return_exceptions=True)
         server.cut_all()
 
@@ -99,6 +100,7 @@ class _Server(uvicorn.Server):
     """Without signals of its own: whoever started it has some."""
 
     def __init__(self, app: ASGIApp) -> None:
+        self._leaving = asyncio.Event()
         super().__init__(
             uvicorn.Config(
                 app=app,
@@ -118,6 +120,17 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def main_loop(self) -> None:
+        """As often as its date changes, instead of ten times as often; `leave` ends it at once."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TICK_S):
+                    await self._leaving.wait()
+
+    def leave(self) -> None:
+        self.should_exit = True
+        self._leaving.set()
 
     def cut(self, scope: Scope) -> None:
         """End the connection of a request at once, whatever it has not taken."""

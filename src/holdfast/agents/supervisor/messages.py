@@ -141,6 +141,19 @@ class GrantParams(msgspec.Struct, kw_only=True):
     id: str | None = None
 
 
+class PruneParams(msgspec.Struct, kw_only=True):
+    """How long, and how much of, workers that have ended are kept; None: as by default."""
+
+    kept_s: float | None = None
+    kept_bytes: int | None = None
+
+
+class PrunedWorker(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    size: int
+    pane: str | None = None
+
+
 class StopParams(msgspec.Struct, omit_defaults=True):
     worker: str
     grace_s: float | None = None  # between asking it to end and ending it, if not the usual time
@@ -224,6 +237,7 @@ SEND: Final = RpcMethod("send", SendParams, Sent)
 APPROVE: Final = RpcMethod("approve", ApproveParams, GivenAnswer)
 RESULT: Final = RpcMethod("result", WorkerParams, WorkerResult)
 GRANT: Final = RpcMethod("grant", GrantParams, WorkerReport)
+PRUNE: Final = RpcMethod("prune", PruneParams, list[PrunedWorker])
 RESIZE: Final = RpcMethod("resize", SizeParams, Done)
 
 CHANGE: Final = Notice("change", WorkerReport)

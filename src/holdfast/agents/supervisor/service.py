@@ -34,6 +34,7 @@ from holdfast.agents.worker import book
 from holdfast.agents.worker.book import WorkerRecords
 from holdfast.agents.worker.equivalence import EquivalenceReport
 from holdfast.agents.worker.launching import WorkerSpec
+from holdfast.agents.worker.retention import KEPT_BYTES, KEPT_S
 from holdfast.agents.worker.worker import GRACE_S, FollowedWorker, answer, now
 from holdfast.local import homekey
 from holdfast.unixrpc.server import Peer, RpcLimits, RpcServer
@@ -199,6 +200,7 @@ class SupervisorService:
         self.server.answer(messages.RESIZE, self._resize)
         self.server.answer(messages.RESULT, self._result)
         self.server.answer(messages.GRANT, self._grant)
+        self.server.answer(messages.PRUNE, self._prune)
 
     async def _run(self, wish: WorkerSpec, _peer: Peer) -> messages.WorkerReport:
         return build_report(await self._supervisor.run(wish))
@@ -291,6 +293,12 @@ class SupervisorService:
             answer="" if worker.record.tty else find_answer(book.tail(log, MAX_TAIL)),
             screen=worker.channel.shown().replace("\r\n", "\n") if worker.record.tty else "",
         )
+
+    async def _prune(self, asked: messages.PruneParams, _peer: Peer) -> list[messages.PrunedWorker]:
+        kept_s = KEPT_S if asked.kept_s is None else asked.kept_s
+        kept_bytes = KEPT_BYTES if asked.kept_bytes is None else asked.kept_bytes
+        gone = await self._supervisor.prune(kept_s, kept_bytes)
+        return [messages.PrunedWorker(id=record.id, size=size, pane=record.pane) for record, size in gone]
 
     async def _grant(self, asked: messages.GrantParams, peer: Peer) -> messages.WorkerReport:
         wish = regrant(self._supervisor.book.wish(asked.worker), asked)

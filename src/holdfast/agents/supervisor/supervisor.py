@@ -28,6 +28,7 @@ from holdfast.agents.worker.explaining import Explaining, held, release
 from holdfast.agents.worker.launching import PreparedStart, WorkerSpec, preflight, prepare
 from holdfast.agents.worker.ownfiles import link_below, remove_below
 from holdfast.agents.worker.ownsandbox import KnownVersions, OwnSandboxPlaces
+from holdfast.agents.worker.retention import KEPT_BYTES, KEPT_S, choose_oldest
 from holdfast.agents.worker.surroundings import WorkerSurroundings
 from holdfast.agents.worker.worker import FollowedWorker, now
 from holdfast.client.environment import Environment
@@ -50,6 +51,7 @@ from holdfast.local.tasks import TaskSet
 log = logging.getLogger(__name__)
 
 TICK_S: Final = 0.5  # how often a worker is looked at: a decision prompt is to be seen within 2 s
+RETAIN_S: Final = 3600.0  # between looks for workers that are kept no longer
 RESUME_S: Final = 60.0  # how long the exec server may take to notice that our predecessor is gone
 MAX_ALIVE: Final = 200  # workers at once; more is a runaway caller
 _GONE: Final = "its exec server is gone, and with it what it owned"
@@ -70,6 +72,7 @@ class Supervisor:
         self._logins: dict[str, logins.SharedLogin] = {}
         self._tasks = TaskSet()
         self._versions = KnownVersions()
+        self._begun = asyncio.Event()  # there is, or was a moment ago, a worker to look at
 
     async def open(self) -> None:
         """Take over whatever is still there."""
@@ -77,6 +80,7 @@ class Supervisor:
         waiting = [record for record in self.book if record.phase != "ended"]
         await asyncio.gather(*(self._take_over(record) for record in waiting))
         self._tasks.start(self._tick())
+        self._tasks.start(self._retain())
 
     async def aclose(self) -> None:
         """Leave the workers to whoever comes next."""
@@ -108,6 +112,30 @@ class Supervisor:
             found = self.workers[worker] = self._worker(record)
             found.closed()
         return found
+
+    async def prune(self, kept_s: float, kept_bytes: int) -> list[tuple[Record, int]]:
+        """Remove what is left of workers that ended too long ago, or is too much: records and sizes."""
+        found = await asyncio.to_thread(self.book.list_ended)
+        gone = []
+        for one in choose_oldest(found, time.time(), kept_s=kept_s, kept_bytes=kept_bytes):
+            worker = self.find(one.id)
+            if worker.done.is_set() and not worker.owes:
+                self.workers.pop(one.id)
+                try:
+                    await asyncio.to_thread(self.book.remove, one.id)
+                except OSError as exc:
+                    log.warning("a worker cannot be removed", extra={"error": exc.strerror})
+                    continue
+                gone.append((worker.record, one.size))
+        return gone
+
+    async def _retain(self) -> None:
+        while True:
+            try:
+                await self.prune(KEPT_S, KEPT_BYTES)
+            except (HoldfastError, OSError):
+                log.exception("workers that have ended are removed later")
+            await asyncio.sleep(RETAIN_S)
 
     # --- starting
 
@@ -369,6 +397,7 @@ class Supervisor:
 
     def _worker(self, record: Record, secrets: tuple[str, ...] = ()) -> FollowedWorker:
         agent = CATALOG[record.agent]
+        self._begun.set()
         limits = replace(
             self._limits,
             start_s=agent.start_limit_s,
@@ -398,7 +427,10 @@ class Supervisor:
 
     async def _tick(self) -> None:
         while True:
+            await self._begun.wait()  # without workers nothing is looked at
             await asyncio.sleep(TICK_S)
+            if not self.alive and not any(one.owes for one in self.workers.values()):
+                self._begun.clear()
             self._give_up_orphans()
             for name, login in self._logins.items():
                 if login.sync():

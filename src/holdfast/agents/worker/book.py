@@ -30,8 +30,10 @@ import msgspec
 from holdfast.agents.evidence.evidence import JournalEntry, decode_entry
 from holdfast.agents.worker.acp import AcpRequest
 from holdfast.agents.worker.launching import WorkerSpec
+from holdfast.agents.worker.retention import EndedWorker
 from holdfast.errors import NotFound, OperationFailed, UsageError, is_storage_fault
 from holdfast.local.atomicfile import replace_file
+from holdfast.local.trees import remove_tree
 
 MAX_EVIDENCE_BYTES: Final = 1 << 20  # of one file; two are kept
 MAX_OUTPUT_BYTES: Final = 8 << 20  # likewise
@@ -202,6 +204,26 @@ class WorkerRecords:
                 found.append(self.read(folder.name))
         yield from sorted(found, key=lambda record: record.created_at)
 
+    def list_ended(self) -> list[EndedWorker]:
+        """What is left of the workers that have ended; the record is written last when one ends."""
+        found = []
+        for record in self:
+            folder = self.folder(record.id)
+            if record.phase == "ended":
+                with contextlib.suppress(OSError):
+                    ended_at = (folder / "record.json").stat().st_mtime
+                    found.append(EndedWorker(record.id, ended_at, _measure(folder)))
+        return found
+
+    def remove(self, worker: str) -> None:
+        """Forget one that has ended, with all that is left of it. Killed half-way, it is forgotten as well.
+
+        Raises:
+            OSError: something in it cannot be removed.
+        """
+        self.discard(worker)
+        remove_tree(self.folder(worker))
+
     def evidence(self, worker: str) -> list[JournalEntry]:
         """The newest entries, oldest first; a torn line is left out."""
         folder, entries = self.folder(worker), []
@@ -210,6 +232,16 @@ class WorkerRecords:
                 lines = (folder / name).read_bytes().splitlines()
                 entries += [entry for line in lines if (entry := decode_entry(line)) is not None]
         return entries[-KEPT_EVIDENCE:]
+
+
+def _measure(folder: Path) -> int:
+    """Bytes on the disk below a directory; no link is followed."""
+    size = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                size += os.lstat(os.path.join(place, name)).st_blocks * 512
+    return size
 
 
 class Log:

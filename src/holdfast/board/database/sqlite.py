@@ -21,6 +21,7 @@ from weakref import WeakSet
 
 from holdfast.board.database import database
 from holdfast.board.database.database import Clock, Row, Transaction, Value, steady_clock
+from holdfast.board.database.filewrites import FileWrites
 from holdfast.board.rules.leases import ClockReading
 from holdfast.errors import Conflict, HoldfastError, NotFound, OperationFailed, StoreDamaged, Unreachable
 
@@ -28,7 +29,6 @@ T = TypeVar("T")
 
 BUSY_S: Final = 30.0  # what a writer waits for others; the longest of theirs is an import
 PAUSE_S: Final = 0.003  # between tries, on average: eight writers on two cores do most with it
-POLL_S: Final = 0.05  # between looks at the number of the newest commit, which is a read of shared memory
 CHECKPOINT_PAGES: Final = 1000
 _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
@@ -60,6 +60,7 @@ class SqliteDatabase:
         self._mark = Path(f"{path}.damaged")
         self._queries = database.queries(lock="", lock_free="", lock_board="", alone="SELECT 1", value=":{}")
         self._seen = 0
+        self._writes = FileWrites(path)
         if path != _MEMORY and not os.path.exists(path):
             if not create:
                 raise NotFound(f"there is no board at {path}", remedy="holdfast board create NAME")
@@ -123,7 +124,7 @@ class SqliteDatabase:
             left = until - time.monotonic()
             if left <= 0:
                 return False
-            time.sleep(min(POLL_S, left))
+            self._writes.wait(left)
 
     def copy_to(self, path: str) -> None:
         """A consistent copy while others go on, on disk when this returns; what is there is overwritten."""
@@ -148,6 +149,7 @@ class SqliteDatabase:
 
     def close(self) -> None:
         self._db.close()
+        self._writes.close()
 
     def note_damage(self) -> None:
         """Leave a mark, so that other processes stop writing as well, and later ones never begin."""

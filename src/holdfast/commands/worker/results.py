@@ -116,3 +116,47 @@ async def stop(
     for report in await workers.stop(chosen, grace_s=grace_s):
         print_report(report, as_json=as_json)
     return 0
+
+
+@click.command(cls=OneLine)
+@click.option(
+    "--older-than",
+    "days",
+    type=click.FloatRange(0),
+    metavar="DAYS",
+    help="Remove those that ended longer ago.",
+)
+@click.option(
+    "--keep",
+    "kept_mib",
+    type=click.IntRange(0),
+    metavar="MIB",
+    help="Remove the oldest until the rest is no more than this.",
+)
+@click.option("--all", "everyone", is_flag=True, help="Remove all that have ended.")
+@json_option
+@home_option
+@with_workers
+async def prune(
+    workers: "Workers", days: float | None, kept_mib: int | None, everyone: bool, as_json: bool
+) -> int:
+    """Remove what is left of workers that have ended.
+
+    Their output, evidence, state and dead tmux panes. Without options those that ended more than 14 days ago,
+    and the oldest of more than 1 GiB; the supervisor does that by itself once an hour.
+
+    \b
+    Examples:
+      holdfast worker prune
+      holdfast worker prune --older-than 2
+      holdfast worker prune --all
+    """
+    kept_s = 0.0 if everyone else None if days is None else days * 24 * 3600
+    gone = await workers.prune(kept_s=kept_s, kept_bytes=None if kept_mib is None else kept_mib << 20)
+    if as_json:
+        click.echo(to_json(gone))
+        return 0
+    for one in gone:
+        click.echo(f"{one.id:<16} {one.size / (1 << 20):.1f} MiB")
+    click.echo(f"{len(gone)} removed, {sum(one.size for one in gone) / (1 << 20):.1f} MiB")
+    return 0

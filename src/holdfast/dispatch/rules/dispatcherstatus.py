@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 SCHEMA: Final = 1
+SAME_S: Final = 10.0  # for which a report that says nothing new is not written again
 MAX_STARTS: Final = 500  # the newest, which say how long a start takes
 MAX_ERROR: Final = 300  # characters
 
@@ -62,6 +63,14 @@ class DispatcherStatus:
             start_p50_s=quantile(self._took_s, 0.5),
             start_p95_s=quantile(self._took_s, 0.95),
         )
+
+
+def is_news(before: DispatcherReport | None, now: DispatcherReport) -> bool:
+    """Is it worth writing: something but the time differs, or it was long ago?"""
+    if before is None or not 0 <= now.at - before.at < SAME_S:
+        return True
+    same = msgspec.structs.replace(before, at=now.at, round_at=now.round_at)
+    return same != now
 
 
 def quantile(values: Iterable[float], share: float) -> float | None:

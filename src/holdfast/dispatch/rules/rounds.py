@@ -5,11 +5,12 @@ comes to the same conclusions. Only when something was last done is remembered, 
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from holdfast.board.rules.rows import Run
+from holdfast.board.rules.transitions import OPEN, TaskStatus
 from holdfast.dispatch.rules.pressure import MAX_HERE, YOUNG_S
 from holdfast.errors import (
     HoldfastError,
@@ -23,6 +24,8 @@ from holdfast.errors import (
 )
 
 TICK_S: Final = 1.0  # between rounds when nothing is heard, and between looks for leases that ran out
+REST_S: Final = 10.0  # likewise, while no task is in a status that time alone could end
+_MOVED_BY_TIME: Final = OPEN - {TaskStatus.TRIAGE, TaskStatus.WAITING_HUMAN, TaskStatus.REVIEW}
 BEATS: Final = 4  # renewals in one lease: three may be lost
 TRIES: Final = 3  # of what cannot be helped by waiting
 OVER_TRIES: Final = 30  # of a run that is over on the board: its slot is not held for what may never come
@@ -97,6 +100,11 @@ class Rounds:
     def is_over(self, driven: Collection[str]) -> bool:
         """Whether there is nothing left to do, nor will be."""
         return self._looked and not self._claiming and not driven
+
+
+def find_pause(boards: Iterable[Mapping[str, int]]) -> float:
+    """Until the next round, if nothing is heard, by how many tasks of each status a board has."""
+    return TICK_S if any(counts.get(status) for counts in boards for status in _MOVED_BY_TIME) else REST_S
 
 
 def _is_due(last: float | None, every_s: float, now: float) -> bool:

@@ -1,4 +1,5 @@
-"""What appears in directories, as the kernel tells it: inotify(7), for entries that are made or moved there.
+"""What appears in directories, as the kernel tells it: inotify(7), for entries that are made or moved there,
+and where that is asked for, written.
 
 Standard library only, and little of it: an owner of commands loads this with its first start.
 """
@@ -11,7 +12,7 @@ from typing import Final
 from holdfast.sandbox.kernel.kernel import named
 
 # linux/inotify.h
-_CREATE, _MOVED_TO, _OVERFLOW, _IGNORED = 0x100, 0x80, 0x4000, 0x8000
+_MODIFY, _CREATE, _MOVED_TO, _OVERFLOW, _IGNORED = 0x2, 0x100, 0x80, 0x4000, 0x8000
 _ONLY_DIRECTORY, _NO_LINK = 0x01000000, 0x02000000
 _ENTRIES: Final = _CREATE | _MOVED_TO | _ONLY_DIRECTORY | _NO_LINK
 _EVENT: Final = struct.Struct("=iIII")
@@ -28,13 +29,15 @@ class Inotify:
     def __init__(self, *, blocking: bool) -> None:
         self.fd = _init(os.O_CLOEXEC | (0 if blocking else os.O_NONBLOCK))
 
-    def watch(self, folder: str) -> int:
+    def watch(self, folder: str, *, written: bool = False) -> int:
         """Hear of what appears in this directory, which is no link; its number, the same if it is watched.
+
+        With `written` also of files in it that are written to.
 
         Raises:
             OSError: ENOSPC when the user has too many watches.
         """
-        return _add(self.fd, os.fsencode(folder), _ENTRIES)
+        return _add(self.fd, os.fsencode(folder), _ENTRIES | (_MODIFY if written else 0))
 
     def leave(self, number: int) -> None:
         """No more of this directory."""

@@ -1,6 +1,16 @@
 """What a dispatcher says of itself is what happened."""
 
-from holdfast.dispatch.rules.dispatcherstatus import MAX_ERROR, MAX_STARTS, DispatcherStatus, quantile
+import msgspec
+
+from holdfast.dispatch.rules.dispatcherstatus import (
+    MAX_ERROR,
+    MAX_STARTS,
+    SAME_S,
+    DispatcherReport,
+    DispatcherStatus,
+    is_news,
+    quantile,
+)
 from tests.support.rows import every_row
 
 
@@ -57,3 +67,13 @@ def test_a_file_that_is_wrong_is_told_of_until_one_is_right() -> None:
     status.note_reload()
     told = status.report(101.0, runs=[], profiles=[])
     assert (told.reloads, told.reload_error) == (1, "")
+
+
+def test_a_report_that_says_nothing_new_is_not_written_again_for_a_while() -> None:
+    first = DispatcherReport(host="h", pid=1, boards=["b"], since=0.0, at=100.0, round_at=99.0)
+    later = msgspec.structs.replace(first, at=102.0, round_at=101.0)
+    assert is_news(None, first)
+    assert not is_news(first, later)
+    assert is_news(first, msgspec.structs.replace(later, claims=1))
+    assert is_news(first, msgspec.structs.replace(first, at=100.0 + SAME_S))
+    assert is_news(first, msgspec.structs.replace(first, at=50.0))  # the clock was set back

@@ -6,11 +6,13 @@ from holdfast.dispatch.rules.pressure import YOUNG_S
 from holdfast.dispatch.rules.rounds import (
     BEATS,
     OVER_TRIES,
+    REST_S,
     TICK_S,
     TRIES,
     Round,
     Rounds,
     Starts,
+    find_pause,
     hold_up,
     max_tries,
 )
@@ -137,3 +139,9 @@ def test_a_full_host_says_so_and_is_not_asked_what_else_holds_it_up() -> None:
 )
 def test_only_what_may_come_back_is_waited_for(exc: Exception, over: bool, tries: int | None) -> None:
     assert max_tries(exc, over=over) == tries
+
+
+def test_rounds_are_rare_only_while_time_alone_moves_no_task() -> None:
+    assert find_pause([{}, {"done": 3, "waiting_human": 1, "review": 2, "triage": 1}]) == REST_S
+    for status in ("todo", "scheduled", "ready", "running", "waiting_system", "handoff_failed"):
+        assert find_pause([{"done": 1}, {status: 1}]) == TICK_S, status
