@@ -82,6 +82,7 @@ class Dispatcher:
         self._held: str | None = None
         self._watches: dict[str, LivenessWatch] = {}
         program = find_command(context.home, plan.notify)
+        self._status_file = homefiles.StatusFile(context.home)
         self._notifier = Notifier(context.home, context.store, plan.boards, program, context.environ)
 
     async def serve(self) -> None:
@@ -291,7 +292,7 @@ class Dispatcher:
         report = self._context.status.report(
             self._context.wall_clock(), runs=self._drivers, profiles=self._context.profiles
         )
-        await asyncio.to_thread(homefiles.write_status, self._context.home, report)
+        await asyncio.to_thread(self._status_file.write, report, self._status_file.number())
 
     async def _carry_post(self) -> None:
         """Answer what workers put into their outboxes."""
