@@ -64,6 +64,8 @@ async def test_a_worker_reports_for_itself(yard: Yard, channel: str, network: bo
     [run] = yard.store.runs(task.id)
     assert (run.outcome, run.metadata) == ("completed", {"n": 1})
     assert b"+work\n" in yard.store.file(task.id, run.id, "diff.patch")
+    end = json.loads(yard.store.file(task.id, run.id, "end.json"))
+    assert end["worker"]["denials"] == []  # not even of the answer file that the sender takes away
 
 
 async def test_work_without_a_report_is_a_failed_handoff_with_diff_and_reason(yard: Yard) -> None:

@@ -49,7 +49,7 @@ async def test_the_lock_says_whether_there_is_a_dispatcher_and_asking_does_not_k
 def test_what_a_dead_dispatcher_said_does_not_make_it_alive(tmp_path: Path) -> None:
     assert homefiles.read_status(tmp_path) == (False, None)
     said = DispatcherStatus("h", os.getpid(), ["b"], 1.0).report(2.0, runs=[], profiles=[])
-    homefiles.write_status(tmp_path, said)
+    homefiles.StatusFile(tmp_path).write(said, 1)
     assert homefiles.read_status(tmp_path) == (False, said)
     (tmp_path / homefiles.STATUS).write_text("{")
     assert homefiles.read_status(tmp_path) == (False, None)
@@ -144,7 +144,19 @@ def test_two_threads_that_write_at_once_leave_one_of_both(tmp_path: Path) -> Non
     """A round that is cancelled does not stop its thread, and the last word may be written beside it."""
     said = DispatcherStatus("h", os.getpid(), ["b"], 1.0).report(2.0, runs=[], profiles=[])
     with ThreadPoolExecutor(4) as threads:
-        for written in [threads.submit(homefiles.write_status, tmp_path, said) for _ in range(400)]:
+        status = homefiles.StatusFile(tmp_path)
+        for written in [threads.submit(status.write, said, status.number()) for _ in range(400)]:
             written.result()
     assert homefiles.read_status(tmp_path)[1] == said
     assert [path.name for path in tmp_path.iterdir()] == [homefiles.STATUS]
+
+
+def test_a_thread_that_comes_late_does_not_overwrite_the_last_word(tmp_path: Path) -> None:
+    """Its caller was cancelled when the dispatcher ended, and what it has to say was so before that."""
+    status = homefiles.StatusFile(tmp_path)
+    told = DispatcherStatus("h", os.getpid(), ["b"], 1.0)
+    older, newer = (told.report(at, runs=[], profiles=[]) for at in (2.0, 3.0))
+    first, last = status.number(), status.number()
+    status.write(newer, last)
+    status.write(older, first)
+    assert homefiles.read_status(tmp_path)[1] == newer

@@ -7,6 +7,7 @@ never what says that there is one: the lock is.
 import asyncio
 import contextlib
 import os
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
@@ -76,9 +77,26 @@ def is_held(home: Path) -> bool:
         os.close(fd)
 
 
-def write_status(home: Path, told: DispatcherReport) -> None:
-    """Whole or not at all, also while another thread of ours, whose caller was cancelled, still writes."""
-    write_below(home, (STATUS,), msgspec.json.encode(told))
+class StatusFile:
+    """Where a dispatcher says how it stands. What is older never comes after what is newer."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._writing = threading.Lock()
+        self._last = 0
+        self._written = 0
+
+    def number(self) -> int:
+        """Of a report that is made now."""
+        self._last += 1
+        return self._last
+
+    def write(self, told: DispatcherReport, number: int) -> None:
+        """Whole, or not at all: nothing if a thread whose caller was cancelled comes to it late."""
+        with self._writing:
+            if number > self._written:
+                write_below(self._home, (STATUS,), msgspec.json.encode(told))
+                self._written = number
 
 
 def clear_status(home: Path) -> None:

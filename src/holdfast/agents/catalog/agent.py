@@ -316,9 +316,12 @@ def _is_offline(own_sandbox: Mapping[str, str]) -> bool:
     return own_sandbox["network"] == "false"
 
 
-def notes_on(agent: Agent, *, version: str | None, unattended: bool, confined: bool) -> list[str]:
+def notes_on(
+    agent: Agent, *, version: str | None, unattended: bool, confined: bool, own_sandbox: bool
+) -> list[str]:
     """What about a start somebody should know; `version` is None where nobody knows it."""
-    notes = [f"{agent.name}: {agent.unattended_note}"] if unattended and agent.unattended_note else []
+    without = unattended and not own_sandbox
+    notes = [f"{agent.name}: {agent.unattended_note}"] if without and agent.unattended_note else []
     if not confined:
         notes.append("it runs without any sandbox around it")
     numbers = _numbers(version or "")

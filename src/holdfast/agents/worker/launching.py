@@ -270,6 +270,7 @@ def prepare(wish: WorkerSpec, *, state: str, own: OwnSandboxPlaces | None = None
                 version=find_version(agent, argv[0]),
                 unattended=wish.unattended and own is None,
                 confined=not wish.unconfined,
+                own_sandbox=own is not None,
             )
         ),
         secrets=(*secrets.values(), *files.secrets),

@@ -211,9 +211,17 @@ class Children:
         channel = _pair() if view.loopback_ports else None
         listeners = channel[1].fileno() if channel else -1
         limited = _limit(request) if request.limits or _needs_group(request) else None
-        brokered = _Brokered(view) if own and not request.flags & orders.WATCH else None
-        masked = self._cover(view) if own and covers.needs_covers(view) else None
-        status, report = os.pipe2(os.O_CLOEXEC)
+        brokered: _Brokered | None = None
+        masked: MaskedCommand | None = None
+        try:
+            brokered = _Brokered(view) if own and not request.flags & orders.WATCH else None
+            masked = self._cover(view) if own and covers.needs_covers(view) else None
+            status, report = os.pipe2(os.O_CLOEXEC)
+        except OSError:  # no descriptors are left, say
+            self._give_up(limited, brokered, masked)
+            for end in channel or ():
+                end.close()
+            raise
         try:
             if kind is None:
                 pid = self._spawn_otherwise(view, request, fds, report, limited)
@@ -224,12 +232,7 @@ class Children:
                 pid = self._spawn_confined(kind, view, request, given, report, listeners, masks, enter)
         except (OSError, StageFailed) as exc:
             os.close(status)
-            if limited:
-                limited.remove()
-            if brokered:
-                brokered.close()
-            if masked:
-                masked.close()
+            self._give_up(limited, brokered, masked)
             stage = exc.stage if isinstance(exc, StageFailed) else "processes"
             self._report(Event(orders.STARTED, request.id, 0, exc.errno or errno.EIO, stage=stage))
             return
@@ -251,6 +254,17 @@ class Children:
             self._look_due = 0.0
         self._setting_up[status] = _SettingUp(self._running[pid], kind)
         self._await(status)
+
+    def _give_up(
+        self, limited: "LimitedCommand | None", brokered: "_Brokered | None", masked: "MaskedCommand | None"
+    ) -> None:
+        """Nothing comes of a start: let go of what was made for it."""
+        if limited:
+            limited.remove()
+        if brokered:
+            brokered.close()
+        if masked:
+            masked.close()
 
     def _spawn_otherwise(
         self,
@@ -504,8 +518,14 @@ class _Brokered:
         from holdfast.sandbox.watcher import listener
 
         self._view = view
+        self._pinned: dict[str, int] = {}
         self._ours, self.theirs = listener.pair()
-        self._pinned = {path: listener.pin(path) for path in view.sockets if view.may_replace(path)}
+        try:
+            for path in filter(view.may_replace, view.sockets):
+                self._pinned[path] = listener.pin(path)
+        except OSError:
+            self.close()
+            raise
 
     def take(self) -> int | None:
         """The listener, once the start has been reported; None if there is none."""

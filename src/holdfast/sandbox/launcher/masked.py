@@ -37,9 +37,16 @@ class MaskedCommand:
         self.folders: set[int] = set()
         self._commands = commands
         self._namespaces: tuple[int, ...] = ()
+        self._pins: dict[str, int] = {}
         self._ours, self.theirs = listener.pair()
-        self._before = self._identify()
-        self._pins = {step.path: _hold(step.path) for step in view.steps if step.kind is StepKind.PIN}
+        try:
+            self._before = self._identify()
+            for step in view.steps:
+                if step.kind is StepKind.PIN:
+                    self._pins[step.path] = _hold(step.path)
+        except OSError:
+            self.close()
+            raise
 
     def _identify(self) -> list[tuple[int, int, int] | None]:
         """What is at each cover, and at each directory on the way to it."""

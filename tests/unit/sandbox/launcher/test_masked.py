@@ -3,16 +3,21 @@
 import errno
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 import pytest
 
+from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.kernel.dnotify import Dnotify
 from holdfast.sandbox.kernel.inotify import Inotify
+from holdfast.sandbox.launcher import masked
+from holdfast.sandbox.launcher.children import Children
 from holdfast.sandbox.launcher.masked import WEAKER, MaskedCommand, MaskedCommands
-from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
+from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind, encode
+from holdfast.sandbox.protocol import orders
+from holdfast.sandbox.values import replace
 from holdfast.sandbox.watcher import listener
 
 LEADER, OTHER = 1 << 22, (1 << 22) + 1  # no process has such a number
@@ -149,3 +154,47 @@ def test_a_guard_that_ends_ends_its_command_and_no_other(owner: Owner, tmp_path:
     owner.commands.on_died(OTHER + 1)
     assert owner.ended == [LEADER]
     assert owner.commands.on_died(OTHER) == ""
+
+
+def no_descriptor_is_left(*_: object) -> NoReturn:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def list_descriptors() -> list[int]:
+    return [fd for fd in range(256) if os.path.lexists(f"/proc/self/fd/{fd}")]
+
+
+def test_a_command_that_cannot_be_watched_for_want_of_descriptors_keeps_none(
+    owner: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(masked, "_hold", no_descriptor_is_left)
+    pinned = plan(tmp_path / ".env")
+    pinned = replace(pinned, steps=(*pinned.steps, Step(StepKind.PIN, str(tmp_path))))
+    before = list_descriptors()
+    with pytest.raises(OSError, match="Too many open files"):
+        owner.commands.begin(pinned)
+    assert list_descriptors() == before
+
+
+def test_a_start_that_comes_to_nothing_for_want_of_descriptors_keeps_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of its broker were made before."""
+
+    class Nothing(Children):
+        events: ClassVar[list[orders.Event]] = []
+
+        def _report(self, event: orders.Event, fds: Sequence[int] = ()) -> None:
+            self.events.append(event)
+
+        _await = _forget = lambda *_: None
+
+        def _cover(self, view: Plan) -> MaskedCommand:
+            no_descriptor_is_left(view)
+
+    monkeypatch.setattr(kernel, "adopt_orphans", lambda: None)
+    order = orders.Order(orders.START, 1, plan=encode(plan(tmp_path / ".env")))
+    before = list_descriptors()
+    Nothing()._start(order, [os.open(os.devnull, os.O_RDWR) for _ in range(3)])
+    assert [(event.pid, event.errno) for event in Nothing.events] == [(0, errno.EMFILE)]
+    assert list_descriptors() == before
