@@ -83,12 +83,9 @@ class Dispatcher:
         self._held: str | None = None
         self._watches: dict[str, LivenessWatch] = {}
         program = find_command(context.home, plan.notify)
-<<<<<<< HEAD
         self._written: DispatcherReport | None = None
         self._attended = asyncio.Event()  # there is, or was a moment ago, a run to attend to
-=======
         self._status_file = homefiles.StatusFile(context.home)
->>>>>>> h-faces
         self._notifier = Notifier(context.home, context.store, plan.boards, program, context.environ)
 
     async def serve(self) -> None:
@@ -307,14 +304,10 @@ class Dispatcher:
         report = self._context.status.report(
             self._context.wall_clock(), runs=self._drivers, profiles=self._context.profiles
         )
-<<<<<<< HEAD
         if not is_news(self._written, report):
             return
-        await asyncio.to_thread(homefiles.write_status, self._context.home, report)
-        self._written = report
-=======
         await asyncio.to_thread(self._status_file.write, report, self._status_file.number())
->>>>>>> h-faces
+        self._written = report
 
     async def _carry_post(self) -> None:
         """Answer what workers put into their outboxes; without a run there is none."""
