@@ -323,7 +323,7 @@ class _Walk:
         return [self._folder(), *self._mkdir()]
 
     def _mknod(self) -> list[tuple[str, Any]]:
-        return [self._path(), self._number(stat.S_IFIFO | 0o644, stat.S_IFREG | 0o644), ("number", 0)]
+        return [self._path(), self._number(stat.S_IFSOCK | 0o644, stat.S_IFREG | 0o644), ("number", 0)]
 
     def _mknodat(self) -> list[tuple[str, Any]]:
         return [self._folder(), *self._mknod()]
