@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.agents.catalog.agent import launch, provider_secrets, state_files
 from holdfast.agents.catalog.catalog import CATALOG, log_parser_of, parser_of, text_parser_of
+from holdfast.agents.catalog.known import read_shipped
 from holdfast.agents.worker.statefiles import LogTail
 from tests.support.wording import in_words
 
@@ -39,6 +40,9 @@ PLACE: Final = "/var/tmp"  # noqa: S108 - below the temporary directory codex ca
 MODEL: Final = "mock-model"
 KEY: Final = "mock-key-12345678"
 _INSTALLED: Final = re.compile(r"(?<![\w.])/[^\s'\"()]*/(node_modules|site-packages|lib/python3\.\d+)/")
+
+
+KNOWN: Final = {**CATALOG, **read_shipped().agents}
 
 
 class Case(NamedTuple):
@@ -99,7 +103,7 @@ def derive(path: Path) -> None:
 
 
 def _write(path: Path, header: dict[str, Any], lines: list[dict[str, Any]]) -> None:
-    agent = CATALOG[header["agent"]]
+    agent = KNOWN[header["agent"]]
     parsers = {
         "stdout": parser_of(agent),
         "stderr": text_parser_of(agent),
@@ -115,7 +119,7 @@ def _write(path: Path, header: dict[str, Any], lines: list[dict[str, Any]]) -> N
 def _run(
     name: str, binary: str, base: str, case: str, folder: Path
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    agent, wish = CATALOG[name], CASES[case]
+    agent, wish = KNOWN[name], CASES[case]
     home, state, work = folder / "home", folder / "state", folder / "work"
     for directory in (home, state, work):
         directory.mkdir()
@@ -187,8 +191,8 @@ def _run(
 def _version(binary: str) -> str:
     said = subprocess.run(
         [binary, "--version"], capture_output=True, text=True, timeout=START_LIMIT_S, check=False
-    ).stdout
-    found = re.search(r"\d+(?:\.\d+)+", said)
+    )
+    found = re.search(r"\d+(?:\.\d+)+", said.stdout + said.stderr)  # pi says it on stderr
     return found[0] if found else "unknown"
 
 
@@ -218,7 +222,7 @@ def main() -> None:
         case ["--claims"]:
             for path in sorted(FOLDER.glob("*/*.jsonl")):
                 derive(path)
-        case [name, binary, provider, *cases] if name in CATALOG and set(cases) <= set(CASES):
+        case [name, binary, provider, *cases] if name in KNOWN and set(cases) <= set(CASES):
             for case in cases or CASES:
                 record(name, binary, provider, case)
         case _:

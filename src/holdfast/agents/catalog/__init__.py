@@ -1,7 +1,7 @@
 """What is known about each agent CLI, as data: one record per CLI (how it is started, where it keeps its
-state), the parser of its events, the texts it fails with. A new CLI is added here and nowhere else; Qwen
-Code, a descendant of Gemini, is in its file.
+state), the parser of its events, the texts it fails with. A new CLI is added here and nowhere else, or by
+a record in TOML: `records/` has those that we ship; Qwen Code, a descendant of Gemini, is in its file.
 
-Imports: agents.evidence, doctor.explain, local.
-Open to other rooms: agent, answers, catalog, hostfiles, output, screens.
+Imports: agents.evidence, doctor.explain, errors, home, local, sandbox.policy.
+Open to other rooms: agent, answers, catalog, hostfiles, known, output, screens.
 """

@@ -24,6 +24,7 @@ DEFAULT_START_LIMIT_S = 30.0  # until the first sign of life; opencode says more
 MAX_ARGUMENT = 100_000  # bytes of one argument: Linux takes 128 KiB for argument and name together
 
 TEXT = "text"  # the parser of a CLI that says nothing but words for people
+DESCRIBED = "described"  # the parser of a CLI whose record describes its events
 CANNOT_START = "cannot start"
 NOT_SAVED = "starts without saving"
 RETRIES = "retries for ever"
@@ -177,6 +178,29 @@ class OwnSandbox:
 
 
 @dataclass(frozen=True, slots=True)
+class EventRule:
+    """What one kind of event means, for a CLI whose events are described by its record.
+
+    A place is a path of keys, numbers of items (-1 is the last) and `*` for any item. `when` are places with
+    the values that they may have; a rule without one for a value takes whatever is there.
+    """
+
+    when: tuple[tuple[tuple[str, ...], tuple[object, ...]], ...]
+    means: str
+    tool: tuple[str, ...] = ()
+    input: tuple[str, ...] = ()
+    message: tuple[tuple[str, ...], ...] = ()  # the first place where something is said
+    http: tuple[str, ...] = ()
+    code: tuple[str, ...] = ()
+    attempt: tuple[str, ...] = ()
+    of: tuple[str, ...] = ()
+    in_ms: tuple[str, ...] = ()
+    failure: Failure | None = None  # when the event itself does not say the cause
+    usage: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    usage_adds: bool = False  # it counts a step, and not the run so far
+
+
+@dataclass(frozen=True, slots=True)
 class Agent:
     """One CLI. Everything it does differently from others is here."""
 
@@ -221,6 +245,8 @@ class Agent:
     mcp: Mcp | None = None
     own_sandbox: OwnSandbox | None = None
     start_limit_s: float = DEFAULT_START_LIMIT_S
+    events: tuple[EventRule, ...] = ()  # of the parser DESCRIBED, the first that fits
+    tried: str = ""  # for people: with which version and how
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from holdfast.agents.catalog.agent import (
     CANNOT_START,
+    DESCRIBED,
     NOT_SAVED,
     TEXT,
     Agent,
@@ -21,6 +22,7 @@ from holdfast.agents.catalog.agent import (
 )
 from holdfast.agents.catalog.claude import CLAUDE, ClaudeEvents
 from holdfast.agents.catalog.codex import CODEX, CodexEvents
+from holdfast.agents.catalog.eventrules import DescribedEvents
 from holdfast.agents.catalog.gemini import GEMINI, QWEN, GeminiEvents
 from holdfast.agents.catalog.opencode import OPENCODE, OpencodeEvents
 from holdfast.agents.catalog.output import JsonEvents, LogLines, TextLines
@@ -113,7 +115,7 @@ _EVENTS: Final[dict[str, type[JsonEvents]]] = {
     "qwen": ClaudeEvents,
     "gemini": GeminiEvents,
 }
-PARSERS: Final = frozenset({*_EVENTS, TEXT})
+PARSERS: Final = frozenset({*_EVENTS, TEXT, DESCRIBED})
 
 
 class Parser(Protocol):
@@ -124,6 +126,8 @@ class Parser(Protocol):
 
 def parser_of(agent: Agent, secrets: Sequence[str] = ()) -> Parser:
     """For stdout of a headless run. `secrets` never appear in the evidence."""
+    if agent.parser == DESCRIBED:
+        return DescribedEvents(agent.events, agent.retries, secrets=secrets)
     events = _EVENTS.get(agent.parser)
     if events is None:
         return TextLines(agent.retries, secrets=secrets)

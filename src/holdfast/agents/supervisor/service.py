@@ -13,7 +13,6 @@ import msgspec
 from msgspec.structs import asdict
 
 from holdfast.agents.catalog.answers import find_answer
-from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.catalog.output import resolve_announcement
 from holdfast.agents.evidence.advice import Surroundings, advise
 from holdfast.agents.evidence.evidence import (
@@ -118,7 +117,7 @@ def _surroundings(worker: FollowedWorker) -> Surroundings:
     return Surroundings(
         worker=record.id,
         state=record.state if record.relocated else "",
-        keeps_state=bool(CATALOG[record.agent].relocation),
+        keeps_state=bool(worker.agent.relocation),
         given=record.given,
         denials=[*_denials(items), *foreseen],
         confined=record.confined,
@@ -277,8 +276,9 @@ class SupervisorService:
 
     async def _approve(self, asked: messages.ApproveParams, _peer: Peer) -> messages.GivenAnswer:
         worker = self._find(asked.worker)
-        agent = CATALOG[worker.record.agent]
-        given = await answer(worker, agent, option=asked.option, deny=asked.deny, request=asked.request)
+        given = await answer(
+            worker, worker.agent, option=asked.option, deny=asked.deny, request=asked.request
+        )
         return msgspec.convert({"id": asked.worker, **given}, messages.GivenAnswer)
 
     async def _resize(self, asked: messages.SizeParams, _peer: Peer) -> messages.Done:

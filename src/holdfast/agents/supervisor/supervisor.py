@@ -18,7 +18,8 @@ from typing import Final
 
 import msgspec
 
-from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.catalog.agent import Agent
+from holdfast.agents.catalog.known import describe_unknown, read_known
 from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Source
 from holdfast.agents.evidence.status import WorkerLimits
 from holdfast.agents.supervisor import background
@@ -64,6 +65,7 @@ class Supervisor:
 
     def __init__(self, home: Path, limits: WorkerLimits = WorkerLimits()) -> None:  # noqa: B008 - nobody changes it
         self.book = WorkerRecords(home)
+        self._known = read_known(home)
         self.surroundings = WorkerSurroundings(self.book)
         self._limits = limits
         self.workers: dict[str, FollowedWorker] = {}
@@ -109,7 +111,7 @@ class Supervisor:
             record = self.book.read(worker)
             if record.phase != "ended":
                 raise NotFound(f"worker {worker} is not followed")
-            found = self.workers[worker] = self._worker(record)
+            found = self.workers[worker] = self._worker(record, self._agent_of(record))
             found.closed()
         return found
 
@@ -149,8 +151,9 @@ class Supervisor:
         if len(self.alive) >= MAX_ALIVE:
             raise InvalidRequest(f"{MAX_ALIVE} workers run already", remedy="holdfast worker list")
         worker_id = wish.id or new_id(wish.agent)
+        self._known = read_known(self.book.home)  # a record that was written meanwhile counts
         own, obstacle = await self._find_own_sandbox(worker_id, wish)
-        ready = prepare(wish, state=str(self.book.folder(worker_id) / "state"), own=own)
+        ready = prepare(wish, state=str(self.book.folder(worker_id) / "state"), known=self._known, own=own)
         record = Record(
             id=worker_id,
             agent=wish.agent,
@@ -189,7 +192,7 @@ class Supervisor:
             self.book.add_wish(worker_id, wish)
             if ready.request is not None:
                 self.book.add_request(worker_id, ready.request)
-            worker = self.workers[worker_id] = self._worker(record, ready.secrets)
+            worker = self.workers[worker_id] = self._worker(record, ready.agent, ready.secrets)
         except OSError as exc:
             self.book.discard(worker_id)
             raise OperationFailed(f"no record can be kept of {worker_id}: {exc.strerror}") from exc
@@ -217,7 +220,7 @@ class Supervisor:
         self, worker_id: str, wish: WorkerSpec
     ) -> tuple[OwnSandboxPlaces | None, str | None]:
         """Where the commands of a CLI that keeps its own sandbox are run; or why not, of one that has one."""
-        agent = CATALOG.get(wish.agent)
+        agent = self._known.get(wish.agent)
         if agent is None or agent.own_sandbox is None:
             return None, None
         obstacle = ownsandbox.find_obstacle(agent, wish)
@@ -247,7 +250,7 @@ class Supervisor:
         record.session_id = environment.session_id
         troubles = await preflight(
             environment,
-            CATALOG[record.agent],
+            ready.agent,
             cwd=record.cwd,
             variables=ready.environment,
             policy=ready.policy,
@@ -328,7 +331,7 @@ class Supervisor:
         record.given.append(login.words())
 
     def _open_login(self, record: Record, saved: logins.LoginState) -> logins.SharedLogin:
-        agent = CATALOG[record.agent]
+        agent = self._agent_of(record)
         login = logins.SharedLogin.find(
             agent, saved, state=record.state, user=record.home, home=self.book.home
         )
@@ -356,7 +359,7 @@ class Supervisor:
     # --- taking over
 
     async def _take_over(self, record: Record) -> None:
-        worker = self.workers[record.id] = self._worker(record)
+        worker = self.workers[record.id] = self._worker(record, self._agent_of(record))
         self._adopt_own_files(worker)
         if record.session_id is None:
             worker.not_started(_CUT_SHORT)
@@ -395,8 +398,11 @@ class Supervisor:
 
     # --- following
 
-    def _worker(self, record: Record, secrets: tuple[str, ...] = ()) -> FollowedWorker:
-        agent = CATALOG[record.agent]
+    def _agent_of(self, record: Record) -> Agent:
+        """As it is known now: its record may be gone or spoilt since it was started."""
+        return self._known.get(record.agent) or describe_unknown(record.agent)
+
+    def _worker(self, record: Record, agent: Agent, secrets: tuple[str, ...] = ()) -> FollowedWorker:
         self._begun.set()
         limits = replace(
             self._limits,

@@ -25,6 +25,7 @@ from holdfast.agents.catalog.agent import (
 )
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.catalog.hostfiles import Way, read_settings
+from holdfast.agents.catalog.known import find_agent
 from holdfast.agents.evidence.evidence import Failure, Foreseen, Trouble
 from holdfast.agents.worker.acp import AcpRequest
 from holdfast.agents.worker.ownfiles import FoundLogin, OwnFiles, read_own_files, read_regular
@@ -164,6 +165,7 @@ class WorkerSpec(msgspec.Struct, kw_only=True):
 class PreparedStart:
     """All of a start. `shown` is the command as it may be written down."""
 
+    agent: Agent = field(repr=False)
     argv: tuple[str, ...]
     shown: tuple[str, ...]
     inherited: dict[str, str] = field(repr=False)  # what it would have had without us
@@ -185,9 +187,16 @@ class PreparedStart:
     request: AcpRequest | None = field(default=None, repr=False)
 
 
-def prepare(wish: WorkerSpec, *, state: str, own: OwnSandboxPlaces | None = None) -> PreparedStart:
+def prepare(
+    wish: WorkerSpec,
+    *,
+    state: str,
+    known: Mapping[str, Agent] = CATALOG,
+    own: OwnSandboxPlaces | None = None,
+) -> PreparedStart:
     """What to start; `state` is a directory of the worker's own, unless the wish names another.
 
+    `known` are the agents of the home.
     With `own` places the CLI keeps a sandbox of its own, and reaches its provider whatever its commands may.
 
     Raises:
@@ -195,9 +204,7 @@ def prepare(wish: WorkerSpec, *, state: str, own: OwnSandboxPlaces | None = None
         NotFound: its program is not installed.
     """
     state = wish.state or state
-    agent = CATALOG.get(wish.agent)
-    if agent is None:
-        raise UsageError(f"no agent `{wish.agent}` is known", remedy=f"one of: {', '.join(sorted(CATALOG))}")
+    agent = find_agent(known, wish.agent)
     if not os.path.isabs(wish.cwd):
         raise UsageError(f"the working directory `{wish.cwd}` is not an absolute path")
     if wish.prompt is not None and len(wish.prompt.encode()) > MAX_ARGUMENT:
@@ -250,6 +257,7 @@ def prepare(wish: WorkerSpec, *, state: str, own: OwnSandboxPlaces | None = None
         program, policy = _with_programs(wish, program, policy)
     argv = (program, *made.arguments)
     return PreparedStart(
+        agent=agent,
         argv=argv,
         shown=tuple(_PROMPT if word == wish.prompt else word for word in argv),
         inherited=wish.env,

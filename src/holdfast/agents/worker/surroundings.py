@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 import msgspec
 
 from holdfast.agents.catalog.agent import StatePath, state_paths
-from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.worker import procwatch
 from holdfast.agents.worker.book import Record, WorkerRecords
 from holdfast.agents.worker.equivalence import CONFINEMENT, Case, EquivalenceReport, judge, report_unknown
@@ -140,7 +139,7 @@ def read_confinement(leader: int) -> dict[str, Value] | None:
 
 
 def _case(record: Record, ready: PreparedStart) -> Case:
-    agent = CATALOG[record.agent]
+    agent = ready.agent
     state: dict[str, StatePath] = {}
     for path, kept in state_paths(agent, home=record.home, work=record.cwd, environment=ready.environment):
         state.setdefault(_nearest(path), kept)

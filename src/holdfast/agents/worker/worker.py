@@ -170,7 +170,7 @@ class FollowedWorker:
         self.done = asyncio.Event()
         self._book = book
         self._limits = limits
-        self._agent = agent
+        self.agent = agent
         self._changed = changed
         folder = book.folder(record.id)
         known = book.evidence(record.id)
@@ -202,9 +202,7 @@ class FollowedWorker:
         """The status at this moment."""
         at = now()
         items = self._window.items
-        status = classify(
-            items, at, started_at=self._started_at, limits=self._limits, exits=self._agent.exits
-        )
+        status = classify(items, at, started_at=self._started_at, limits=self._limits, exits=self.agent.exits)
         before = self.status
         same = (before.state, before.detail, before.failure) == (status.state, status.detail, status.failure)
         self.status = replace(status, since=before.since if same else at)
@@ -275,7 +273,7 @@ class FollowedWorker:
 
     def _add_refusal(self, refusal: Refusal | Denied) -> None:
         record, state = self.record, str(self._book.folder(self.record.id) / "state")
-        whose = Whose(self._agent, record.home, record.cwd, state, record.relocated)
+        whose = Whose(self.agent, record.home, record.cwd, state, record.relocated)
         self.add(make_evidence(refusal, whose, now()))
 
     async def _take(self, process: Process, event: Output) -> None:
@@ -455,7 +453,7 @@ class FollowedWorker:
         keys.refuse_text(self.status, screen=seen.screen, password=seen.password)
         seen = await self._wait_for_input_line(seen)
         data = keys.encode_paste(text, bracketed=seen.bracketed, canonical=seen.canonical)
-        delivery = keys.Delivery(data, shows_work=bool(self._agent.busy))
+        delivery = keys.Delivery(data, shows_work=bool(self.agent.busy))
         while True:
             _, seen = self._terminal()
             works = self._worked_since(delivery.entered_at, seen.screen)
@@ -474,7 +472,7 @@ class FollowedWorker:
             InvalidRequest: it does not show that.
         """
         until = now() + INPUT_LINE_S
-        while self._agent.ready and not (seen.screen is not None and takes_text(seen.screen)):
+        while self.agent.ready and not (seen.screen is not None and takes_text(seen.screen)):
             if now() >= until:
                 raise InvalidRequest(
                     f"{self.record.id} shows no input line", remedy="attach to its terminal and look"
@@ -506,7 +504,7 @@ class FollowedWorker:
         if self.status.state is not WorkerState.WAITING:
             return
         shown = self.channel.shown().replace("\r\n", "\n")
-        dialog = next((one for one in self._agent.start_dialogs if one.pattern.search(shown)), None)
+        dialog = next((one for one in self.agent.start_dialogs if one.pattern.search(shown)), None)
         if dialog is not None:
             self._answers += 1
             self._answering = asyncio.get_running_loop().create_task(self._press_by_rule(dialog))

@@ -204,6 +204,28 @@ async def _showing_output(home: Path, id: str, *, silent: bool) -> AsyncIterator
         reader.close()
 
 
+@worker.command("agents", cls=OneLine)
+@json_option
+@home_option
+def agents_command(home: Path, as_json: bool) -> None:
+    """List the agents that are known, and the records that cannot be used.
+
+    \b
+    Examples:
+      holdfast worker agents
+      holdfast worker agents --json
+    """
+    from holdfast.agents.catalog.known import list_agents
+
+    rows = list_agents(home, os.environ.get("PATH", os.defpath))
+    if as_json:
+        click.echo(json.dumps(rows))
+    for row in rows if not as_json else ():
+        said = [row["source"], row["program"] or "not installed", row["tried"]]
+        what = f"INVALID: {row['invalid']}" if row["invalid"] else "; ".join(part for part in said if part)
+        click.echo(printable(f"{row['name']}  {what}"))
+
+
 @worker.command("list", cls=OneLine)
 @click.option("--all", "ended", is_flag=True, help="Include workers that have ended.")
 @json_option

@@ -23,6 +23,7 @@ from holdfast.agents.catalog.catalog import (
     parser_of,
     text_parser_of,
 )
+from holdfast.agents.catalog.known import read_shipped
 from holdfast.agents.catalog.output import TextLines
 from holdfast.agents.evidence.evidence import (
     Drift,
@@ -40,7 +41,8 @@ from holdfast.agents.terminal.keys import KEYS
 from tests.support.rows import every_row
 from tests.support.wording import in_words
 
-AGENTS = list(CATALOG.values())
+KNOWN = {**CATALOG, **read_shipped().agents}
+AGENTS = list(KNOWN.values())
 each = pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.name)
 NAMES = {"codex", "opencode", "claude", "gemini", "qwen", "aider", "hermes", "shell"}
 RECORDED = Path(__file__).parents[1] / "recorded"
@@ -237,9 +239,9 @@ def lines_of(path: Path) -> list[Line]:
 
 def replayed(agent: str, lines: list[Line]) -> list[tuple[Line, list[Evidence]]]:
     parsers = {
-        "stdout": parser_of(CATALOG[agent]),
-        "stderr": text_parser_of(CATALOG[agent]),
-        "log": log_parser_of(CATALOG[agent]),
+        "stdout": parser_of(KNOWN[agent]),
+        "stderr": text_parser_of(KNOWN[agent]),
+        "log": log_parser_of(KNOWN[agent]),
     }
     return [(line, parsers[line.stream].feed(line.text, line.at)) for line in lines]
 
@@ -259,7 +261,7 @@ def test_a_recorded_line_means_what_it_meant(path: Path) -> None:
 def test_a_recording_holds_nothing_unknown_and_nothing_private(path: Path) -> None:
     agent = path.parent.name
     header = json.loads(path.read_text("utf-8").splitlines()[0])
-    versions = CATALOG[agent].versions
+    versions = KNOWN[agent].versions
     assert versions is not None
     assert header["version"] in versions
     unknown = [
@@ -288,6 +290,7 @@ SILENT = {
     ("aider", "read-only-home"),  # works; its complaint about a version file is no error
     ("claude", "read-only-home"),  # works, and saves nothing
     ("hermes", "truncated"),  # four times half an answer, taken for one
+    ("pi", "truncated"),  # half an answer, taken for one
     ("qwen", "truncated"),  # attempts without a cause
 }
 

@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 
 from holdfast.agents.catalog.catalog import CATALOG, log_parser_of, parser_of, text_parser_of
+from holdfast.agents.catalog.known import read_shipped
 from holdfast.agents.evidence.evidence import Evidence, Exited, Source, WorkerStatus
 from holdfast.agents.evidence.status import WorkerLimits, classify
 from tests.support.rows import every_row
@@ -20,7 +21,8 @@ def judged(case: str, until: float = math.inf) -> WorkerStatus:
     """What is said of a recorded run, at its end or while it goes on."""
     rows = (RECORDED / f"{case}.jsonl").read_text("utf-8").splitlines()
     header, *lines = map(json.loads, rows)
-    agent, lines = CATALOG[header["agent"]], [line for line in lines if line["at"] <= until]
+    agent = {**CATALOG, **read_shipped().agents}[header["agent"]]
+    lines = [line for line in lines if line["at"] <= until]
     parsers = {"stdout": parser_of(agent), "stderr": text_parser_of(agent), "log": log_parser_of(agent)}
     seen = [item for line in lines for item in parsers[line["from"]].feed(line["line"], line["at"])]
     end = min(header["seconds"], until)
@@ -95,6 +97,13 @@ EXPECTED = {
     "opencode/success": "completed no-tools",
     "opencode/tool": "completed",
     "opencode/truncated": "running retrying provider",
+    "pi/401": "failed auth",
+    "pi/404": "failed model",
+    "pi/429": "running retrying rate-limit",
+    "pi/500": "failed provider",
+    "pi/success": "completed no-tools",
+    "pi/tool": "completed",
+    "pi/truncated": "completed no-tools",
     "qwen/401": "failed auth",
     "qwen/404": "failed model",
     "qwen/429": "running retrying rate-limit",
