@@ -36,6 +36,7 @@ from holdfast.sandbox.plan.plan import Base, Plan
 from holdfast.sandbox.protocol.orders import HAS_STATE, JOB, STATE_FD, TTY, WATCH, ConfinementKind, Order
 from holdfast.sandbox.protocol.report import encode_report
 
+_JOB_FD: Final = 3  # of the process around a job, once that runs
 NOT_STARTED: Final = 125  # exit status of a set-up that failed; the report says why
 _UNBLOCKABLE: Final = (signal.SIGKILL, signal.SIGSTOP)
 ALL_SIGNALS: Final = tuple(sorted(signal.valid_signals() - set(_UNBLOCKABLE)))
@@ -251,13 +252,17 @@ def become(command: PreparedCommand) -> NoReturn:
 
 
 def keep_only(fd: int) -> int:
-    """Close every descriptor, since an end of a pipe held here never ends, but this one; its number then."""
+    """Close every descriptor, since an end of a pipe held here never ends, but this one; its number then.
+
+    Never 0: by having no standard input we are told from the command (`agents/worker/procwatch.py`).
+    """
     if fd < 0:
         kernel.close_from(0)
         return fd
-    os.dup2(fd, 0, inheritable=False)
-    kernel.close_from(1)
-    return 0
+    os.dup2(fd, _JOB_FD, inheritable=False)
+    kernel.close_range(0, _JOB_FD - 1)
+    kernel.close_from(_JOB_FD + 1)
+    return _JOB_FD
 
 
 def first_found(command: PreparedCommand, begin: Callable[[bytes], int]) -> int:

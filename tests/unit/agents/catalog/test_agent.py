@@ -13,12 +13,14 @@ from holdfast.agents.catalog.agent import (
     Versions,
     fill,
     launch,
+    notes_on,
     provider_secrets,
     relocation_of,
     state_files,
     state_of,
     state_paths,
 )
+from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.evidence.verdict import ExitRules
 from tests.support.rows import every_row
 
@@ -181,3 +183,15 @@ def test_a_relocation_is_said_as_it_is_set() -> None:
 )
 def test_a_version_is_in_the_range_or_not(version: str, known: bool) -> None:
     assert (version in Versions((1, 2), (2, 0), "1.2.0")) is known
+
+
+@every_row(
+    ("unattended", "own_sandbox", "said"), [(True, False, True), (True, True, False), (False, False, False)]
+)
+def test_that_its_own_sandbox_is_off_is_said_only_where_it_is(
+    unattended: bool, own_sandbox: bool, said: bool
+) -> None:
+    notes = notes_on(
+        CATALOG["codex"], version=None, unattended=unattended, confined=True, own_sandbox=own_sandbox
+    )
+    assert any("its own sandbox is off" in note for note in notes) is said
