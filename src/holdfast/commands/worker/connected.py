@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
 
 import click
 
-from holdfast.commands.clickoptions import complete_id, home_option
+from holdfast.commands.clickoptions import combine, complete_id, home_option
 from holdfast.commands.output import INTERRUPTED, printable
 
 if TYPE_CHECKING:
@@ -34,6 +34,22 @@ COLOURS: Final = {
 EXITS: Final = {"completed": 0}  # of `run` and `wait`; every other end is 1
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON with a stable schema.")
+grant_options = combine(
+    click.option(
+        "--allow-write",
+        "writable",
+        type=click.Path(resolve_path=True),
+        multiple=True,
+        help="Let it write PATH too. Can be repeated.",
+    ),
+    click.option(
+        "--allow-read",
+        "readable",
+        type=click.Path(resolve_path=True),
+        multiple=True,
+        help="Let it read PATH although it is hidden, as credentials are. Can be repeated.",
+    ),
+)
 
 
 def with_workers(

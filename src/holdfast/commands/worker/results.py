@@ -9,6 +9,7 @@ from holdfast.commands.clickoptions import home_option
 from holdfast.commands.output import OneLine, show_data
 from holdfast.commands.worker.connected import (
     complete_worker,
+    grant_options,
     json_option,
     on_worker,
     print_report,
@@ -42,20 +43,7 @@ async def result(workers: "Workers", id: str, as_json: bool) -> int:
 
 @click.command(cls=OneLine)
 @click.argument("id")
-@click.option(
-    "--allow-write",
-    "writable",
-    type=click.Path(resolve_path=True),
-    multiple=True,
-    help="Let it write PATH too. Can be repeated.",
-)
-@click.option(
-    "--allow-read",
-    "readable",
-    type=click.Path(resolve_path=True),
-    multiple=True,
-    help="Let it read PATH although it is hidden, as credentials are. Can be repeated.",
-)
+@grant_options
 @click.option("--network", type=click.Choice(["on"]), help="Let it have the network.")
 @click.option("--key-env", metavar="NAME", help="The variable that holds the key of its provider.")
 @json_option

@@ -20,6 +20,7 @@ from holdfast.commands.output import OneLine, fail, printable, show_data
 from holdfast.commands.worker.connected import (
     EXITS,
     complete_worker,
+    grant_options,
     json_option,
     on_worker,
     print_report,
@@ -76,20 +77,7 @@ worker.add_command(_cancel, "cancel")
     "--acp", is_flag=True, help="Talk to it over the Agent Client Protocol; its questions are structured."
 )
 @click.option("--network", type=click.Choice(["on", "off"]), default="on", show_default=True)
-@click.option(
-    "--allow-write",
-    "writable",
-    type=click.Path(resolve_path=True),
-    multiple=True,
-    help="Let it write PATH too. Can be repeated.",
-)
-@click.option(
-    "--allow-read",
-    "readable",
-    type=click.Path(resolve_path=True),
-    multiple=True,
-    help="Let it read PATH although it is hidden, as credentials are. Can be repeated.",
-)
+@grant_options
 @click.option(
     "--allow-credentials",
     is_flag=True,

@@ -16,13 +16,13 @@ from holdfast.sandbox.policy.policy import Access, Network, Where, bind
 from tests.support.rows import every_row
 
 PLACES = OwnSandboxPlaces("/run/holdfast/runs/w", "/h/workers/w/tmp", "token")
-WHERE = Where("/work", ("/work",), "/h/workers/w/tmp")
+WHERE = Where("/project", ("/project",), "/h/workers/w/tmp")
 STATE = "/h/workers/w/state"
-OWN = PLACES.policy(Policy.workspace_write("/work").allow_write(STATE).allow_socket("/run/board.sock"))
+OWN = PLACES.policy(Policy.workspace_write("/project").allow_write(STATE).allow_socket("/run/board.sock"))
 
 
 def a_wish(**more: object) -> WorkerSpec:
-    values: dict[str, object] = {"agent": "codex", "cwd": "/work", "env": {"OPENAI_API_KEY": "k", "A": "1"}}
+    values: dict[str, object] = {"agent": "codex", "cwd": "/project", "env": {"OPENAI_API_KEY": "k", "A": "1"}}
     return WorkerSpec(**{**values, **more})  # type: ignore[arg-type]  # a test that errs here fails here
 
 
@@ -40,7 +40,7 @@ def test_its_commands_have_no_more_than_it_has_and_neither_its_state_nor_its_key
     assert ceiling.sockets == ("/run/board.sock",)
     for hidden in (f"{STATE}/auth.json", "/run/holdfast/runs/w/exec.key"):
         assert not ceiling.explain(hidden, Access.READ).allowed
-    for writable in ("/work/a", "/h/workers/w/tmp/a"):
+    for writable in ("/project/a", "/h/workers/w/tmp/a"):
         assert ceiling.explain(writable, Access.WRITE).allowed
     assert made.env == {"A": "1", "TMPDIR": "/h/workers/w/tmp"}
 
@@ -54,7 +54,7 @@ def test_the_settings_lead_to_the_executor_and_to_nothing_else() -> None:
     assert "--dangerously-bypass-approvals-and-sandbox" not in given
     assert 'sandbox_workspace_write={network_access=false,writable_roots=["/srv"]}' in given
     assert 'web_search="disabled"' in given
-    assert 'mcp_servers.holdfast.cwd="/work"' in given
+    assert 'mcp_servers.holdfast.cwd="/project"' in given
 
 
 def test_with_the_network_its_commands_have_it_unless_somebody_can_be_asked() -> None:

@@ -17,7 +17,7 @@ from holdfast.sandbox.policy.policy import (
 )
 from tests.support.rows import every_row
 
-WORK = Where("/work", ("/work",), "/state/tmp", slash_tmp=False)
+WORK = Where("/project", ("/project",), "/state/tmp", slash_tmp=False)
 CEILING = bind(
     workspace_write(network=Network.OFF).deny("/state").allow_write("/state/tmp").deny("/home"), WORK
 )
@@ -36,18 +36,18 @@ class Row:
 
 
 ROWS = {
-    "the same": Row(workspace_write(), "/work/a", True, True),
-    "a full access is the ceiling": Row(full_access(), "/work/a", True, True),
+    "the same": Row(workspace_write(), "/project/a", True, True),
+    "a full access is the ceiling": Row(full_access(), "/project/a", True, True),
     "and no more": Row(full_access(), "/etc/x", True, False),
     "nor what it denies": Row(full_access(), "/home/u/.ssh", False, False),
-    "read only stays read only": Row(read_only(), "/work/a", True, False),
+    "read only stays read only": Row(read_only(), "/project/a", True, False),
     "a grant of the whole disk": Row(read_only().allow_write("/"), "/etc/x", True, False),
     "a grant below what is denied": Row(read_only().allow_write("/home/u"), "/home/u/x", False, False),
-    "a denial of one's own": Row(workspace_write().deny("/work/secret"), "/work/secret", False, False),
-    "metadata stays protected": Row(read_only().allow_write("/work/.git"), "/work/.git/hooks", True, False),
+    "a denial of one's own": Row(workspace_write().deny("/project/secret"), "/project/secret", False, False),
+    "metadata stays protected": Row(read_only().allow_write("/project/.git"), "/project/.git/hooks", True, False),
     "a directory below a denied one": Row(workspace_write(), "/state/tmp/x", True, True),
     "and its neighbour": Row(full_access(), "/state/auth.json", False, False),
-    "a pattern of one's own": Row(workspace_write().deny_glob("**/*.env"), "/work/a.env", False, False),
+    "a pattern of one's own": Row(workspace_write().deny_glob("**/*.env"), "/project/a.env", False, False),
 }
 
 
@@ -87,17 +87,17 @@ def test_what_exceeds_a_ceiling_is_named() -> None:
     assert find_excess(of(full_access()), of(Policy(None, Network.ON))) == "every unix socket"
     assert find_excess(of(Policy(None, Network.OFF)), CEILING) == "/"
     assert find_excess(of(workspace_write()), CEILING) == "/state"
-    assert find_excess(CEILING, of(workspace_write().deny("/home").deny_glob("**/*.env"))) == "/work/**/*.env"
+    assert find_excess(CEILING, of(workspace_write().deny("/home").deny_glob("**/*.env"))) == "/project/**/*.env"
     assert find_excess(CEILING, of(full_access())) is None
 
 
 def test_a_name_that_only_one_of_them_holds_back_where_it_is_missing_is_held_back() -> None:
     asked = of(workspace_write())
-    ceiling = of(workspace_write().deny("/work/later"))
-    [rule] = [rule for rule in narrow(asked, ceiling).rules if rule.path == "/work/later"]
+    ceiling = of(workspace_write().deny("/project/later"))
+    [rule] = [rule for rule in narrow(asked, ceiling).rules if rule.path == "/project/later"]
     assert (rule.access, rule.skip_missing) == (Access.DENY, False)
-    [metadata] = [rule for rule in narrow(asked, ceiling).rules if rule.path == "/work/.git"]
-    assert (metadata.access, metadata.skip_missing, metadata.protects) == (Access.READ, True, "/work")
+    [metadata] = [rule for rule in narrow(asked, ceiling).rules if rule.path == "/project/.git"]
+    assert (metadata.access, metadata.skip_missing, metadata.protects) == (Access.READ, True, "/project")
 
 
 def test_patterns_are_searched_for_as_deep_as_either_wants() -> None:
