@@ -196,7 +196,7 @@ async def _showing_output(home: Path, id: str, *, silent: bool) -> AsyncIterator
 @json_option
 @home_option
 def agents_command(home: Path, as_json: bool) -> None:
-    """List the agents that are known, and the records that cannot be used.
+    """List the agents that can be run, and records that are wrong.
 
     \b
     Examples:
