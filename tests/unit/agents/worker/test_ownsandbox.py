@@ -22,7 +22,11 @@ OWN = PLACES.policy(Policy.workspace_write("/project").allow_write(STATE).allow_
 
 
 def a_wish(**more: object) -> WorkerSpec:
-    values: dict[str, object] = {"agent": "codex", "cwd": "/project", "env": {"OPENAI_API_KEY": "k", "A": "1"}}
+    values: dict[str, object] = {
+        "agent": "codex",
+        "cwd": "/project",
+        "env": {"OPENAI_API_KEY": "k", "A": "1"},
+    }
     return WorkerSpec(**{**values, **more})  # type: ignore[arg-type]  # a test that errs here fails here
 
 

@@ -44,7 +44,9 @@ ROWS = {
     "a grant of the whole disk": Row(read_only().allow_write("/"), "/etc/x", True, False),
     "a grant below what is denied": Row(read_only().allow_write("/home/u"), "/home/u/x", False, False),
     "a denial of one's own": Row(workspace_write().deny("/project/secret"), "/project/secret", False, False),
-    "metadata stays protected": Row(read_only().allow_write("/project/.git"), "/project/.git/hooks", True, False),
+    "metadata stays protected": Row(
+        read_only().allow_write("/project/.git"), "/project/.git/hooks", True, False
+    ),
     "a directory below a denied one": Row(workspace_write(), "/state/tmp/x", True, True),
     "and its neighbour": Row(full_access(), "/state/auth.json", False, False),
     "a pattern of one's own": Row(workspace_write().deny_glob("**/*.env"), "/project/a.env", False, False),
@@ -87,7 +89,9 @@ def test_what_exceeds_a_ceiling_is_named() -> None:
     assert find_excess(of(full_access()), of(Policy(None, Network.ON))) == "every unix socket"
     assert find_excess(of(Policy(None, Network.OFF)), CEILING) == "/"
     assert find_excess(of(workspace_write()), CEILING) == "/state"
-    assert find_excess(CEILING, of(workspace_write().deny("/home").deny_glob("**/*.env"))) == "/project/**/*.env"
+    assert (
+        find_excess(CEILING, of(workspace_write().deny("/home").deny_glob("**/*.env"))) == "/project/**/*.env"
+    )
     assert find_excess(CEILING, of(full_access())) is None
 
 
