@@ -253,3 +253,20 @@ def test_a_set_up_that_is_killed_is_not_taken_for_the_command(place: Place) -> N
     assert (done.returncode, done.stdout) == (125, "")
     told = json.loads(done.stderr.splitlines()[-1])
     assert (told["enforcement"], "killed" in told["error"]["message"]) == (None, True)
+
+
+def test_what_goes_away_between_the_plan_and_the_start_is_planned_anew(place: Place) -> None:
+    """As protected metadata that somebody else removes at that moment: nothing has run yet."""
+    named = place.workspace / ".agents"
+    named.mkdir()
+    broken = f"""
+from holdfast.confine import starts
+hold = starts.hold_names
+def remove(*given):
+    if os.path.isdir({str(named)!r}): os.rmdir({str(named)!r})
+    return hold(*given)
+starts.hold_names = remove
+"""
+    done = _run_broken(place, broken)
+    assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
+    assert not named.exists()

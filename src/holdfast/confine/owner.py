@@ -120,6 +120,22 @@ class CommandOwner(Children):
         """
         self._given_up, self._stopped = given_up, stopped
         self._limits = limits
+        try:
+            return self._run(command, bound, ports, streams, watch=watch)
+        except SetupFailed as exc:
+            if not exc.raced:
+                raise
+        return self._run(command, bound, ports, streams, watch=watch)  # what the plan named went away
+
+    def _run(
+        self,
+        command: Command,
+        bound: BoundPolicy,
+        ports: tuple[int, ...],
+        streams: Streams,
+        *,
+        watch: bool,
+    ) -> Sandbox:
         needs = needs_of(bound) | ({Need.LOOPBACK_PORTS} if ports else frozenset())
         if not needs:
             started = self._begin(command, None, streams, watch=watch)
