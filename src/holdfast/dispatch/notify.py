@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 PROGRAM: Final = "notify"  # in the home: run if it is there and no command is given
 BOOK: Final = "notify.json"
 PROGRAM_S: Final = 30.0  # for one delivery; a program that hangs delays the others
+LAST_S: Final = 2.0  # that a dispatcher which leaves still gives it
 LOOK_S: Final = 1.0  # between looks at the events
 PAGE: Final = 100  # events at once
 SCHEMA: Final = 1
@@ -78,8 +79,7 @@ class Notifier:
             if found is None or not reminders.is_still_owed(self._book.owed[task], found):
                 self._write(reminders.forget(self._book, task))
                 continue
-            delivered = await self._deliver(inbox.describe(found))
-            self._write(reminders.record_try(self._book, task, delivered=delivered, now_ms=now_ms))
+            await self._tell(inbox.describe(found), now_ms)
 
     async def _read_events(self, board: str) -> bool:
         """The next events of a board; whether there were any. Whoever begins, begins with what comes."""
@@ -92,6 +92,20 @@ class Notifier:
         if seq > after:
             self._write(reminders.note(self._book, board, seq, waiting))
         return seq > after
+
+    async def _tell(self, waiting: Waiting, now_ms: int) -> None:
+        """Deliver one and write that down; cancelled, too, or whoever looks next would tell it again."""
+        delivering = asyncio.ensure_future(self._deliver(waiting))
+        delivered = False
+        try:
+            delivered = await asyncio.shield(delivering)
+        except asyncio.CancelledError:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LAST_S):
+                    delivered = await delivering
+            raise
+        finally:
+            self._write(reminders.record_try(self._book, waiting.task, delivered=delivered, now_ms=now_ms))
 
     async def _deliver(self, waiting: Waiting) -> bool:
         said = msgspec.json.encode({"schemaVersion": SCHEMA, **msgspec.to_builtins(waiting)}) + b"\n"
