@@ -4,7 +4,7 @@
 has until its command runs. What that path imports is made with this instead; type checkers treat both alike.
 """
 
-from holdfast.annotations import Any, Literal, NoReturn, TypeVar, dataclass_transform
+from holdfast.annotations import Any, Literal, NoReturn, TypeVar, dataclass_transform, fill_fields
 
 T = TypeVar("T")
 
@@ -44,13 +44,7 @@ def _construct(self: Any, *args: Any, **named: Any) -> None:
         cls.__init__(self, *args, **named)
         return
     names = cls.__match_args__
-    if len(args) > len(names):
-        raise TypeError(f"{cls.__name__} takes {len(names)} fields, not {len(args)}")
-    fields = {**cls._defaults, **dict(zip(names, args, strict=False)), **named}
-    wrong = [name for name in names if name not in fields] + [name for name in named if name not in names]
-    wrong += [name for name in names[: len(args)] if name in named]
-    if wrong:
-        raise TypeError(f"{cls.__name__}: a field is missing, unknown or given twice: {', '.join(wrong)}")
+    fields = fill_fields(cls.__name__, names, cls._defaults, args, named)
     for name in names:
         object.__setattr__(self, name, fields[name])
     if hasattr(cls, "__post_init__"):

@@ -9,11 +9,10 @@ every start needs is imported where it is needed; an owner that forks often has 
 
 import errno
 import os
-import signal
 import time
-from collections.abc import Callable, Sequence
 
-from holdfast.annotations import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from holdfast.annotations import TYPE_CHECKING, Callable, Final, NamedTuple, NoReturn, Sequence
+from holdfast.light import signal
 from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.kernel.kernel import PARENT, SESSION, StageFailed, processes
 from holdfast.sandbox.plan import covers, plan

@@ -7,9 +7,7 @@ The other backends have no process that could say so: there the pipe, which is c
 failure.
 """
 
-from collections.abc import Iterable
-
-from holdfast.annotations import Final, NamedTuple
+from holdfast.annotations import Final, Iterable, NamedTuple
 from holdfast.sandbox.kernel.kernel import StageFailed
 
 MAX_REPORT: Final = 8192  # a few words and one path
