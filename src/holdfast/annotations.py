@@ -62,11 +62,20 @@ else:
                 return super().__new__(mcs, name, bases, body)
             fields = tuple(body.get("__annotations__", ()))
             defaults = {field: body.pop(field) for field in fields if field in body}
-            own = {"_fields": fields, "__match_args__": fields, "_field_defaults": defaults, "__slots__": ()}
+            own = {"_fields": fields, "__match_args__": fields, "_field_defaults": defaults}
+            own |= {"__slots__": (), "_uses": 0}
             getters = {field: _tuplegetter(number, None) for number, field in enumerate(fields)}
             return type(name, (tuple,), _TUPLE | own | getters | body)
 
     def _new(cls, *args, **named):
+        """Until a class is used often: compiling a constructor takes longer than a short run uses it."""
+        cls._uses += 1
+        if cls._uses > FEW:
+            fields = "".join(f"{field}," for field in cls._fields)
+            step = f"return _act(cls,({fields}))"
+            made = compile_constructor("__new__(cls", cls._fields, cls._field_defaults, step, tuple.__new__)
+            cls.__new__ = staticmethod(made)
+            return cls(*args, **named)
         if named or len(args) != len(cls._fields):
             given = fill_fields(cls.__name__, cls._fields, cls._field_defaults, args, named)
             args = [given[name] for name in cls._fields]
@@ -93,6 +102,19 @@ else:
 
     class NamedTuple(metaclass=_Fields):
         """As `typing.NamedTuple`, as a base class."""
+
+
+FEW: Final = 32  # instances, from which on a class is worth a constructor of its own
+
+
+def compile_constructor(
+    head: str, names: Sequence[str], defaults: Mapping[str, Any], step: str, act: Callable[..., Any]
+) -> Any:
+    """A function that begins so, takes these fields, and does one step, which may call `_act`."""
+    scope: dict[str, Any] = {f"_{name}": default for name, default in defaults.items()}
+    arguments = "".join(f",{name}=_{name}" if name in defaults else f",{name}" for name in names)
+    exec(f"def {head}{arguments}): {step}", scope | {"_act": act}, scope)  # noqa: S102 - names of fields
+    return scope[head.partition("(")[0]]
 
 
 def fill_fields(

@@ -40,7 +40,8 @@ async def tools(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -
     parameters = StdioServerParameters(
         command=COMMAND[0],
         args=[*COMMAND[1:], "mcp", *arguments],
-        env={"PYTHONPATH": os.pathsep.join(sys.path), **(env or {})},
+        env={"PYTHONPATH": os.pathsep.join(sys.path), "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]}
+        | (env or {}),
         cwd=cwd,
     )
     async with Client(stdio_client(parameters), read_timeout_seconds=WAIT_S) as client:

@@ -5,12 +5,14 @@ confined through the real path, and the stage and errno of a refusal are kept.
 """
 
 import asyncio
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from holdfast.confine import starts
+from holdfast.confine.absence import HeldNames
 from holdfast.confine.guard import hide_homes
 from holdfast.confine.launch import LauncherClient
 from holdfast.confine.permissions import check_mechanism, count_rules, policy_of, where_of
@@ -31,6 +33,7 @@ from holdfast.wire.permissions import SandboxContext
 T = TypeVar("T")
 
 MAX_ASKED_RULES: Final = 256  # each is compared with each rule of the ceiling; codex sends a dozen
+MAX_BOUND: Final = 64  # policies with concrete paths that are remembered
 
 
 class Sandboxes:
@@ -98,8 +101,12 @@ class Sandboxes:
         if loopback_ports:
             await self._in_thread(lambda: refuse_own_ports(loopback_ports))
         await self.enforcement(needs)  # a policy that nobody enforces is not even looked at
-        plan, settled = await self._in_thread(lambda: starts.plan_of(bound, cwd, loopback_ports))
-        names = await self._in_thread(lambda: starts.hold_names(plan, settled))
+
+        def plan_now() -> tuple[Plan, BoundPolicy, HeldNames]:
+            plan, settled = starts.plan_of(bound, cwd, loopback_ports)
+            return plan, settled, starts.hold_names(plan, settled)
+
+        plan, settled, names = await self._in_thread(plan_now)
         enforcement, confinement = await self.carried_out(needs, plan)
         return starts.sandbox_of(enforcement, confinement, settled, names)
 
@@ -226,6 +233,9 @@ def narrow_to(
     return narrow(settle(asked, look(asked)), ceiling)
 
 
+_bind = functools.lru_cache(maxsize=MAX_BOUND)(bind)  # clients send the same policy again and again
+
+
 def bound_of(
     context: SandboxContext, *, cwd: str, environ: Mapping[str, str], homes: Sequence[str] | None = None
 ) -> BoundPolicy:
@@ -236,4 +246,4 @@ def bound_of(
     """
     slash_tmp = os.path.isdir("/tmp")  # noqa: S108 - the place itself is what a policy may name
     where = where_of(context, cwd=cwd, environ=environ, slash_tmp=slash_tmp)
-    return hide_homes(bind(policy_of(context), where), found=homes)
+    return hide_homes(_bind(policy_of(context), where), found=homes)

@@ -4,12 +4,20 @@
 has until its command runs. What that path imports is made with this instead; type checkers treat both alike.
 """
 
-from holdfast.annotations import Any, Literal, NoReturn, TypeVar, dataclass_transform, fill_fields
+from holdfast.annotations import (
+    FEW,
+    Any,
+    Literal,
+    NoReturn,
+    TypeVar,
+    compile_constructor,
+    dataclass_transform,
+    fill_fields,
+)
 
 T = TypeVar("T")
 
 _DERIVED = object()
-_FEW = 32  # instances, from which on a class is worth a constructor of its own
 
 
 def derived(*, init: Literal[False] = False) -> Any:
@@ -39,7 +47,7 @@ def _construct(self: Any, *args: Any, **named: Any) -> None:
     """Until a class is used often: compiling a constructor takes longer than a short run uses it."""
     cls = type(self)
     cls._uses += 1
-    if cls._uses > _FEW:
+    if cls._uses > FEW:
         cls.__init__ = _compile(cls)
         cls.__init__(self, *args, **named)
         return
@@ -52,13 +60,10 @@ def _construct(self: Any, *args: Any, **named: Any) -> None:
 
 
 def _compile(cls: Any) -> Any:
-    scope = {f"_{name}": default for name, default in cls._defaults.items()}
-    arguments = [f"{name}=_{name}" if name in cls._defaults else name for name in cls.__match_args__]
-    steps = [f"_set(self,{name!r},{name})" for name in cls.__match_args__]
+    steps = [f"_act(self,{name!r},{name})" for name in cls.__match_args__]
     steps += ["self.__post_init__()"] if hasattr(cls, "__post_init__") else []
-    source = f"def __init__(self,{','.join(arguments)}): {';'.join(steps) or 'pass'}"
-    exec(source, scope | {"_set": object.__setattr__}, scope)  # noqa: S102 - names of fields, nothing else
-    return scope["__init__"]
+    step = ";".join(steps) or "pass"
+    return compile_constructor("__init__(self", cls.__match_args__, cls._defaults, step, object.__setattr__)
 
 
 def _values(self: Any) -> tuple[Any, ...]:

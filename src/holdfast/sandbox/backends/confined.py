@@ -167,7 +167,7 @@ def run(
     if command.tty is not None and plan.base is not Base.UNTOUCHED:
         command = command._replace(tty=CONSOLE)
     if command.job_fd >= 0:
-        _report(status_fd, encode_report(weakened, runs=True))
+        _report(status_fd, encode_report(weakened, begins=True))
         pid = start_job(command, lambda: become(command), status_fd)
     else:
         with Stage("exec", os.fsdecode(command.program)):

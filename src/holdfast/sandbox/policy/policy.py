@@ -179,14 +179,16 @@ class BoundPolicy:
     cwd: str
     glob_depth: int | None = None
     sockets: tuple[str, ...] = ()
-    _hash: int = derived()  # once: every file call needs it
+    _hash: int | None = derived()  # once: every file call needs it, and no start of a command
 
     def __post_init__(self) -> None:
-        key = (self.rules, self.globs, self.network, self.kind, self.restricted, self.minimal, self.cwd)
-        object.__setattr__(self, "_hash", hash((*key, self.glob_depth, self.sockets)))
+        object.__setattr__(self, "_hash", None)
 
     def __hash__(self) -> int:
-        return self._hash
+        if self._hash is None:
+            key = (self.rules, self.globs, self.network, self.kind, self.restricted, self.minimal, self.cwd)
+            object.__setattr__(self, "_hash", hash((*key, self.glob_depth, self.sockets)))
+        return self._hash  # type: ignore[return-value] # set above
 
     @property
     def full_read(self) -> bool:
