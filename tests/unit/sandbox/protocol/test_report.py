@@ -49,6 +49,6 @@ def test_only_that_the_command_runs_is_the_last_word() -> None:
     assert not any(is_complete(whole[:length]) for length in range(len(whole)))
     assert not is_complete(encode_report(["proc"], begins=True))
     assert decode_report(encode_report(begins=True)).runs
-    failed = encode_report(begins=True) + encode_report(failure=StageFailed("exec", 2, "/runs"))
+    failed = encode_report(begins=True) + encode_report(failure=StageFailed("exec", 2, "/x"))
     assert not is_complete(failed)
-    assert decode_report(failed).failure == StageFailed("exec", 2, "/runs")
+    assert decode_report(failed).failure == StageFailed("exec", 2, "/x")
