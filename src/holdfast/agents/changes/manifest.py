@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from holdfast.dispatch.rules.linediff import patch_lines
+from holdfast.agents.changes.linediff import patch_lines
 
 MAX_DIFF: Final = 1 << 20  # bytes of text; the list of paths is kept whole
 MAX_LISTED: Final = 1000  # paths by name; beyond that only their number

@@ -15,12 +15,11 @@ import hashlib
 import os
 import stat
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.agents.supervisor import background
 from holdfast.client.environment import Environment
 from holdfast.client.policy import Policy
 from holdfast.errors import NotFound, OperationFailed, UsageError
@@ -161,10 +160,11 @@ def find_git(home: str, user: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Git:
-    """Of one home, whose exec server confines it; `user` is the home of the person."""
+    """Of one home, whose exec server, which `reach` opens, confines it; `user` is the home of the person."""
 
     home: Path
     user: str
+    reach: Callable[[Path], Awaitable[Environment]]
 
     @contextlib.asynccontextmanager
     async def alone(self, repository: Repository) -> AsyncIterator[None]:
@@ -203,7 +203,7 @@ class Git:
         program = find_git(str(self.home), self.user)
         own = Path(tempfile.mkdtemp(prefix=".git-", dir=self.home))
         try:
-            environment = await background.reach_exec_server(self.home)
+            environment = await self.reach(self.home)
             try:
                 yield GitSession(self, program, environment, own)
             finally:

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from holdfast.dispatch.git import Git, GitSession, Repository, mode_of
-from holdfast.dispatch.rules import manifest
-from holdfast.dispatch.rules.manifest import Changes, EntryKind, Manifest, ManifestEntry
+from holdfast.agents.changes import manifest
+from holdfast.agents.changes.git import Git, GitSession, Repository, mode_of
+from holdfast.agents.changes.manifest import Changes, EntryKind, Manifest, ManifestEntry
 from holdfast.errors import OperationFailed
 from holdfast.local.shown import show_name
 from holdfast.local.trees import TreeEntry, TreeWalk, read_below, read_regular
