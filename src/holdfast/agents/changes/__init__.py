@@ -2,5 +2,5 @@
 descriptor, what a commit held (`git`, confined), and the difference as a bounded patch.
 
 Imports: client, errors, local, sandbox.policy.
-Open to other rooms: changes, git, manifest.
+Open to other rooms: baseline, changes, git, manifest.
 """

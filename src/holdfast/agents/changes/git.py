@@ -35,6 +35,7 @@ GIT_S: Final = 120.0  # a checkout of a large repository on a busy disk
 MAX_SAID: Final = 300  # characters of git's own words in an error
 MAX_OUTPUT: Final = 64 << 20  # bytes; the list of a repository with half a million files
 MAX_POINTER: Final = 8192  # bytes of a file that names a git directory
+MAX_PACKED: Final = 16 << 20  # bytes of the list of a repository's branches: a hundred thousand of them
 _OID: Final = {40: "", 64: "[extensions]\n\tobjectFormat = sha256\n"}
 
 _SETTINGS: Final = {
@@ -140,6 +141,36 @@ def _check_ours(path: str, *folders: Path) -> None:
                 f"{folder} belongs to somebody else (uid {os.stat(folder).st_uid})",
                 remedy="run the dispatcher as the owner of the repository",
             )
+
+
+def read_head(repository: Repository) -> str:
+    """The commit that is checked out, by looking; "" where there is none yet, or nobody can tell."""
+    try:
+        said = _read_ref(repository.folder, "HEAD")
+        name = said.removeprefix("ref: ")
+        if name != said:
+            if not name.startswith("refs/") or ".." in name:
+                return ""
+            said = _read_ref(repository.shared, name) or _read_packed(repository, name)
+    except (OSError, ValueError):
+        return ""
+    return said if len(said) in _OID and not said.strip("0123456789abcdef") else ""
+
+
+def _read_ref(folder: Path, name: str) -> str:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        return (read_below(folder, name, MAX_POINTER) or b"").decode().strip()
+    return ""
+
+
+def _read_packed(repository: Repository, name: str) -> str:
+    with contextlib.suppress(FileNotFoundError):
+        listed = read_below(repository.shared, "packed-refs", MAX_PACKED) or b""
+        for line in listed.decode("utf-8", "replace").splitlines():
+            oid, _, named = line.partition(" ")
+            if named == name:
+                return oid
+    return ""
 
 
 @functools.cache
