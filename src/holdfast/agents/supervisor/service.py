@@ -30,11 +30,12 @@ from holdfast.agents.supervisor import background, daemons, messages, processes
 from holdfast.agents.supervisor.granting import regrant
 from holdfast.agents.supervisor.supervisor import Supervisor
 from holdfast.agents.worker import book
+from holdfast.agents.worker.answering import answer
 from holdfast.agents.worker.book import WorkerRecords
 from holdfast.agents.worker.equivalence import EquivalenceReport
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.agents.worker.retention import KEPT_BYTES, KEPT_S
-from holdfast.agents.worker.worker import GRACE_S, FollowedWorker, answer, now
+from holdfast.agents.worker.worker import GRACE_S, FollowedWorker, now
 from holdfast.local import homekey
 from holdfast.unixrpc.server import Peer, RpcLimits, RpcServer
 
