@@ -273,6 +273,8 @@ class SupervisorService:
         outcome = await worker.send(asked.text) if asked.text else "pressed"
         for name in asked.keys:
             await worker.press(name)
+        if asked.keys:
+            await worker.settle(f"pressed: {' '.join(asked.keys)}")
         return messages.Sent(asked.worker, outcome)
 
     async def _approve(self, asked: messages.ApproveParams, _peer: Peer) -> messages.GivenAnswer:

@@ -71,6 +71,7 @@ async def _by_keys(worker: FollowedWorker, agent: Agent, *, deny: bool) -> dict[
     keys = dialog.deny if deny else dialog.approve
     for key in keys:
         await worker.press(key)
+    await worker.settle(f"{'denied' if deny else 'approved'}: {status.about}")
     return {"question": status.about, "denied": deny, "keys": list(keys)}
 
 

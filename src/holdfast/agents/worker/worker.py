@@ -460,6 +460,8 @@ class FollowedWorker:
                 case keys.WaitFor(until):
                     await self._wait_for_news(until)
                 case keys.Outcome() as outcome:
+                    if outcome is keys.Outcome.SUBMITTED:
+                        self._note_answer("a text was submitted")
                     return outcome.value
 
     async def _wait_for_input_line(self, seen: Input) -> Input:
@@ -511,9 +513,18 @@ class FollowedWorker:
         with contextlib.suppress(HoldfastError):  # it is gone, or a person was quicker
             for key in dialog.keys:
                 await self.press(key)
-            said = f"answered by rule with {' '.join(dialog.keys)}: {question}"
-            self.add(Evidence(Source.SCREEN, now(), Answered("by rule"), said[:MAX_SEEN]))
+            await self.settle(f"answered by rule with {' '.join(dialog.keys)}: {question}")
+
+    async def settle(self, said: str) -> None:
+        """After the keys that answer a dialog: what its screen shows of that from now on is another one."""
+        with contextlib.suppress(HoldfastError):  # it has ended by that
             await self._wait_until_drawn()
+        self._note_answer(said)
+
+    def _note_answer(self, said: str) -> None:
+        """What its screen showed until now was before this: whoever waits is not told of it again."""
+        self.add(Evidence(Source.SCREEN, now(), Answered("typed"), said[:MAX_SEEN]))
+        self.judge()
 
     async def resize(self, rows: int, cols: int) -> None:
         """Raises HoldfastError when it has no terminal."""
