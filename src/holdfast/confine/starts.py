@@ -14,7 +14,7 @@ from holdfast.sandbox.plan import plan as plans
 from holdfast.sandbox.plan.plan import MAX_SOCKETS, Base, Plan, StepKind
 from holdfast.sandbox.plan.planner import plan_for, settle
 from holdfast.sandbox.plan.resolve import look, trace
-from holdfast.sandbox.plan.select import UNCONFINED, WEAKNESSES, Enforcement, Way, declare
+from holdfast.sandbox.plan.select import BY_NAME, UNCONFINED, WEAKNESSES, Enforcement, Way, declare
 from holdfast.sandbox.policy.policy import Access, BoundPolicy
 from holdfast.sandbox.protocol import orders
 from holdfast.sandbox.values import replace, value
@@ -112,6 +112,8 @@ def plan_of(bound: BoundPolicy, cwd: str, loopback_ports: tuple[int, ...] = ()) 
     made = replace(
         made,
         loopback_ports=loopback_ports,
+        by_name=bound.by_name,
+        hosts=bound.hosts if bound.by_name else None,
         sockets=granted,
         open_names=made.open_names + tuple(warn_of(granted)),
     )
@@ -157,7 +159,8 @@ def confined_by(held: Enforcement, plan: Plan, *, degraded: bool) -> tuple[Enfor
     if held.way is None:
         raise AssertionError("a plan exists only where something is needed")
     confinement = Confinement(plan, held.way, held.tool, degraded)
-    return replace(held, weakened=held.weakened + plan.open_names), confinement
+    network = BY_NAME if plan.by_name else ()
+    return replace(held, weakened=held.weakened + plan.open_names, network=network), confinement
 
 
 def hold_names(plan: Plan, settled: BoundPolicy) -> HeldNames:

@@ -93,6 +93,7 @@ class EnforcementReport(MethodResult, frozen=True):
     remedies: list[str] = []
     fingerprint: str | None = None
     limits: list[str] = []  # who holds which limit on what it uses
+    network: list[str] = []  # how hosts are reached by name, if they are
 
 
 class WatchReport(MethodResult, frozen=True):
