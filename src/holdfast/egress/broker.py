@@ -252,7 +252,7 @@ class NameBroker:
                     await self._join(inner, outer, gate, row)
                 except Refused as exc:
                     self.traffic.refuse(host.name, port, exc.why, _now_ms(), grant=None)
-                    await self._send_refusal(inner, exc if row.sent == 0 else Refused(exc.why))
+                    await self._send_refusal(inner, exc)
                 finally:
                     row.last_ms = _now_ms()
 
@@ -282,7 +282,8 @@ class NameBroker:
                 if refused is None:
                     reset(inner)
         if refused is not None:
-            raise refused
+            # In the middle of an exchange nobody would take words of ours for what they are.
+            raise Refused(refused.why) if joint.passed else refused
 
     async def _tell(self, inner: socket.socket, gate: Gate, why: str) -> None:
         """Refuse a connection in words that its client understands, once it has said something."""
@@ -313,6 +314,7 @@ class _Joint:
 
     def __init__(self, inner: socket.socket, outer: socket.socket, gate: Gate, row: Sent) -> None:
         self._inner, self._outer, self._gate, self._row = inner, outer, gate, row
+        self.passed = False  # has the host heard anything?
         self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()  # what the gate lets out goes out in that order
 
@@ -345,6 +347,7 @@ class _Joint:
     async def _send(self, next_bytes: Callable[[], bytes]) -> None:
         async with self._turn:
             if data := next_bytes():
+                self.passed = True
                 await self._loop.sock_sendall(self._outer, data)
                 self._row.sent += len(data)
 

@@ -1,5 +1,6 @@
 """The server that a TLS client names, whole or in pieces; what is odd is refused and nothing breaks."""
 
+import contextlib
 import ssl
 import struct
 
@@ -97,16 +98,15 @@ def test_what_is_odd_is_refused(sent: bytes) -> None:
 def test_one_that_never_ends_is_refused() -> None:
     reader = HelloReader()
     record = b"\x16\3\1\x40\0" + (b"\1\0\xff\xff" + bytes(0x4000))[:0x4000]
+    for _ in range(MAX_HELLO // len(record)):
+        assert reader.feed(record) is None
     with pytest.raises(BadHello):
-        for _ in range(MAX_HELLO // 0x4000 + 1):
-            assert reader.feed(record) is None
+        reader.feed(record)
 
 
 @given(st.binary(max_size=300), st.integers(0, 60))
 def test_no_bytes_break_it(noise: bytes, at: int) -> None:
     sent = hello((0, server_name(b"a.example")))
     for data in (noise, sent[:at] + noise + sent[at:], b"\x16\3\1\0" + noise):
-        try:
+        with contextlib.suppress(BadHello):
             HelloReader().feed(data)
-        except BadHello:
-            pass

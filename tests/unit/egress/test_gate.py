@@ -49,16 +49,14 @@ def test_it_is_recognised_and_passed_on(port: int, sent: bytes, protocol: Protoc
         (8080, b"GET / HTTP/1.1\r\nHost: other.example\r\n\r\n"),
         (8080, b"\r\n\r\nGET / HTTP/1.1\r\nHost: other.example\r\n\r\n"),
         (8080, b"\nGET / HTTP/1.1\r\nHost: other.example\r\n\r\n"),
-        (8080, b"GET\t/ HTTP/1.1\r\nHost: other.example\r\n\r\n"[:0] + b"get / HTTP/1.1\r\nHost: b\r\n\r\n"),
+        (8080, b"get / HTTP/1.1\r\nHost: b\r\n\r\n"),
     ],
 )
 def test_what_is_meant_for_another_is_refused(port: int, sent: bytes) -> None:
     for size in (len(sent), 1, 5):
-        gate, passed = Gate("a.example", port), b""
+        gate = Gate("a.example", port)
         with pytest.raises(Refused) as caught:
-            for at in range(0, len(sent), size):
-                passed += gate.feed(sent[at : at + size])
-        assert passed == b""
+            assert not [some for at in range(0, len(sent), size) if (some := gate.feed(sent[at : at + size]))]
         assert caught.value.why
         assert caught.value.answer[:1] in (b"\x15", b"H")
 
