@@ -15,6 +15,7 @@ from typing import Final
 
 import pytest
 
+from tests.support import identity
 from tests.support.exec_command import WAIT_S, Place, place
 from tests.support.patience import patient
 from tests.support.root_only import IDENTITIES
@@ -170,7 +171,7 @@ def test_what_was_refused_is_named(battle: Battle) -> None:
 )
 def test_a_name_that_leads_to_no_public_address_is_not_dialled(tmp_path: Path, where: str) -> None:
     """Only by its own user here: who dials is the same process for both."""
-    with place(IDENTITIES[-1].values[0]) as home, web_hosts(tmp_path) as hosts:  # type: ignore[attr-defined]
+    with place(identity.USER) as home, web_hosts(tmp_path) as hosts:
         port = hosts.ports["plain"]
         profile = home.outside / "profile.toml"
         profile.write_text(hosts.profile(f"api.test:{port}", private=False, where=where), "utf-8")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from holdfast.egress.broker import NameBroker
     from holdfast.egress.hosts import HostRules
-    from holdfast.sandbox.policy.policy import HostWish
+    from holdfast.sandbox.policy.hostwish import HostWish
 
 _READY_S: Final = 20.0  # a machine under load loads a few modules
 _STOP_S: Final = 5.0  # what was sent arrives, or is cut off

@@ -16,7 +16,7 @@ from holdfast.light import StrEnum
 from holdfast.sandbox.values import value
 
 if TYPE_CHECKING:
-    from holdfast.sandbox.policy.policy import HostWish
+    from holdfast.sandbox.policy.hostwish import HostWish
 
 MAX_SOCKETS: Final = 32  # granted ones; each may cost a descriptor in one message, which takes at most 253
 MAX_LOOPBACK_PORTS: Final = 64  # two sockets each, in one message, which takes at most 253

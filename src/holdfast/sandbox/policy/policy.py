@@ -14,6 +14,7 @@ from holdfast.annotations import TYPE_CHECKING, Final, Iterable, TypeAlias, asse
 from holdfast.errors import UsageError
 from holdfast.light import IntEnum, StrEnum
 from holdfast.sandbox.policy.credentials import is_credential
+from holdfast.sandbox.policy.hostwish import NO_HOSTS, HostWish
 from holdfast.sandbox.policy.paths import absolute, depth, join, quote, within
 from holdfast.sandbox.values import derived, replace, value
 
@@ -93,23 +94,6 @@ class Rule:
     target: Target
     access: Access
     skip_missing: bool = False
-
-
-@value
-class HostWish:
-    """Hosts that may be reached by name while the network is off, as they were written.
-
-    `private`: also where they turn out to be at an address that is not public. `addresses` say where a host
-    is to be looked for, instead of asking a name server.
-    """
-
-    allow: tuple[str, ...] = ()
-    deny: tuple[str, ...] = ()
-    private: bool = False
-    addresses: tuple[tuple[str, str], ...] = ()
-
-
-NO_HOSTS: Final = HostWish()
 
 
 @value

@@ -30,11 +30,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import UsageError
+from holdfast.sandbox.policy.hostwish import HostWish
 from holdfast.sandbox.policy.policy import (
     Access,
     At,
     Glob,
-    HostWish,
     Network,
     Place,
     Policy,
