@@ -1,8 +1,8 @@
 """The process that serves the names of one command of `holdfast exec`, and what becomes of it.
 
-It is a fork of ours, made before the command is planned: it loads what it needs meanwhile, so that nobody
-waits for that. It ends with us, and when the command has ended it says what went out. The server does the
-same on its own loop, with the same broker (`launch.py`).
+It is a fork of ours, made before the command is planned, and loads what it needs while the command starts:
+nobody waits for that but the first question. It ends with us, and when the command has ended it says what
+went out. The server does the same on its own loop, with the same broker (`launch.py`).
 
 What it loads is loaded before the fork of anything that the command could have changed: `wait_ready` is for
 commands that may write where that is.
@@ -10,12 +10,12 @@ commands that may write where that is.
 
 import os
 import select
-import signal
-from collections.abc import Sequence
 
-from holdfast.annotations import TYPE_CHECKING, Any, Final, NoReturn
+from holdfast.annotations import TYPE_CHECKING, Any, Final, NoReturn, Sequence
 from holdfast.errors import SandboxUnavailable, UsageError
+from holdfast.light import signal
 from holdfast.sandbox.kernel import kernel
+from holdfast.sandbox.policy.hostwish import is_plain
 
 if TYPE_CHECKING:
     import _socket
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 _READY_S: Final = 20.0  # a machine under load loads a few modules
 _STOP_S: Final = 5.0  # what was sent arrives, or is cut off
 _MAX_REPORT: Final = 4 * 1024 * 1024  # rows of a thousand hosts, with their names
-_FINE, _READY = b"fine\n", b"ready\n"
+_CHECK, _LOAD, _SERVE = b"c", b"l", b"s"  # what it is told
+_FINE, _READY = b"fine\n", b"ready\n"  # what it says
 
 
 class NamesProcess:
@@ -39,6 +40,7 @@ class NamesProcess:
 
         self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._said = b""
+        self._plain = all(map(is_plain, (*hosts.allow, *hosts.deny)))
         self._serving = False
         parent = os.getpid()
         try:
@@ -48,12 +50,15 @@ class NamesProcess:
             theirs.close()
 
     def check(self) -> None:
-        """The hosts are understood.
+        """The hosts are understood; of what is plainly a rule nobody has to be asked.
 
         Raises:
             UsageError: a rule makes no sense.
             SandboxUnavailable: the process is gone.
         """
+        if self._plain:
+            return
+        self._sock.send(_CHECK)
         self._wait_for(b"\n")
         if not self._said.startswith(_FINE):
             self._wait_for(b"\0")
@@ -62,6 +67,7 @@ class NamesProcess:
 
     def wait_ready(self) -> None:
         """Nothing more is loaded. Raises SandboxUnavailable."""
+        self._sock.send(_LOAD)
         self._wait_for(_READY)
 
     def serve(self, fds: Sequence[int]) -> None:
@@ -70,7 +76,7 @@ class NamesProcess:
         import struct
 
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(fds)}i", *fds))
-        self._sock.sendmsg([b"\0"], [rights])
+        self._sock.sendmsg([_SERVE], [rights])
         self._serving = True
 
     def end(self) -> dict[str, Any] | None:
@@ -80,6 +86,9 @@ class NamesProcess:
         if not self._serving:
             self._sock.close()
             return None
+        if not self._is_ready():
+            self._sock.close()
+            return {"sent": [], "refused": [], "dropped": 0}  # nobody was answered before it ended
         try:
             self._sock.shutdown(socket.SHUT_WR)
             while self._receive(_STOP_S):
@@ -95,6 +104,17 @@ class NamesProcess:
             return json.loads(told) if told else None
         except ValueError:
             return None
+
+    def _is_ready(self) -> bool:
+        while _READY not in self._said:
+            try:
+                if not self._receive(0):
+                    return True  # it is gone, which is told otherwise
+            except TimeoutError:
+                return False
+            except OSError:
+                return True
+        return True
 
     def _wait_for(self, word: bytes) -> None:
         while word not in self._said:
@@ -133,25 +153,33 @@ def _be(parent: int, told: "_socket.socket", hosts: "HostWish") -> NoReturn:
 
 
 def _serve(told: "_socket.socket", hosts: "HostWish") -> None:
-    try:
-        rules = read_rules(hosts)
-    except UsageError as exc:
-        told.send(f"{exc}\n{exc.remedy or ''}\n\0".encode())
-        return
-    told.send(_FINE)
-    import asyncio
-    import json
-
+    """Do what we are told, and load what that needs then: until the command runs others have more to do."""
     from holdfast.sandbox.protocol import names, orders
 
-    make_broker(rules, hosts, None)
-    _raise_limit()
-    told.send(_READY)
-    data, fds = orders.receive_with_fds(told, 1, names.MAX_HANDED)
-    if data and fds:
-        report = asyncio.run(_serve_until_told(told, rules, hosts, fds))
-        told.setblocking(True)
-        told.sendall(json.dumps(report).encode())
+    while True:
+        word, fds = orders.receive_with_fds(told, 1, names.MAX_HANDED)
+        if word == _CHECK:
+            try:
+                read_rules(hosts)
+            except UsageError as exc:
+                told.send(f"{exc}\n{exc.remedy or ''}\n\0".encode())
+                return
+            told.send(_FINE)
+            continue
+        if word not in (_LOAD, _SERVE):
+            return
+        import asyncio
+        import json
+
+        rules = read_rules(hosts)
+        make_broker(rules, hosts, None)
+        _raise_limit()
+        told.send(_READY)
+        if word == _SERVE:
+            report = asyncio.run(_serve_until_told(told, rules, hosts, fds))
+            told.setblocking(True)
+            told.sendall(json.dumps(report).encode())
+            return
 
 
 async def _serve_until_told(

@@ -8,9 +8,8 @@ Standard library only, and little of it: this runs in a forked child of the laun
 """
 
 import os
-from collections.abc import Callable, Iterator
 
-from holdfast.annotations import Final
+from holdfast.annotations import Callable, Final, Iterator
 from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.kernel.kernel import NO_DEV, NO_EXEC, NO_SUID, READ_ONLY
 

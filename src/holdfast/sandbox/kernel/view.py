@@ -17,9 +17,8 @@ Standard library only, and little of it: this runs in a forked child of the laun
 import errno
 import os
 import stat
-from collections.abc import Callable
 
-from holdfast.annotations import Final
+from holdfast.annotations import Callable, Final
 from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.kernel.kernel import NO_DEV, NO_EXEC, NO_SUID, READ_ONLY, Stage
 from holdfast.sandbox.plan.plan import GRANTS, MASKS, NAME_SERVER, Base, Plan, Step, StepKind

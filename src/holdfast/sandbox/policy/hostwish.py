@@ -3,6 +3,10 @@
 from holdfast.annotations import Final
 from holdfast.sandbox.values import value
 
+_MAX_NAME, _MAX_LABEL = 253, 63
+_DIGITS: Final = frozenset("0123456789")
+_LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-") | _DIGITS
+
 
 @value
 class HostWish:
@@ -19,3 +23,19 @@ class HostWish:
 
 
 NO_HOSTS: Final = HostWish()
+
+
+def is_plain(rule: str) -> bool:
+    """Whether a rule is one beyond doubt: letters, digits and hyphens between dots, a number behind a colon.
+
+    Whoever is in a hurry need not ask what it means; every other rule may be one too.
+    """
+    name, colon, port = rule.removeprefix("**.").removeprefix("*.").partition(":")
+    labels = name.split(".")
+    return (
+        len(name) <= _MAX_NAME
+        and all(label and len(label) <= _MAX_LABEL and _LETTERS.issuperset(label) for label in labels)
+        and not any(label.startswith("-") or label.endswith("-") for label in labels)
+        and not labels[-1][0].isdigit()
+        and (not colon or (_DIGITS.issuperset(port) and 0 < len(port) < 6 and 0 < int(port) < 1 << 16))
+    )

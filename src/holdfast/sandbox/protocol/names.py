@@ -11,9 +11,8 @@ Standard library only, and little of it: this runs in a forked child of the laun
 import errno
 import os
 import struct
-from collections.abc import Sequence
 
-from holdfast.annotations import Final
+from holdfast.annotations import Final, Sequence
 from holdfast.sandbox.kernel.kernel import Stage, StageFailed
 from holdfast.sandbox.kernel.namespaces import NO_LOOPBACK
 from holdfast.sandbox.plan.plan import NAME_SERVER
