@@ -3,7 +3,9 @@
 The hosts are made up and on this machine's loopback; the profile says where they are.
 """
 
+import asyncio
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
+import holdfast
 from tests.support import proc
 from tests.support.exec_command import Done, Place, place
 from tests.support.patience import patient
+from tests.support.peer import serving
 from tests.support.root_only import IDENTITIES
 from tests.support.rows import every_row
 from tests.support.webhosts import WebHosts, web_hosts
@@ -215,3 +219,79 @@ async def test_the_broker_ends_with_whoever_started_the_command(town: Town) -> N
         child.kill()
         child.wait()
         assert not await proc.gone(around, within_s=patient(10))
+
+
+# --- on a server
+
+
+async def test_a_server_serves_names_too(tmp_path: Path) -> None:
+    with web_hosts(tmp_path) as hosts:
+        port = hosts.ports["plain"]
+        policy = holdfast.Policy.from_toml(hosts.profile(f"api.test:{port}"), root=str(tmp_path))
+        async with serving() as (url, _), holdfast.connect(url) as env:
+            words = ["curl", "-sS", f"http://api.test:{port}/bytes/70000", "-o", "/dev/null"]
+            done = await env.run(words, policy=policy, cwd=str(tmp_path))
+            assert done.code == 0, done
+            assert done.network is not None
+            (row,) = done.network.sent
+            assert (row.host, row.port, row.connections) == ("api.test", port, 1)
+            assert row.bytes_received > 70_000
+            assert done.enforcement is not None
+            assert done.enforcement.network
+            refused = await env.run(["curl", "-sS", "http://evil.test/"], policy=policy, cwd=str(tmp_path))
+            assert refused.code != 0
+            assert refused.sandbox_denied
+            assert refused.denial is not None
+            assert (refused.denial.host, refused.denial.grant) == ("evil.test", "--allow-host evil.test")
+            assert refused.denial.witnessed
+            wider = policy.allow_host(f"evil.test:{hosts.ports['evil']}")
+            words = ["curl", "-sS", f"http://evil.test:{hosts.ports['evil']}/allowed"]
+            assert (await env.run(words, policy=wider, cwd=str(tmp_path))).stdout == b"welcome /allowed\n"
+            quiet = await env.run(["true"], policy=holdfast.Policy.read_only(), cwd=str(tmp_path))
+            assert quiet.network is None
+
+
+async def test_two_commands_of_a_server_have_names_of_their_own(tmp_path: Path) -> None:
+    with web_hosts(tmp_path) as hosts:
+        plain, evil = hosts.ports["plain"], hosts.ports["evil"]
+        first = holdfast.Policy.from_toml(hosts.profile(f"api.test:{plain}"), root=str(tmp_path))
+        second = holdfast.Policy.from_toml(hosts.profile(f"evil.test:{evil}"), root=str(tmp_path))
+        async with serving() as (url, _), holdfast.connect(url) as env:
+            script = f"curl -sS http://api.test:{plain}/one; echo asked; read line"
+            process = await env.start(["sh", "-c", script], policy=first, cwd=str(tmp_path), stdin=True)
+            async for event in process:
+                if isinstance(event, holdfast.Output) and b"asked" in event.data:
+                    break
+            words = [
+                "sh",
+                "-c",
+                f"curl -sS -m 5 http://198.18.1.0:{plain}/; curl -sS -m 5 http://api.test:{plain}/",
+            ]
+            done = await env.run(words, policy=second, cwd=str(tmp_path))
+            assert done.stdout == b""
+            await process.close_stdin()
+            await process.wait()
+        assert [seen.data for seen in hosts.seen if b"/one" not in seen.data and seen.data] == []
+
+
+async def test_exec_elsewhere_tells_what_went_out(tmp_path: Path) -> None:
+    with place(os.getuid()) as home, web_hosts(tmp_path) as hosts:
+        port = hosts.ports["plain"]
+        profile = home.outside / "profile.toml"
+        profile.write_text(hosts.profile(f"api.test:{port}"), "utf-8")
+        async with serving() as (url, _):
+            words = ("--env", url, "--profile", str(profile), "--json", "--cwd", str(home.workspace))
+            far = ("curl", "-sS", f"http://api.test:{port}/far")
+            done = await asyncio.to_thread(home.run, *words, "--", *far)
+    assert done.out == "welcome /far\n", done
+    ending = json.loads(done.err.splitlines()[-1])
+    assert [row["host"] for row in ending["network"]["sent"]] == ["api.test"]
+    assert ending["network"]["sent"][0]["bytesReceived"] > 10
+
+
+async def test_a_context_whose_hosts_make_no_sense_is_refused(tmp_path: Path) -> None:
+    good = holdfast.Policy.read_only().allow_host("api.test")
+    with pytest.raises(holdfast.UsageError):
+        good.allow_host("a b")
+    with pytest.raises(holdfast.UsageError):
+        holdfast.Policy.full_access().allow_host("api.test")

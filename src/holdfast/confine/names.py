@@ -200,6 +200,37 @@ async def _serve_until_told(
     return broker.traffic.report()
 
 
+class NameBrokers:
+    """The brokers of every command of a server, which is known by its number; on the running loop."""
+
+    def __init__(self) -> None:
+        self._brokers: dict[int, NameBroker] = {}
+
+    def open(self, id_: int, hosts: "HostWish", fds: Sequence[int]) -> list[int]:
+        """Serve this command with the sockets of its names; those that are left of the descriptors."""
+        from holdfast.sandbox.protocol.names import count_handed
+
+        count = count_handed(fds)
+        broker = make_broker(read_rules(hosts), hosts, fds[:count])
+        if broker is not None:
+            broker.open()
+            self._brokers[id_] = broker
+        return list(fds[count:])
+
+    def end(self, id_: int) -> dict[str, Any] | None:
+        """The command has ended: what went out. None: it had no names."""
+        broker = self._brokers.get(id_)
+        if broker is None:
+            return None
+        broker.end(lambda: self._brokers.pop(id_, None))
+        return broker.traffic.report()
+
+    async def aclose(self) -> None:
+        """End all and wait until nothing is open."""
+        for broker in list(self._brokers.values()):
+            await broker.aclose()
+
+
 def read_rules(hosts: "HostWish") -> "HostRules":
     """The rules of these hosts.
 

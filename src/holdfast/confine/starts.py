@@ -7,7 +7,7 @@ server orders from its launcher, `holdfast exec` starts its command itself.
 import errno
 import os
 
-from holdfast.annotations import TYPE_CHECKING, Final
+from holdfast.annotations import TYPE_CHECKING, Any, Final
 from holdfast.confine.absence import HeldNames
 from holdfast.errors import OperationFailed, SandboxUnavailable
 from holdfast.sandbox.plan import plan as plans
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from types import ModuleType
 
+    from holdfast.annotations import Mapping
     from holdfast.sandbox.limits import Limits, Reached
 
 _GROUPS: Final = "/sys/fs/cgroup"  # where control groups are, everywhere
@@ -44,6 +45,7 @@ class Exit:
     system_ms: int = 0
     peak_rss_bytes: int = 0
     reached: "Reached | None" = None  # a limit
+    traffic: "Mapping[str, Any] | None" = None  # what went out by name (`egress/traffic.py`)
 
 
 @value

@@ -15,7 +15,13 @@ if TYPE_CHECKING:
 
     from holdfast.confine.starts import Sandbox
     from holdfast.sandbox.limits import Reached
-    from holdfast.wire.processes import DenialReport, DeniedCall, EnforcementReport, LimitReport
+    from holdfast.wire.processes import (
+        DenialReport,
+        DeniedCall,
+        EnforcementReport,
+        LimitReport,
+        NetworkReport,
+    )
 
 MAX_TAIL: Final = 64 * 1024  # bytes at the end of the output that are read for a reason
 
@@ -144,6 +150,21 @@ def limit_report(reached: "Reached | None") -> "LimitReport | UnsetType":
     if reached is None:
         return UNSET
     return LimitReport(*(getattr(reached, name) for name in LimitReport.__struct_fields__))
+
+
+def network_report(traffic: "Mapping[str, Any] | None") -> "NetworkReport | UnsetType":
+    """The wire's form of what went out by name."""
+    from msgspec import UNSET
+
+    from holdfast.wire.processes import HostRefusal, HostTraffic, NetworkReport
+
+    if traffic is None:
+        return UNSET
+    counted = [
+        {**row, "bytes_sent": row["sent"], "bytes_received": row["received"]} for row in traffic["sent"]
+    ]
+    sent = [HostTraffic(*(row[name] for name in HostTraffic.__struct_fields__)) for row in counted]
+    return NetworkReport(sent, [HostRefusal(**row) for row in traffic["refused"]], traffic["dropped"])
 
 
 def prove_by_name(denial: Denial | None, traffic: "Mapping[str, Any] | None") -> Denial | None:

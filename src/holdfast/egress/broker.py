@@ -2,7 +2,7 @@
 
 The command asks for a name and gets an address of its own network namespace, on which we listen; every other
 name does not exist. Which address a connection was made to says which host is meant. It is looked up and
-dialled out here (`dial.py`), once what the client says agrees with that (`gate.py`), and counted
+dialled out here (`dial.py`), once what the client says agrees with that (`namecheck.py`), and counted
 (`traffic.py`).
 """
 
@@ -17,9 +17,9 @@ from typing import Final
 from holdfast.egress import names
 from holdfast.egress.addresses import Address
 from holdfast.egress.dial import Dialer, LookupFailed, NotPublic
-from holdfast.egress.gate import Gate, Refused
 from holdfast.egress.hosts import BadHost, Host, HostRules, decide, may_be_private, parse_host
 from holdfast.egress.inside import InsideSockets
+from holdfast.egress.namecheck import NameCheck, Refused
 from holdfast.egress.names import BadMessage, NameTable, Question
 from holdfast.egress.splice import CHUNK_BYTES, pump, reset
 from holdfast.egress.traffic import Sent, Traffic, grant_of
@@ -47,6 +47,7 @@ class NameBroker:
         self._streams: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._accepting = self._ended = False
+        self._then: Callable[[], object] = lambda: None
 
     # --- the life of it
 
@@ -60,10 +61,14 @@ class NameBroker:
             self._loop.add_reader(sock, take)
         self._accepting = True
 
-    def end(self) -> None:
-        """The command has ended: accept nothing more, and give what it sent a moment to arrive."""
+    def end(self, then: Callable[[], object] = lambda: None) -> None:
+        """The command has ended: accept nothing more, and give what it sent a moment to arrive.
+
+        `then` is called once nothing is open.
+        """
         if self._ended:
             return
+        self._then = then
         self._pause()
         self._ended = True
         for sock in (self._inside.datagrams, self._inside.stream):
@@ -76,6 +81,8 @@ class NameBroker:
             stream.cancel()
         if self._connections:
             self._loop.call_later(DRAIN_S, self._cut)
+        else:
+            then()
 
     async def aclose(self) -> None:
         """End, and wait until nothing is open."""
@@ -231,11 +238,13 @@ class NameBroker:
     def _on_closed(self, connection: "asyncio.Task[None]") -> None:
         self._connections.discard(connection)
         self._resume()
+        if self._ended and not self._connections:
+            self._then()
 
     async def _serve(self, inner: socket.socket, host: Host, port: int) -> None:
         """Join a connection from inside to its host, until both directions have ended."""
         row = self.traffic.connect(host.name, port, _now_ms())
-        gate = Gate(host.name, port)
+        check = NameCheck(host.name, port)
         with inner:
             try:
                 outer = await self._dial(host, port)
@@ -245,11 +254,11 @@ class NameBroker:
                 if isinstance(exc, NotPublic):
                     why = f"{host} is at {exc.address}, which is not public"
                     self.traffic.refuse(host.name, port, why, _now_ms(), grant="--allow-private")
-                await self._tell(inner, gate, why)
+                await self._tell(inner, check, why)
                 return
             with outer:
                 try:
-                    await self._join(inner, outer, gate, row)
+                    await self._join(inner, outer, check, row)
                 except Refused as exc:
                     self.traffic.refuse(host.name, port, exc.why, _now_ms(), grant=None)
                     await self._send_refusal(inner, exc)
@@ -263,9 +272,9 @@ class NameBroker:
             raise LookupFailed(1, "no rule allows it any more")
         return await self._dialer.dial(host, port, private=may_be_private(self._rules, host, decision))
 
-    async def _join(self, inner: socket.socket, outer: socket.socket, gate: Gate, row: Sent) -> None:
+    async def _join(self, inner: socket.socket, outer: socket.socket, check: NameCheck, row: Sent) -> None:
         """Pass bytes and ends of file both ways. Raises Refused; neither is closed here."""
-        joint = _Joint(inner, outer, gate, row)
+        joint = _Joint(inner, outer, check, row)
         whole, refused = False, None
         try:
             async with asyncio.TaskGroup() as pumps:
@@ -285,14 +294,14 @@ class NameBroker:
             # In the middle of an exchange nobody would take words of ours for what they are.
             raise Refused(refused.why) if joint.passed else refused
 
-    async def _tell(self, inner: socket.socket, gate: Gate, why: str) -> None:
+    async def _tell(self, inner: socket.socket, check: NameCheck, why: str) -> None:
         """Refuse a connection in words that its client understands, once it has said something."""
         refusal = Refused(why)
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(FIRST_S):
                 try:
-                    gate.feed(await self._loop.sock_recv(inner, CHUNK_BYTES) or b"\0")
-                    refusal = gate.refusal(why)
+                    check.feed(await self._loop.sock_recv(inner, CHUNK_BYTES) or b"\0")
+                    refusal = check.refusal(why)
                 except Refused as exc:
                     refusal = Refused(why, exc.answer)
         await self._send_refusal(inner, refusal)
@@ -310,38 +319,38 @@ class NameBroker:
 
 
 class _Joint:
-    """A connection from inside and one to its host, with the gate between them."""
+    """A connection from inside and one to its host, with the check between them."""
 
-    def __init__(self, inner: socket.socket, outer: socket.socket, gate: Gate, row: Sent) -> None:
-        self._inner, self._outer, self._gate, self._row = inner, outer, gate, row
+    def __init__(self, inner: socket.socket, outer: socket.socket, check: NameCheck, row: Sent) -> None:
+        self._inner, self._outer, self._check, self._row = inner, outer, check, row
         self.passed = False  # has the host heard anything?
         self._loop = asyncio.get_running_loop()
-        self._turn = asyncio.Lock()  # what the gate lets out goes out in that order
+        self._turn = asyncio.Lock()  # what the check lets out goes out in that order
 
     async def pass_out(self) -> None:
-        """From the command to the host, as far as the gate allows. Raises OSError, Refused."""
+        """From the command to the host, as far as the check allows. Raises OSError, Refused."""
         self._outer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        while not self._gate.open:
+        while not self._check.open:
             data = await self._loop.sock_recv(self._inner, CHUNK_BYTES)
             if not data:
-                await self._send(self._gate.finish)
+                await self._send(self._check.finish)
                 self._outer.shutdown(socket.SHUT_WR)
                 return
-            await self._send(lambda data=data: self._gate.feed(data))  # type: ignore[misc]
+            await self._send(lambda data=data: self._check.feed(data))  # type: ignore[misc]
         await pump(self._inner, self._outer, self._count_sent)
 
     async def pass_in(self) -> None:
         """From the host to the command. Raises OSError, Refused."""
         self._inner.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        while self._gate.reads_answers:
+        while self._check.reads_answers:
             data = await self._loop.sock_recv(self._outer, CHUNK_BYTES)
             if not data:
                 self._inner.shutdown(socket.SHUT_WR)
                 return
             await self._loop.sock_sendall(self._inner, data)
             self._row.received += len(data)
-            if self._gate.listens:
-                await self._send(lambda data=data: self._gate.hear(data))  # type: ignore[misc]
+            if self._check.listens:
+                await self._send(lambda data=data: self._check.hear(data))  # type: ignore[misc]
         await pump(self._outer, self._inner, self._count_received)
 
     async def _send(self, next_bytes: Callable[[], bytes]) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.egress.gate import MAX_FIRST_LINE, Gate, Protocol, Refused
+from holdfast.egress.namecheck import MAX_FIRST_LINE, NameCheck, Protocol, Refused
 from tests.support.rows import every_row
 from tests.unit.egress.test_clienthello import hello, server_name
 
@@ -28,11 +28,11 @@ GET = b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n"
     ],
 )
 def test_it_is_recognised_and_passed_on(port: int, sent: bytes, protocol: Protocol) -> None:
-    gate = Gate("a.example", port)
-    passed = b"".join(gate.feed(sent[at : at + 3]) for at in range(0, len(sent), 3))
-    assert (passed, gate.protocol) == (sent, protocol)
-    assert gate.open == (protocol is not Protocol.HTTP)
-    assert gate.reads_answers == (protocol is Protocol.HTTP)
+    check = NameCheck("a.example", port)
+    passed = b"".join(check.feed(sent[at : at + 3]) for at in range(0, len(sent), 3))
+    assert (passed, check.protocol) == (sent, protocol)
+    assert check.open == (protocol is not Protocol.HTTP)
+    assert check.reads_answers == (protocol is Protocol.HTTP)
 
 
 @every_row(
@@ -54,9 +54,11 @@ def test_it_is_recognised_and_passed_on(port: int, sent: bytes, protocol: Protoc
 )
 def test_what_is_meant_for_another_is_refused(port: int, sent: bytes) -> None:
     for size in (len(sent), 1, 5):
-        gate = Gate("a.example", port)
+        check = NameCheck("a.example", port)
         with pytest.raises(Refused) as caught:
-            assert not [some for at in range(0, len(sent), size) if (some := gate.feed(sent[at : at + size]))]
+            assert not [
+                some for at in range(0, len(sent), size) if (some := check.feed(sent[at : at + size]))
+            ]
         assert caught.value.why
         assert caught.value.answer[:1] in (b"\x15", b"H")
 
@@ -67,28 +69,28 @@ def test_a_refusal_is_told_in_the_clients_words() -> None:
         (80, GET, b"HTTP/1.1 403 "),
         (22, b"SSH-2\r\n", b""),
     ):
-        gate = Gate("a.example", port)
-        gate.feed(sent)
-        told = gate.refusal("nobody is there").answer
+        check = NameCheck("a.example", port)
+        check.feed(sent)
+        told = check.refusal("nobody is there").answer
         assert told.startswith(begin)
         assert bool(told) == bool(begin)
 
 
 def test_words_without_an_end_are_passed_on_at_the_end() -> None:
-    gate = Gate("a.example", 4000)
-    assert gate.feed(b"quit") == b""
-    assert gate.finish() == b"quit"
-    half = Gate("a.example", 443)
+    check = NameCheck("a.example", 4000)
+    assert check.feed(b"quit") == b""
+    assert check.finish() == b"quit"
+    half = NameCheck("a.example", 443)
     assert half.feed(HELLO[:20]) == b""
     assert half.finish() == b""
 
 
 @given(st.lists(st.binary(max_size=40), max_size=10), st.sampled_from([80, 443, 8080]))
 def test_nothing_passes_that_did_not_come(parts: list[bytes], port: int) -> None:
-    gate, passed = Gate("a.example", port), b""
+    check, passed = NameCheck("a.example", port), b""
     try:
         for part in parts:
-            passed += gate.feed(part)
+            passed += check.feed(part)
     except Refused:
         pass
     sent = b"".join(parts)

@@ -40,7 +40,7 @@ class Refused(Exception):
         self.why, self.answer = why, answer
 
 
-class Gate:
+class NameCheck:
     """What of one connection may be passed on."""
 
     def __init__(self, host: str, port: int) -> None:
