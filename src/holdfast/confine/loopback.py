@@ -15,22 +15,20 @@ import asyncio
 import os
 import signal
 import socket
-import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NoReturn
 
+from holdfast.egress.splice import reset, splice
 from holdfast.local.listeners import is_ours
 from holdfast.sandbox.kernel import kernel
 
 MAX_CONNECTIONS: Final = 128  # of one command; further ones wait to be accepted
 MAX_TOTAL: Final = 256  # of all commands: two descriptors each, half of the usual limit of 1024
-CHUNK_BYTES: Final = 64 * 1024  # held per direction; whoever sends faster waits
 DIAL_S: Final = 10.0  # loopback answers at once, unless the service's queue is full
 DRAIN_S: Final = 2.0  # what a command sent right before its end still arrives
 _STOP_S: Final = DRAIN_S + 3.0  # of a process for one command: what was sent arrives, or is cut off
 RETRY_S: Final = 0.1  # until accepting is tried again, when there are no descriptors left
 _ADDRESSES: Final = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
-_RESET: Final = struct.pack("ii", 1, 0)  # struct linger: close by a reset
 
 
 class Loopback:
@@ -157,21 +155,10 @@ async def _serve(inner: socket.socket, family: int, port: int) -> None:
                 outer.close()
                 raise ConnectionRefusedError
         except OSError:
-            _reset(inner)
+            reset(inner)
             return
         with outer:
-            whole = False
-            try:
-                async with asyncio.TaskGroup() as pumps:
-                    pumps.create_task(_pump(inner, outer))
-                    pumps.create_task(_pump(outer, inner))
-                whole = True
-            except* OSError:
-                pass  # one side broke off, and the other is told in the same way
-            finally:
-                if not whole:
-                    _reset(inner)
-                    _reset(outer)
+            await splice(inner, outer)
 
 
 async def _dial(family: int, port: int) -> socket.socket:
@@ -196,21 +183,6 @@ async def _connect(family: int, address: str, port: int) -> socket.socket:
         sock.close()
         raise
     return sock
-
-
-async def _pump(source: socket.socket, sink: socket.socket) -> None:
-    """Pass on bytes until the end of file, and that too."""
-    loop = asyncio.get_running_loop()
-    sink.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # chunks are as the sender made them
-    buffer = memoryview(bytearray(CHUNK_BYTES))
-    while length := await loop.sock_recv_into(source, buffer):
-        await loop.sock_sendall(sink, buffer[:length])
-        await asyncio.sleep(0)  # when both ends are quick, neither call above waits
-    sink.shutdown(socket.SHUT_WR)
-
-
-def _reset(sock: socket.socket) -> None:
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
 
 
 class Ports:
