@@ -29,7 +29,7 @@ SETTINGS: Final[dict[str, Any]] = {
     "mode": "full",
 }
 # What a program inside has at hand.
-_INSIDE: Final = """
+INSIDE: Final = """
 import errno, os, socket, sys
 def to(variable):
     host, port = os.environ[variable].split("//")[1].rsplit(":", 1)
@@ -44,17 +44,25 @@ def rest(sock):
     except ConnectionResetError:
         pass
     return said
+def one_answer(sock):
+    said = b""
+    while b"\\r\\n\\r\\n" not in said and (got := sock.recv(1)):
+        said += got
+    for line in said.lower().split(b"\\r\\n"):
+        if line.startswith(b"content-length:"):
+            said += sock.recv(int(line.split(b":")[1]), socket.MSG_WAITALL)
+    return said
 def http(text, end=False):
     with to("HTTP_PROXY") as sock:
         sock.sendall(text.encode("latin-1"))
         if end:
             sock.shutdown(socket.SHUT_WR)
-        return rest(sock).decode("latin-1")
+        return (rest if end else one_answer)(sock).decode("latin-1")
 def get(host, path="/", method="GET", *headers):
     more = "".join(f"{header}\\r\\n" for header in (f"Host: {host}", *headers, "Connection: close"))
     return http(f"{method} http://{host}{path} HTTP/1.1\\r\\n{more}\\r\\n")
 def connect(target, after=""):
-    return http(f"CONNECT {target} HTTP/1.1\\r\\nHost: {target}\\r\\n\\r\\n{after}", end=True)
+    return http(f"CONNECT {target} HTTP/1.1\\r\\nHost: {target}\\r\\n\\r\\n{after}", end=bool(after))
 def socks(name, port, after=b"", kind=3):
     with to("ALL_PROXY") as sock:
         address = bytes([len(name)]) + name if kind == 3 else name
@@ -77,7 +85,7 @@ def proxied(timeout_ms: int | None = None, sandbox: object = LIMITED, **settings
 async def begin(peer: Peer, code: str, *args: object, **more: Any) -> str:
     """A confined Python program with `http`, `get`, `connect`, `socks` and `code`; its process id."""
     name = uuid.uuid4().hex
-    script = _INSIDE + textwrap.dedent(code)
+    script = INSIDE + textwrap.dedent(code)
     await peer.start(name, "/usr/bin/python3", "-c", script, *map(str, args), **more)
     return name
 
