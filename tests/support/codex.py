@@ -43,6 +43,7 @@ class CodexClient:
 
     def __init__(self, binary: Path, base: Path) -> None:
         self.workspace = base / "workspace"
+        self.variables: dict[str, str] = {}  # of its environment, besides the usual
         self._binary = binary
         self._home = base / "client"
         self.workspace.mkdir()
@@ -138,7 +139,7 @@ class CodexClient:
     async def _spawn(
         self, *arguments: str, stdin: bool, exec_server_url: str | None = None
     ) -> asyncio.subprocess.Process:
-        env = isolated_environment(self._home) | {"SCRIPT_KEY": "unused"}
+        env = isolated_environment(self._home) | {"SCRIPT_KEY": "unused"} | self.variables
         if exec_server_url is not None:
             env["CODEX_EXEC_SERVER_URL"] = exec_server_url
         return await asyncio.create_subprocess_exec(

@@ -47,14 +47,14 @@ PURE_STDLIB = {
     "urllib.parse",
     "weakref",
 }
-PURE_THIRD_PARTY = {"msgspec", "pybase64"}
+PURE_THIRD_PARTY = {"cryptography", "msgspec", "pybase64"}
 LAYERS = [  # lower may not import higher; names on one line may not import each other
     {"annotations"},
     {"light"},
     {"errors", "home", "log", "tracing"},
     {"local"},
     {"wire", "sandbox"},
-    {"unixrpc", "egress"},
+    {"egress", "rendezvous", "unixrpc"},
     {"confine", "agentconfig", "board"},
     {"server"},
     {"client"},
