@@ -45,7 +45,7 @@ PURE_STDLIB = {
     "urllib.parse",
     "weakref",
 }
-PURE_THIRD_PARTY = {"msgspec", "pybase64"}
+PURE_THIRD_PARTY = {"cryptography", "msgspec", "pybase64"}
 LAYERS = [  # lower may not import higher; names on one line may not import each other
     {"annotations"},
     {"errors", "home", "log", "tracing"},
