@@ -45,6 +45,7 @@ class CodexClient:
         self.workspace = base / "workspace"
         self._binary = binary
         self._home = base / "client"
+        self.variables: dict[str, str] = {}  # beside those that every program here has
         self.workspace.mkdir()
         (self._home / ".codex").mkdir(parents=True)
 
@@ -132,7 +133,7 @@ class CodexClient:
     async def _spawn(
         self, *arguments: str, stdin: bool, exec_server_url: str | None = None
     ) -> asyncio.subprocess.Process:
-        env = isolated_environment(self._home) | {"SCRIPT_KEY": "unused"}
+        env = isolated_environment(self._home) | {"SCRIPT_KEY": "unused"} | self.variables
         if exec_server_url is not None:
             env["CODEX_EXEC_SERVER_URL"] = exec_server_url
         return await asyncio.create_subprocess_exec(

@@ -51,7 +51,9 @@ def keep_in(path: Path) -> None:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         os.fchmod(fd, 0o600)
     except OSError as exc:
-        raise StartupError(f"cannot write {path}: {exc.strerror}", remedy="give --audit-log another file") from None
+        raise StartupError(
+            f"cannot write {path}: {exc.strerror}", remedy="give --audit-log another file"
+        ) from None
     handler = logging.StreamHandler(open(fd, "a", encoding="utf-8"))  # noqa: SIM115 - as long as we run
     handler.setFormatter(JsonFormatter())
     log.addHandler(handler)

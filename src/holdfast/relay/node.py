@@ -7,23 +7,24 @@ tokens were revoked and which of its executors another node has now.
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import secrets
 import signal
 import ssl
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from holdfast.errors import HoldfastError, RemoteProtocolError
 from holdfast.local.lobby import Lobby
 from holdfast.local.tasks import TaskSet
 from holdfast.relay import store as verbs
 from holdfast.relay.audit import record
+from holdfast.relay.metrics import make_page
 from holdfast.relay.registry import Limits, Registry
 from holdfast.relay.rules import messages, signedurl
-from holdfast.relay.rules.messages import Asked, Refusal
+from holdfast.relay.rules.messages import Refusal
 from holdfast.relay.rules.signedurl import Claim, Rejected
 from holdfast.relay.rules.switchboard import ExecutorSocket, Held, Switchboard
 from holdfast.relay.sockets import ASK_S, RelayConnection
@@ -41,10 +42,10 @@ LEAVE_S: Final = 5.0  # to tell the store that nothing is here any more
 MAX_WAITING: Final = 1024  # connections whose request is not complete
 MAX_SOCKETS: Final = 20_000  # of the rendezvous; each takes some 10 KB when idle
 _PROBES: Final = ("/healthz", "/readyz")
+_METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
-@dataclass(frozen=True, slots=True)
-class RelayOptions:
+class RelayOptions(NamedTuple):
     """How to serve, already checked by the command line."""
 
     address: WebSocketAddress
@@ -74,6 +75,7 @@ class Node:
         self._url = ""
         self._key = b""
         self._registry: Registry
+        self._page = make_page(self._count) if options.metrics else None
         self.lobby = Lobby(MAX_WAITING, ASK_S)
         self.behind_proxy = options.behind_proxy
         self.routed = 0  # frames passed on
@@ -173,6 +175,8 @@ class Node:
             connection.refuse(messages.FORBIDDEN)
         elif head.path in _PROBES:
             connection.answer(HeadAnswer(200 if self._ready else 503, head_only=head.method == "HEAD"))
+        elif head.path == "/metrics" and self._page is not None:
+            self._show_metrics(connection, head, self._page)
         elif head.path.startswith(signedurl.PREFIX):
             await self._open(connection, head)
         elif (asked := messages.parse_path(head.path)) is not None and head.method == "POST":
@@ -180,6 +184,26 @@ class Node:
             connection.say(await self._registry.answer(asked, head.only("authorization"), peer, body))
         else:
             connection.refuse(messages.NO_ROUTE)
+
+    def _show_metrics(
+        self, connection: RelayConnection, head: RequestHead, page: Callable[[], bytes]
+    ) -> None:
+        """To this machine only: there is no token for it."""
+        near = all(_is_loopback(peer) for peer in (connection.peer, self._peer(connection, head)))
+        if near and head.method == "GET":
+            connection.answer(HeadAnswer(200, page(), _METRICS))
+        else:
+            connection.refuse(messages.FORBIDDEN)
+
+    def _count(self) -> dict[str, int]:
+        executors = self._switchboard.executors()
+        return {
+            "holdfast_relay_executors": len(executors),
+            "holdfast_relay_harnesses": sum(len(one.harnesses) for one in executors),
+            "holdfast_relay_frames_routed": self.routed,
+            "holdfast_relay_frames_unrouted": self.unrouted,
+            "holdfast_relay_unsent_bytes": sum(one.unsent for one in self._sockets),
+        }
 
     def _peer(self, connection: RelayConnection, head: RequestHead) -> str:
         """Who asks: behind a proxy whom that names last, since it alone is to be believed."""
@@ -322,6 +346,13 @@ def _record(event: str, held: Held, connection: RelayConnection, token_id: str =
         token_id=token_id or held.token_id,
         peer=connection.peer,
     )
+
+
+def _is_loopback(peer: str) -> bool:
+    try:
+        return ipaddress.ip_address(peer).is_loopback
+    except ValueError:
+        return False
 
 
 def _websocket(base: str) -> str:

@@ -144,9 +144,7 @@ class Registry:
 
 
 def _record(event: str, token: Token, environment: str, registration: str) -> None:
-    record(
-        event, tenant=token.tenant, environment=environment, token_id=token.id, registration=registration
-    )
+    record(event, tenant=token.tenant, environment=environment, token_id=token.id, registration=registration)
 
 
 def _encode(answer: msgspec.Struct) -> Answered:

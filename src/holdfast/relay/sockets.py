@@ -236,6 +236,10 @@ class RelayConnection(asyncio.Protocol):
         if self.behind and self._transport.get_write_buffer_size() > HARD_BYTES:
             self.drop("too far behind")
 
+    @property
+    def unsent(self) -> int:
+        return self._transport.get_write_buffer_size()
+
     def set_reading(self, wanted: bool) -> None:
         if self._transport.is_closing():
             return

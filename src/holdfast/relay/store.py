@@ -175,9 +175,7 @@ def register(tx: Transaction, token: Token, environment: str, key: PublicKey, ke
     place = {"tenant": token.tenant, "id": environment}
     row = tx.one("environment_lock", **place)
     if row is not None and row["key_digest"] == key_digest:
-        return str(
-            tx.row("environment_same_key", **place, token_id=token.id, now=tx.now_ms)["registration"]
-        )
+        return str(tx.row("environment_same_key", **place, token_id=token.id, now=tx.now_ms)["registration"])
     if row is not None and row["node"] is not None:
         _order(tx, str(row["node"]), "socket", token.tenant, environment, _int(row["epoch"]))
     made = tx.row(
@@ -192,9 +190,7 @@ def register(tx: Transaction, token: Token, environment: str, key: PublicKey, ke
     return str(made["registration"])
 
 
-def attach(
-    tx: Transaction, tenant: str, environment: str, registration: str, node: str
-) -> Held | str:
+def attach(tx: Transaction, tenant: str, environment: str, registration: str, node: str) -> Held | str:
     """An executor's socket is at this node now; or the code of why it may not be.
 
     `route_unavailable`: a newer registration holds the environment, and this one is to wait.

@@ -1,8 +1,8 @@
 """Which socket a frame goes to. Pure module.
 
-An executor has one socket and many streams, a harness one socket and one stream: the one that its first frame,
-`resume`, claims. A harness speaks for no other stream, and no two for the same one. Frames are passed on as
-they are. What somebody does who is no longer there, or never was, is nobody's frame.
+An executor has one socket and many streams, a harness one socket and one stream: the one that `resume`, its
+first frame, claims. A harness speaks for no other stream, and no two for the same one. Frames are passed on
+as they are. What somebody does who is no longer there, or never was, is nobody's frame.
 
 Who reads too slowly must not hold up others. An executor is not read from only while every one of its
 harnesses is behind: then there is nobody else to be held up. One that is behind alone is cut off by the edge
@@ -67,9 +67,7 @@ class Switchboard(Generic[S]):
 
     # --- who is there
 
-    def add_executor(
-        self, held: Held, socket: S
-    ) -> tuple[ExecutorSocket[S], ExecutorSocket[S] | None]:
+    def add_executor(self, held: Held, socket: S) -> tuple[ExecutorSocket[S], ExecutorSocket[S] | None]:
         """The newest socket of an environment has it; the one that had it is to be closed."""
         place = held.tenant, held.environment
         before = self._executors.get(place)
