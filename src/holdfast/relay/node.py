@@ -7,13 +7,17 @@ tokens were revoked and which of its executors another node has now.
 
 import asyncio
 import contextlib
+import fcntl
 import ipaddress
 import logging
+import os
+import resource
 import secrets
 import signal
+import socket
 import ssl
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Final, NamedTuple
 
 from holdfast.errors import HoldfastError, RemoteProtocolError
@@ -40,6 +44,7 @@ TIDY_S: Final = 60.0
 CHECK_S: Final = 5.0  # between looks at who is silent
 LEAVE_S: Final = 5.0  # to tell the store that nothing is here any more
 MAX_WAITING: Final = 1024  # connections whose request is not complete
+SPARE_FILES: Final = 256  # descriptors for the store, the loop and the listener
 MAX_SOCKETS: Final = 20_000  # of the rendezvous; each takes some 10 KB when idle
 _PROBES: Final = ("/healthz", "/readyz")
 _METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -96,7 +101,7 @@ class Node:
         options = self._options
         try:
             self._key = signedurl.decode_key(await self._store.write(verbs.signing_key))
-            with bind_tcp(options.address, share=options.share_port) as sock:
+            with bind_tcp(options.address, share=options.share_port) as sock, _hold_last(sock):
                 base = self._base(sock.getsockname()[1])
                 public = options.public_url or base
                 self._url = _websocket(options.node_url or public)
@@ -346,6 +351,30 @@ def _record(event: str, held: Held, connection: RelayConnection, token_id: str =
         token_id=token_id or held.token_id,
         peer=connection.peer,
     )
+
+
+def _allow_files() -> int:
+    """As many descriptors as all sockets need, or as we may have."""
+    wanted = MAX_SOCKETS + MAX_WAITING + SPARE_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return most
+
+
+@contextlib.contextmanager
+def _hold_last(sock: socket.socket) -> Iterator[None]:
+    """See to it that the kernel ends the listener of a killed relay before its connections.
+
+    It lets go of what has the highest number first. A harness that loses its socket asks the registry at
+    once: refused, the reference's asks again; taken by a listener that dies, it gives up.
+    """
+    fd = fcntl.fcntl(sock, fcntl.F_DUPFD_CLOEXEC, _allow_files() - 1)
+    try:
+        yield
+    finally:
+        os.close(fd)
 
 
 def _is_loopback(peer: str) -> bool:

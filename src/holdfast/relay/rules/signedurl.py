@@ -111,11 +111,6 @@ def _signature(signed: str, key: bytes) -> str:
     return base64.urlsafe_b64encode(mac).rstrip(b"=").decode()
 
 
-def strip_query(url: str) -> str:
-    """As much of an address as may be shown."""
-    return re.split(r"[?#]", url, maxsplit=1)[0]
-
-
 def decode_key(text: str) -> bytes:
     """The key as the store keeps it."""
     return binascii.unhexlify(text)
