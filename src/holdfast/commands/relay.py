@@ -238,7 +238,6 @@ def list_(address: str) -> Answer:
 @click.option(
     "--behind-proxy", is_flag=True, help="A proxy in front ends TLS and says who asks (X-Forwarded-For)."
 )
-@click.option("--share-port", is_flag=True, help="Let other nodes on this machine listen there as well.")
 @click.option(
     "--audit-log", type=click.Path(path_type=Path), help="Append what happens to this file, as JSON."
 )
@@ -275,11 +274,7 @@ def serve(
     from holdfast import log
     from holdfast.relay.node import RelayOptions
 
-    log.set_up(style=given.pop("log_format"), level=given.pop("log_level"))
-    if audit_log is not None:
-        from holdfast.relay.audit import keep_in
-
-        keep_in(audit_log)
+    style, level = given.pop("log_format"), given.pop("log_level")
     if given["metrics"]:
         with need_extra("metrics", "prometheus-client", "prometheus_client"):
             import prometheus_client  # noqa: F401
@@ -292,6 +287,11 @@ def serve(
         **given,
     )
     _check_exposure(options.address, safe=options.tls is not None or options.behind_proxy)
+    if audit_log is not None:
+        from holdfast.relay.audit import keep_in
+
+        keep_in(audit_log)
+    log.set_up(style=style, level=level)
     _run(options)
 
 

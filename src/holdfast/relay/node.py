@@ -46,6 +46,7 @@ LEAVE_S: Final = 5.0  # to tell the store that nothing is here any more
 MAX_WAITING: Final = 1024  # connections whose request is not complete
 SPARE_FILES: Final = 256  # descriptors for the store, the loop and the listener
 MAX_SOCKETS: Final = 20_000  # of the rendezvous; each takes some 10 KB when idle
+MAX_FILES: Final = MAX_SOCKETS + MAX_WAITING + SPARE_FILES
 _PROBES: Final = ("/healthz", "/readyz")
 _METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -59,7 +60,6 @@ class RelayOptions(NamedTuple):
     node_url: str | None = None  # where harnesses reach this node; None: as public_url
     tls: ssl.SSLContext | None = None
     behind_proxy: bool = False
-    share_port: bool = False
     metrics: bool = False
     limits: Limits = Limits()
 
@@ -101,7 +101,7 @@ class Node:
         options = self._options
         try:
             self._key = signedurl.decode_key(await self._store.write(verbs.signing_key))
-            with bind_tcp(options.address, share=options.share_port) as sock, _hold_last(sock):
+            with bind_tcp(options.address) as sock, _hold_last(sock):
                 base = self._base(sock.getsockname()[1])
                 public = options.public_url or base
                 self._url = _websocket(options.node_url or public)
@@ -353,14 +353,12 @@ def _record(event: str, held: Held, connection: RelayConnection, token_id: str =
     )
 
 
-def _allow_files() -> int:
+def _allow_files() -> None:
     """As many descriptors as all sockets need, or as we may have."""
-    wanted = MAX_SOCKETS + MAX_WAITING + SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    most = MAX_FILES if hard == resource.RLIM_INFINITY else min(MAX_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    return most
 
 
 @contextlib.contextmanager
@@ -370,11 +368,16 @@ def _hold_last(sock: socket.socket) -> Iterator[None]:
     It lets go of what has the highest number first. A harness that loses its socket asks the registry at
     once: refused, the reference's asks again; taken by a listener that dies, it gives up.
     """
-    fd = fcntl.fcntl(sock, fcntl.F_DUPFD_CLOEXEC, _allow_files() - 1)
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    most = MAX_FILES if soft == resource.RLIM_INFINITY else min(soft, MAX_FILES)
+    fd = None
+    with contextlib.suppress(OSError):  # there is no such number left; it is then as without
+        fd = fcntl.fcntl(sock, fcntl.F_DUPFD_CLOEXEC, most - SPARE_FILES // 2)
     try:
         yield
     finally:
-        os.close(fd)
+        if fd is not None:
+            os.close(fd)
 
 
 def _is_loopback(peer: str) -> bool:
@@ -395,6 +398,7 @@ async def serve(options: RelayOptions, announce: Callable[[str], None]) -> None:
     Raises:
         StartupError: it never began to serve.
     """
+    _allow_files()
     node = Node(options)
     loop = asyncio.get_running_loop()
     for signum in ENDING:

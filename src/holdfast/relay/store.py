@@ -15,8 +15,9 @@ from typing import Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
+from holdfast.board.database import opening
 from holdfast.board.database.database import Database, Row, Schema, Transaction
-from holdfast.errors import Conflict, NotFound, Unreachable, UsageError
+from holdfast.errors import Conflict, NotFound, UsageError
 from holdfast.relay.rules.access import PREFIX, Role, Token, digest_of
 from holdfast.relay.rules.signedurl import HARNESS_S, KEY_BYTES
 from holdfast.relay.rules.switchboard import Held
@@ -37,7 +38,6 @@ SCHEMA: Final = Schema(
     "remove {} and add the tokens again; executors register by themselves",
     "relay_schema_version",
 )
-_POSTGRES: Final = ("postgresql://", "postgres://")
 
 
 class Online(NamedTuple):
@@ -327,17 +327,7 @@ def open_database(address: str, *, create: bool = True) -> Database:
         NotFound: there is none, and it is not to be made.
         Unreachable: the server does not answer.
     """
-    if address.startswith(_POSTGRES):
-        try:
-            from holdfast.board.database.postgres import PostgresDatabase
-        except ImportError:
-            raise Unreachable(
-                "psycopg is not installed", remedy="pip install 'holdfast-agents[postgres]'"
-            ) from None
-        return PostgresDatabase(address, create=create, schema=SCHEMA)
-    from holdfast.board.database.sqlite import SqliteDatabase
-
-    return SqliteDatabase(address, create=create, schema=SCHEMA)
+    return opening.open_database(address, create=create, schema=SCHEMA)
 
 
 class RelayStore:
@@ -345,7 +335,7 @@ class RelayStore:
 
     def __init__(self, address: str) -> None:
         self._address = address
-        most = POOL if address.startswith(_POSTGRES) else 1
+        most = POOL if opening.is_shared(address) else 1
         self._threads = ThreadPoolExecutor(most, thread_name_prefix="relay-store")
         self._own = threading.local()
         self._opened: list[Database] = []

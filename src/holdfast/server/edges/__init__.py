@@ -2,5 +2,5 @@
 pipes.
 
 Imports: errors, local, sandbox.plan, server, server.processes, wire.
-Open to other rooms: address, admission, auth, binding, early, edge, httphead, listen, plainfiles.
+Open to other rooms: address, admission, auth, binding, early, httphead, listen, plainfiles.
 """

@@ -57,13 +57,10 @@ def check_exposure(options: ServeOptions) -> None:
 
 
 @contextlib.contextmanager
-def bind_tcp(address: WebSocketAddress, *, share: bool = False) -> Iterator[socket.socket]:
-    """A socket that listens; with `share` other processes of this user may listen there as well."""
+def bind_tcp(address: WebSocketAddress) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     with contextlib.closing(sock), mark_listener(sock):
-        if share:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         _listen_tcp(sock, address)
         yield sock
 
