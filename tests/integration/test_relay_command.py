@@ -109,12 +109,12 @@ async def test_a_relay_with_a_certificate_hands_out_addresses_with_tls(tmp_path:
     certificate = make_certificate(tmp_path)
     async with relay_process(tmp_path / "relay", "--tls-cert", str(certificate)) as relay:
         assert relay.url.startswith("https://")
-        authorization = f"Bearer {relay.call('token', 'add', 'box')}"
+        shown = {"authorization": f"Bearer {relay.call('token', 'add', 'box')}"}
         reply = ask(
             f"{relay.url}/cloud/environment/box/register",
             {"security_profile": "noise_hybrid_ik_v1", "executor_public_key": key("e")},
-            certificate=certificate,
-            authorization=authorization,
+            shown,
+            certificate,
         )
         assert reply.json()["url"].startswith(relay.url.replace("https", "wss"))
         assert ask(f"{relay.url}/healthz", certificate=certificate).status_code == 200
@@ -124,7 +124,7 @@ async def test_metrics_are_for_this_machine_and_whom_the_proxy_names_is_somebody
     async with relay_process(tmp_path / "relay", "--metrics", "--behind-proxy") as relay:
         assert "holdfast_relay_executors 0.0" in ask(f"{relay.url}/metrics").text
         named = {"x-forwarded-for": "127.0.0.1, 192.0.2.7"}
-        assert ask(f"{relay.url}/metrics", **named).status_code == 403
+        assert ask(f"{relay.url}/metrics", headers=named).status_code == 403
         connect = f"{relay.url}/cloud/environment/box/connect"
-        assert ask(connect, {}, authorization="Bearer wrong", **named).status_code == 401
+        assert ask(connect, {}, {"authorization": "Bearer wrong", **named}).status_code == 401
         assert '"192.0.2.7"' in relay.audit.read_text("utf-8")

@@ -78,6 +78,7 @@ async def test_a_relay_that_is_started_again_loses_nothing_of_a_running_command(
     seen = model.output("c1") + model.output("c2")
     assert (seen.count("begun"), seen.count("ended"), model.exit_code("c2")) == (1, 1, 4)
     assert relay.events("executor.connected") == relay.events("harness.validated") == 2
+    assert relay.log == ""
 
 
 async def test_an_executor_whose_token_is_revoked_ends_and_another_takes_its_place(

@@ -40,6 +40,11 @@ class RelayProcess:
         return done.stdout.strip()
 
     @property
+    def log(self) -> str:
+        """What it wrote to standard error."""
+        return (self._home / "relay.log").read_text("utf-8")
+
+    @property
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
@@ -55,7 +60,7 @@ class RelayProcess:
         assert self._process.stdout is not None
         async with asyncio.timeout(START_LIMIT_S):
             line = (await self._process.stdout.readline()).decode().strip()
-        assert line.startswith("http"), f"no address: {(self._home / 'relay.log').read_text('utf-8')}"
+        assert line.startswith("http"), f"no address: {self.log}"
         self.url = line
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> None:

@@ -137,6 +137,7 @@ class Node:
                 log.warning("the store does not answer", extra={"reason": str(exc)})
 
     async def _leave(self) -> None:
+        self._done.set()
         for connection in list(self._sockets):
             connection.drop("the relay stops")
         await self._tasks.aclose()
@@ -328,7 +329,8 @@ class Node:
         for harness in self._switchboard.remove_executor(executor):
             harness.drop("its executor is gone")
         self._lost.append(executor.held)
-        self._tasks.start(self._detach())
+        if not self._done.is_set():  # else the store is told that nothing is here any more
+            self._tasks.start(self._detach())
 
     async def _detach(self) -> None:
         """What the store cannot be told now it is told with a later heartbeat."""
