@@ -246,7 +246,8 @@ class AskingHarness:
                 raise AssertionError("it is connected")
             self._answer = asyncio.get_running_loop().create_future()
             wire.send(relayframes.data(self.stream, number, payload))
-            await asyncio.wait([self._answer, wire.lost], return_when=asyncio.FIRST_COMPLETED)
+            waited: list[asyncio.Future[Any]] = [self._answer, wire.lost]
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
             if self._answer.done():
                 took = time.perf_counter() - began
                 (self.gaps if lost else self.round_trips).append(took)

@@ -99,7 +99,9 @@ def make_certificate(folder: Path) -> Path:
     return file
 
 
-def ask(url: str, body: object = None, *, certificate: Path | None = None, **headers: str) -> httpx2.Response:
+def ask(
+    url: str, body: object = None, headers: dict[str, str] | None = None, certificate: Path | None = None
+) -> httpx2.Response:
     trusted = ssl.create_default_context(cafile=None if certificate is None else str(certificate))
     method = "GET" if body is None else "POST"
     return httpx2.request(method, url, json=body, headers=headers, verify=trusted, trust_env=False)
