@@ -43,6 +43,7 @@ class CodexClient:
 
     def __init__(self, binary: Path, base: Path) -> None:
         self.workspace = base / "workspace"
+        self.variables: dict[str, str] = {}  # of its environment, besides the usual
         self._binary = binary
         self._home = base / "client"
         self.variables: dict[str, str] = {}  # beside those that every program here has

@@ -51,7 +51,7 @@ LAYERS = [  # lower may not import higher; names on one line may not import each
     {"errors", "home", "log", "tracing"},
     {"local"},
     {"wire", "sandbox"},
-    {"unixrpc"},
+    {"unixrpc", "rendezvous"},
     {"confine", "agentconfig", "board"},
     {"server"},
     {"client"},

@@ -80,11 +80,12 @@ class ExecConnection:
         executor: Executor,
         wire: Wire,
         *,
-        label: str,
+        label: str | None,
         slots: int = 1,
         resumable: bool = True,
         metrics: Metrics = NO_METRICS,
     ) -> None:
+        """`label` begins the answer to what is no message; without one the peer is dropped for it."""
         self._executor = executor
         self._wire = wire
         self._label = label
@@ -217,6 +218,9 @@ class ExecConnection:
         try:
             message = rpc.decode(data)
         except RemoteProtocolError as exc:
+            if self._label is None:
+                self._drop_peer()
+                return None
             self._wire.send(rpc.error(rpc.UNATTRIBUTED, face(exc).rpc, f"{self._label}: {exc}"))
             return None
         match message:
@@ -230,13 +234,15 @@ class ExecConnection:
             case rpc.Notification(method="initialized") if self._stage is not HandshakeStage.NEW:
                 self._stage = HandshakeStage.READY
             case _:
-                # A notification we do not know, or an answer to a request we never made.
-                log.warning("connection dropped: the client broke the protocol")
-                self._ended = True
-                self._inbox.clear()  # nothing sent after it is carried out
-                self._inbox_bytes = 0
-                self._wire.abort()
+                self._drop_peer()  # a notification we do not know, or an answer to what we never asked
         return None
+
+    def _drop_peer(self) -> None:
+        log.warning("connection dropped: the client broke the protocol")
+        self._ended = True
+        self._inbox.clear()  # nothing sent after it is carried out
+        self._inbox_bytes = 0
+        self._wire.abort()
 
     async def _in_lane(self, request: rpc.Request) -> None:
         method = METHODS.get(request.method)
