@@ -58,7 +58,7 @@ LAYERS = [  # lower may not import higher; names on one line may not import each
     {"confine", "agentconfig", "board"},
     {"server"},
     {"client"},
-    {"sync", "exec"},
+    {"sync", "exec", "relay"},
     {"doctor"},
     {"agents", "handoff"},
     {"dispatch"},

@@ -192,6 +192,41 @@ def decode(raw: bytes) -> RelayFrame:
     return replace(RelayFrame("", body), **said, **inner)
 
 
+def peek(raw: bytes) -> tuple[str, Body | None]:
+    """Whose frame it is and what it carries, for a rendezvous: nothing inside a body is looked at or copied.
+
+    Raises:
+        RemoteProtocolError: it is no frame of this version, or names no stream.
+    """
+    version, stream_id, body = 0, b"", None
+    at, count, end = 0, 0, len(raw)
+    if end > MAX_FRAME_BYTES:
+        raise RemoteProtocolError(f"a relay frame exceeds {MAX_FRAME_BYTES} bytes")
+    while at < end:
+        count += 1
+        key, at = _read_varint(raw, at)
+        field, kind = key >> 3, key & 7
+        size = _WIDTHS.get(kind, 0)
+        if kind == _VARINT:
+            number, at = _read_varint(raw, at)
+            version = number & _UINT32 if field == 1 else version
+        elif kind == _BYTES:
+            size, at = _read_varint(raw, at)
+        elif not size:
+            raise RemoteProtocolError("a relay frame has a field of an unknown kind")
+        if size > end - at or count > MAX_FIELDS:
+            raise RemoteProtocolError("a relay frame is cut short, or has too many fields")
+        if field == 2 and kind == _BYTES:
+            stream_id = raw[at : min(at + size, at + MAX_STREAM_ID_BYTES + 1)]
+        elif field in _BODIES:
+            body = _BODIES[field][0]
+        at += size
+    name = _as_text(stream_id)
+    if version != VERSION or not name.strip() or len(stream_id) > MAX_STREAM_ID_BYTES:
+        raise RemoteProtocolError("a relay frame is of another version, or names no stream")
+    return name, body
+
+
 def _fields(raw: bytes) -> Iterator[tuple[int, "_Value"]]:
     """Number and value of each field. Raises: RemoteProtocolError."""
     view, at, count = memoryview(raw), 0, 0
