@@ -63,6 +63,12 @@ def _is_typed(option: str) -> bool:
     help="With --remote: the token comes on standard input, as lines of JSON; its end ends us.",
 )
 @click.option("--exit-on-stdin-close", is_flag=True, help="With --remote: end when standard input is closed.")
+@click.option(
+    "--proxy-private-ips-via-upstream",
+    "private_via_upstream",
+    is_flag=True,
+    help="Let the proxies of commands take this host's own proxy also to private addresses that are allowed.",
+)
 @click.option("--home", type=click.Path(path_type=Path), hidden=True, help="Whose token is demanded.")
 def serve(**given: Any) -> None:
     """Serve commands, files and HTTP to a client such as codex.

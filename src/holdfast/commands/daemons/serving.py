@@ -75,6 +75,7 @@ def run(
     skew_s: int = SKEW_S,
     hint: bool | None = None,
     keep_s: float | None = None,
+    private_via_upstream: bool = False,
     home: "Path | None" = None,
     remote: str | None = None,
     environment_id: str | None = None,
@@ -132,7 +133,9 @@ def run(
             home=home,
         )
         announce = functools.partial(_announce_remote, hint=hint)
-    options = ServeOptions(address, slots, authenticator, metrics, choice, keep_s, token)
+    options = ServeOptions(
+        address, slots, authenticator, metrics, choice, keep_s, token, private_via_upstream
+    )
     if isinstance(options.address, WebSocketAddress) and not metrics:
         from holdfast.server.edges.early import receive_first
 
