@@ -31,14 +31,18 @@ async def service() -> AsyncIterator[RelayService]:
 
 @asynccontextmanager
 async def serving(
-    service: RelayService, home: Path, *options: str, stdin: bytes | None = None, **environ: str
+    service: RelayService,
+    home: Path,
+    *options: str,
+    stdin: bytes | None = None,
+    environ: dict[str, str] | None = None,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Not necessarily for long."""
     home.mkdir(exist_ok=True)
     process = await asyncio.create_subprocess_exec(
         *SERVE, "--remote", service.url, "--environment-id", ENVIRONMENT, *options,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        env=isolated_environment(home) | environ, cwd=home,
+        env=isolated_environment(home) | (environ or {}), cwd=home,
     )  # fmt: skip
     assert process.stdin is not None
     if stdin is not None:
@@ -68,7 +72,7 @@ async def test_an_executor_is_the_same_one_after_a_restart_and_its_key_is_its_ow
     service: RelayService, tmp_path: Path
 ) -> None:
     for _ in range(2):
-        async with serving(service, tmp_path, **OURS) as process:
+        async with serving(service, tmp_path, environ=OURS) as process:
             await service.until_registered()
             process.send_signal(signal.SIGTERM)
             assert await ended(process) == (0, "")
@@ -84,7 +88,7 @@ async def test_a_key_that_others_can_read_is_not_used(service: RelayService, tmp
     key.parent.mkdir(parents=True)
     key.write_bytes(bytes(32))
     key.chmod(0o644)
-    async with serving(service, tmp_path, **OURS) as process:
+    async with serving(service, tmp_path, environ=OURS) as process:
         code, said = await ended(process)
     assert (code, "not its owner's alone" in said, service.asked) == (1, True, [])
 
@@ -116,7 +120,11 @@ async def test_a_registration_that_fails_ends_the_process(service: RelayService,
 def test_what_makes_no_sense_is_said_before_anybody_is_asked(
     change: dict[str, Any], environ: dict[str, str], word: str, tmp_path: Path
 ) -> None:
-    asked = {"url": "https://registry.example", "environment_id": "box", "token_file_text": None}
+    asked: dict[str, Any] = {
+        "url": "https://registry.example",
+        "environment_id": "box",
+        "token_file_text": None,
+    }
     asked |= {"credential_stdin": False, "exit_on_stdin_close": False, "home": tmp_path}
     with pytest.raises(StartupError, match=word):
         find_address(**(asked | change), environ=dict(environ))
@@ -172,7 +180,7 @@ async def test_what_is_no_credential_ends_us(service: RelayService, tmp_path: Pa
 async def test_the_end_of_standard_input_ends_us_where_that_is_asked_for(
     service: RelayService, tmp_path: Path
 ) -> None:
-    async with serving(service, tmp_path, "--exit-on-stdin-close", **OURS) as process:
+    async with serving(service, tmp_path, "--exit-on-stdin-close", environ=OURS) as process:
         await service.until_registered()
         assert process.stdin is not None
         process.stdin.close()
@@ -193,7 +201,7 @@ async def test_exec_runs_a_command_there_which_sees_no_credential(
         "utf-8",
     )
     script = "env; tr '\\0' '\\n' < /proc/$$/environ; exit 7"
-    async with serving(service, tmp_path / "server", CODEX_API_KEY=TOKEN):
+    async with serving(service, tmp_path / "server", environ={"CODEX_API_KEY": TOKEN}):
         await service.until_registered()
         process = await asyncio.create_subprocess_exec(
             *EXEC, "--env", "box", "--full-access", "--", "/bin/sh", "-c", script,
