@@ -95,7 +95,7 @@ async def test_a_key_that_others_can_read_is_not_used(service: RelayService, tmp
 
 async def test_a_registration_that_fails_ends_the_process(service: RelayService, tmp_path: Path) -> None:
     async with serving(
-        service, tmp_path, "--log-level", "debug", HOLDFAST_REGISTRY_TOKEN="SECRET"
+        service, tmp_path, "--log-level", "debug", environ={"HOLDFAST_REGISTRY_TOKEN": "SECRET"}
     ) as process:
         code, said = await ended(process)
     assert (code, len(service.asked)) == (1, 1)
