@@ -19,6 +19,7 @@ _DEFERRED: Final = {
     "handoff": "commands.handoff",
     "mcp": "commands.mcp",
     "open": "commands.daemons.open",
+    "relay": "commands.relay",
     "serve": "commands.daemons.serve",
     "status": "commands.daemons.status",
     "task": "commands.task.task",

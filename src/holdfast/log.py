@@ -22,6 +22,10 @@ FIELDS: Final = (
     "duration_ms",
     "pid",
     "reason",
+    "tenant",
+    "environment",
+    "registration",
+    "token_id",
 )
 
 

@@ -47,18 +47,18 @@ PURE_STDLIB = {
     "urllib.parse",
     "weakref",
 }
-PURE_THIRD_PARTY = {"msgspec", "pybase64"}
+PURE_THIRD_PARTY = {"cryptography", "msgspec", "pybase64"}
 LAYERS = [  # lower may not import higher; names on one line may not import each other
     {"annotations"},
     {"light"},
     {"errors", "home", "log", "tracing"},
     {"local"},
     {"wire", "sandbox"},
-    {"unixrpc", "egress"},
+    {"egress", "rendezvous", "unixrpc"},
     {"confine", "agentconfig", "board"},
     {"server"},
     {"client"},
-    {"sync", "exec"},
+    {"sync", "exec", "relay"},
     {"doctor"},
     {"agents", "handoff"},
     {"dispatch"},

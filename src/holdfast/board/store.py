@@ -7,11 +7,12 @@ answer that was refused is written down. A store belongs to one thread.
 import functools
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
 from holdfast.board.database.database import Clock, Database, Transaction, steady_clock
+from holdfast.board.database.opening import open_database
 from holdfast.board.rules import verbs
 from holdfast.board.rules.rows import Board, RunRef, TaskMessage
 from holdfast.board.rules.verbs import Verb
@@ -20,12 +21,10 @@ from holdfast.board.verbs import claims, files, ledger, lists, messages, reviews
 from holdfast.board.verbs import inbox as inbox_verbs
 from holdfast.board.verbs import runs as run_verbs
 from holdfast.board.verbs.runs import RefusedAnswer
-from holdfast.errors import StaleRun, Unreachable
+from holdfast.errors import StaleRun
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-_POSTGRES: Final = ("postgresql://", "postgres://")
 
 
 def open_store(
@@ -40,17 +39,7 @@ def open_store(
         Unreachable: the server does not answer.
         StoreDamaged: the file is no board any more.
     """
-    if address.startswith(_POSTGRES):
-        try:
-            from holdfast.board.database.postgres import PostgresDatabase
-        except ImportError:
-            raise Unreachable(
-                "psycopg is not installed", remedy="pip install 'holdfast-agents[postgres]'"
-            ) from None
-        return Store(PostgresDatabase(address, create=create, clock=clock, steady=steady))
-    from holdfast.board.database.sqlite import SqliteDatabase, wall_clock
-
-    return Store(SqliteDatabase(address, create=create, clock=clock or wall_clock, steady=steady))
+    return Store(open_database(address, create=create, clock=clock, steady=steady))
 
 
 def _read(verb: Callable[Concatenate[Transaction, P], T]) -> Callable[Concatenate["Store", P], T]:

@@ -1,5 +1,7 @@
 """Environments written down in TOML, by the rules of the reference's `environments.toml`. Pure module.
 
+What is behind a registry is ours: the reference knows that from variables only, and refuses a file with it.
+
 default = "buildbox"
 
 [[environments]]
@@ -7,20 +9,24 @@ id = "buildbox"
 url = "wss://buildbox.example:9443/exec"
 
 [[environments]]
+id = "behind-nat"
+registry_url = "https://registry.example"
+auth_bearer_token_file = "registry.token"
+
+[[environments]]
 id = "pod"
 program = "kubectl"
 args = ["exec", "-i", "pod-1", "--", "codex", "exec-server", "--listen", "stdio"]
 """
 
-import ipaddress
 import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
-from urllib.parse import urlsplit
 
 from holdfast.errors import UsageError
+from holdfast.rendezvous.credentials import check_header, check_registry, is_loopback
 
 T = TypeVar("T")
 
@@ -35,6 +41,7 @@ _NOISE: Final = (
     "CODEX_EXEC_SERVER_NOISE_ENVIRONMENT_ID",
     "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
 )
+_ACCOUNT: Final = "CODEX_EXEC_SERVER_NOISE_CHATGPT_ACCOUNT_ID"
 _ID: Final = re.compile(r"[A-Za-z0-9_-]+")
 # What the reference's URI parser takes: an authority with at most one colon outside of brackets.
 _URL: Final = re.compile(
@@ -49,6 +56,9 @@ _ENTRY: Final = (
     "skills",
     "url",
     "auth_bearer_token",
+    "auth_bearer_token_file",
+    "registry_url",
+    "environment_id",
     "program",
     "args",
     "env",
@@ -56,15 +66,23 @@ _ENTRY: Final = (
     "connect_timeout_sec",
     "initialize_timeout_sec",
 )
+_BEHIND: Final = ("environment_id", "auth_bearer_token_file")
 
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentEntry:
-    """One environment: at `url`, or a child `argv`. What may be secret is not shown."""
+    """One environment: at `url`, behind the registry at `registry_url`, or a child `argv`.
+
+    What may be secret is not shown.
+    """
 
     id: str
     url: str | None = None
     token: str | None = field(default=None, repr=False)
+    token_file: str | None = None
+    registry_url: str | None = None
+    environment_id: str | None = None  # at the registry
+    account_id: str | None = field(default=None, repr=False)
     argv: tuple[str, ...] = ()
     cwd: str | None = None
     environ: tuple[tuple[str, str], ...] = field(default=(), repr=False)
@@ -106,32 +124,37 @@ def from_variable(value: str | None) -> EnvironmentList:
     return EnvironmentList((EnvironmentEntry(REMOTE, url),), False, REMOTE)
 
 
-def refuse_noise(environ: Mapping[str, str]) -> None:
-    """Raises: UsageError: the variables ask for an environment behind a registry."""
-    for name in _NOISE:
-        if environ.get(name, "").strip():
-            raise UsageError(
-                f"{name} is set, and environments behind a registry are not supported",
-                remedy="unset it, or name the file with the environments to use",
-            )
+def from_noise_variables(environ: Mapping[str, str]) -> EnvironmentList | None:
+    """What CODEX_EXEC_SERVER_NOISE_* say: the only environment, behind a registry; None: they say nothing.
+
+    Raises:
+        UsageError: they say half of it, or what cannot be.
+    """
+    url, id_, token, account = (environ.get(name, "").strip() for name in (*_NOISE, _ACCOUNT))
+    if not (url or id_ or token):
+        return None
+    for name, value in zip(_NOISE, (url, id_, token), strict=True):
+        if not value:
+            raise UsageError(f"{name} is not set, and the others of its kind are", remedy="set all or none")
+    check_registry(url, id_)
+    entry = EnvironmentEntry(
+        REMOTE,
+        token=check_header(token, _NOISE[2]),
+        registry_url=url,
+        environment_id=id_,
+        account_id=check_header(account, _ACCOUNT) if account else None,
+    )
+    return EnvironmentList((entry,), False, REMOTE)
 
 
 def check_token(url: str, token: str) -> None:
     """Raises: UsageError: everybody on the way could read the token, or no header can carry it."""
-    if not (url.startswith("wss://") or _is_loopback(url)):
+    if not (url.startswith("wss://") or is_loopback(url)):
         raise UsageError(
             "a token needs wss:// or a loopback address", remedy="use wss://, or a tunnel that ends here"
         )
     if any((char < " " and char != "\t") or char == "\x7f" for char in token):
         raise UsageError("the token has characters no header can carry", remedy="is there a newline in it?")
-
-
-def _is_loopback(url: str) -> bool:
-    try:
-        host = urlsplit(url).hostname or ""
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 # --- the tree
@@ -173,12 +196,14 @@ def _entry(table: Mapping[str, object], folder: str) -> EnvironmentEntry:
     _check_keys(table, _ENTRY, where)
     _check_skills(table, where)
     url, program = _text(table, "url", where), _text(table, "program", where)
-    if (url is None) == (program is None):
-        raise UsageError(f"{where}: must have either url or program")
+    registry = _text(table, "registry_url", where)
+    if [url, program, registry].count(None) != 2:
+        raise UsageError(f"{where}: must have either url or registry_url or program")
     connect = _seconds(table, "connect_timeout_sec", where)
     initialize = _seconds(table, "initialize_timeout_sec", where)
     if program is not None:
         _refuse(table, ("connect_timeout_sec", "auth_bearer_token"), "url", where)
+        _refuse(table, _BEHIND, "registry_url", where)
         if not program.strip():
             raise UsageError(f"{where}: program: must not be empty")
         return EnvironmentEntry(
@@ -189,6 +214,9 @@ def _entry(table: Mapping[str, object], folder: str) -> EnvironmentEntry:
             initialize_timeout_s=initialize,
         )
     _refuse(table, ("args", "env", "cwd"), "program", where)
+    if registry is not None:
+        return _behind_registry(table, id_, registry, folder, (connect, initialize))
+    _refuse(table, _BEHIND, "registry_url", where)
     address, token = _address(url or "", where), _text(table, "auth_bearer_token", where)
     if token is not None:
         check_token(address, token)
@@ -198,6 +226,30 @@ def _entry(table: Mapping[str, object], folder: str) -> EnvironmentEntry:
         token,
         connect_timeout_s=connect,
         initialize_timeout_s=initialize,
+    )
+
+
+def _behind_registry(
+    table: Mapping[str, object], id_: str, url: str, folder: str, timeouts: tuple[float, float]
+) -> EnvironmentEntry:
+    where = f"environment {id_}"
+    token, file = _text(table, "auth_bearer_token", where), _text(table, "auth_bearer_token_file", where)
+    if (token is None) == (file is None):
+        raise UsageError(f"{where}: must have either auth_bearer_token or auth_bearer_token_file")
+    name = _text(table, "environment_id", where) or id_
+    try:
+        check_registry(url, name)
+        token = token if token is None else check_header(token, "auth_bearer_token")
+    except UsageError as exc:
+        raise UsageError(f"{where}: {exc}", remedy=exc.remedy) from None
+    return EnvironmentEntry(
+        id_,
+        token=token,
+        token_file=_directory(file, folder),
+        registry_url=url.strip(),
+        environment_id=name.strip(),
+        connect_timeout_s=timeouts[0],
+        initialize_timeout_s=timeouts[1],
     )
 
 

@@ -25,14 +25,15 @@ from holdfast.client.environmentfile import (
     EnvironmentEntry,
     EnvironmentList,
     check_token,
+    from_noise_variables,
     from_toml,
     from_variable,
-    refuse_noise,
 )
-from holdfast.client.links.target import CommandTarget, Target, parse_target
+from holdfast.client.links.target import CommandTarget, NoiseMemory, NoiseTarget, Target, parse_target
 from holdfast.client.recovery import LinkState, worth_retrying
 from holdfast.client.session import ClientSession
 from holdfast.errors import ConnectionLost, HoldfastError, SessionLost, UsageError
+from holdfast.rendezvous.credentials import check_header
 
 FILE: Final = "environments.toml"
 _HERE: Final = (sys.executable, "-P", "-m", "holdfast", "serve", "--listen", "stdio")
@@ -70,8 +71,8 @@ class Environments:
         cls, path: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None
     ) -> "Environments":
         """From the file at `path`; without one from the first that exists of
-        `$HOLDFAST_HOME/environments.toml` and `$CODEX_HOME/environments.toml`, otherwise from
-        `CODEX_EXEC_SERVER_URL`. Nothing is connected yet.
+        `$HOLDFAST_HOME/environments.toml`, `CODEX_EXEC_SERVER_NOISE_*` and
+        `$CODEX_HOME/environments.toml`, otherwise from `CODEX_EXEC_SERVER_URL`. Nothing is connected yet.
 
         Raises:
             UsageError: the file cannot be read, or makes no sense.
@@ -80,8 +81,9 @@ class Environments:
         if path is not None:
             return cls(_read(Path(path)))
         for variable, folder in (("HOLDFAST_HOME", ".holdfast"), ("CODEX_HOME", ".codex")):
-            if variable == "CODEX_HOME":
-                refuse_noise(environ)  # for the reference they come before its file
+            noise = from_noise_variables(environ) if variable == "CODEX_HOME" else None
+            if noise is not None:  # for the reference they come before its file
+                return cls(noise)
             home = environ.get(variable) or os.path.join(environ.get("HOME") or "~", folder)
             file = Path(home).expanduser() / FILE
             if file.exists():
@@ -114,7 +116,9 @@ class Environments:
 
         What goes wrong is in `readiness`, and told to whoever uses the environment.
         """
-        chosen = [self._find(name) for name in names] or [n for n in self._named.values() if n.entry.url]
+        chosen = [self._find(name) for name in names] or [
+            one for one in self._named.values() if one.entry.url or one.entry.registry_url
+        ]
         for named in chosen:
             named.start()
 
@@ -207,6 +211,7 @@ class _Named:
         self._error: HoldfastError | None = None
         self._final = False
         self._given = False
+        self._memory = NoiseMemory()
 
     @property
     def held(self) -> bool:
@@ -266,7 +271,7 @@ class _Named:
             await old.aclose()
         target: Target | None = None
         try:
-            target = _target(self.entry)
+            target = _target(self.entry, self._memory)
             session = ClientSession(
                 Dialer(target, self.entry.connect_timeout_s, self.entry.initialize_timeout_s)
             )
@@ -285,10 +290,20 @@ class _Named:
             attempt.exception()  # seen, even if everybody has stopped waiting
 
 
-def _target(entry: EnvironmentEntry) -> Target:
+def _target(entry: EnvironmentEntry, memory: NoiseMemory) -> Target:
+    if entry.registry_url is not None and entry.environment_id is not None:
+        token = entry.token or _token(entry.token_file or "")
+        return NoiseTarget(entry.registry_url, entry.environment_id, token, entry.account_id, memory)
     if entry.url is None:
         return CommandTarget(entry.argv, entry.cwd, entry.environ)
     return parse_target(entry.url, entry.token)
+
+
+def _token(file: str) -> str:
+    try:
+        return check_header(Path(file).read_text("utf-8"), file)
+    except (OSError, UnicodeDecodeError):
+        raise UsageError(f"cannot read the token in {file}", remedy="is it there, and is it yours?") from None
 
 
 def _read(file: Path) -> EnvironmentList:

@@ -1,11 +1,13 @@
 """The network by name: which hosts a command may reach, and who makes its connections.
 
 `hosts` and `addresses` decide and are pure, `upstream` reads what the host says of proxies; `dial` makes a
-connection to a host that was allowed, and `splice` joins it to the command's. What stands between a confined
-command and those is here too: `names`, `clienthello`, `requests`, `namecheck` and `traffic` decide about
-names and what is said to hosts, all pure; `inside` makes sockets of a command's network, `broker` serves one
-command.
+connection to a host that was allowed, and `splice` joins it to the command's.
+
+Programs that are told of a proxy: a `gate` judges (`verdicts`, pure), asks and tells, `proxy` (HTTP) and
+`socks` speak with programs, which find them by `variables`. Programs that know of nothing: `names`,
+`clienthello`, `requests`, `namecheck` and `traffic` decide about names and what is said to hosts, all pure;
+`inside` makes sockets of a command's network, `broker` serves one command.
 
 Imports: errors, local, sandbox.kernel.
-Open to other rooms: broker, dial, hosts, inside, splice, upstream.
+Open to other rooms: broker, dial, gate, hosts, inside, proxy, socks, splice, upstream, variables, verdicts.
 """

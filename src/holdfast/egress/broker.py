@@ -21,7 +21,7 @@ from holdfast.egress.hosts import BadHost, Host, HostRules, decide, may_be_priva
 from holdfast.egress.inside import InsideSockets
 from holdfast.egress.namecheck import NameCheck, Refused
 from holdfast.egress.names import BadMessage, NameTable, Question
-from holdfast.egress.splice import CHUNK_BYTES, pump, reset
+from holdfast.egress.splice import CHUNK_BYTES, pump, reset, take_leave
 from holdfast.egress.traffic import Sent, Traffic, grant_of
 
 MAX_CONNECTIONS: Final = 256  # of one command; further ones wait to be accepted
@@ -313,9 +313,7 @@ class NameBroker:
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(FIRST_S):
                 await self._loop.sock_sendall(inner, refusal.answer)
-                inner.shutdown(socket.SHUT_WR)
-                while await self._loop.sock_recv(inner, CHUNK_BYTES):
-                    pass  # unread bytes would turn the end into a reset, and the answer would be lost
+            await take_leave(inner)
 
 
 class _Joint:

@@ -1,12 +1,15 @@
 """Two connections joined: bytes and ends of file pass both ways, and a break is one for both."""
 
 import asyncio
+import contextlib
 import socket
 import struct
 from collections.abc import Callable
 from typing import Final
 
 CHUNK_BYTES: Final = 64 * 1024  # held per direction; whoever sends faster waits
+LEAVE_S: Final = 2.0  # to read a refusal, which is a line or two
+LEAVE_BYTES: Final = 1024 * 1024  # of a body that nobody wants
 _RESET: Final = struct.pack("ii", 1, 0)  # struct linger: close by a reset
 
 
@@ -49,6 +52,22 @@ async def pump(source: socket.socket, sink: socket.socket, count: Callable[[int]
         count(length)
         await asyncio.sleep(0)  # when both ends are quick, neither call above waits
     sink.shutdown(socket.SHUT_WR)
+
+
+async def take_leave(sock: socket.socket) -> None:
+    """Say that nothing more comes, and let the peer read what came before.
+
+    A close while something is unread would be a reset, and that throws away the answer that was sent. A peer
+    that goes on talking is cut off.
+    """
+    loop = asyncio.get_running_loop()
+    buffer = memoryview(bytearray(CHUNK_BYTES))
+    heard = 0
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_WR)
+        async with asyncio.timeout(LEAVE_S):
+            while heard < LEAVE_BYTES and (length := await loop.sock_recv_into(sock, buffer)):
+                heard += length
 
 
 def reset(sock: socket.socket) -> None:

@@ -6,9 +6,9 @@ from holdfast.client.environmentfile import (
     EnvironmentEntry,
     EnvironmentList,
     check_token,
+    from_noise_variables,
     from_toml,
     from_variable,
-    refuse_noise,
 )
 from holdfast.errors import UsageError
 from tests.support.environment_files import ADDRESS, REFUSED, TAKEN, TOKEN, at, child
@@ -104,11 +104,78 @@ def test_the_variable_means_this_machine_none_or_one_other(
     assert from_variable(value) == listed
 
 
-def test_a_registry_is_refused_unless_its_variables_are_blank() -> None:
-    refuse_noise({"CODEX_EXEC_SERVER_NOISE_REGISTRY_URL": " ", "PATH": "/bin"})
+NOISE = {
+    "CODEX_EXEC_SERVER_NOISE_REGISTRY_URL": " https://registry.example/api ",
+    "CODEX_EXEC_SERVER_NOISE_ENVIRONMENT_ID": " box ",
+    "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN": " hidden ",
+}
+ACCOUNT = "CODEX_EXEC_SERVER_NOISE_CHATGPT_ACCOUNT_ID"
+
+
+def test_a_registry_in_the_variables_is_the_only_environment() -> None:
+    listed = from_noise_variables(NOISE | {ACCOUNT: " me ", "CODEX_EXEC_SERVER_URL": ADDRESS})
+    wanted = EnvironmentEntry(
+        "remote",
+        token="hidden",
+        registry_url="https://registry.example/api",
+        environment_id="box",
+        account_id="me",
+    )
+    assert listed == EnvironmentList((wanted,), False, "remote")
+    assert "hidden" not in repr(listed)
+
+
+@every_row("environ", [{}, {ACCOUNT: "me"}, dict.fromkeys(NOISE, " ")], ids=range(3))
+def test_blank_variables_name_no_registry(environ: dict[str, str]) -> None:
+    assert from_noise_variables(environ) is None
+
+
+@every_row(
+    "change",
+    [
+        *({name: " "} for name in NOISE),
+        {"CODEX_EXEC_SERVER_NOISE_REGISTRY_URL": "http://registry.example"},
+        {"CODEX_EXEC_SERVER_NOISE_REGISTRY_URL": "registry.example"},
+        {"CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN": "hid\nden"},
+        {ACCOUNT: "m\ne"},
+    ],
+    ids=str,
+)
+def test_half_a_registry_or_an_impossible_one_is_refused(change: dict[str, str]) -> None:
     with pytest.raises(UsageError) as caught:
-        refuse_noise({"CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN": "hidden"})
-    assert "hidden" not in str(caught.value)
+        from_noise_variables(NOISE | change)
+    assert "hid" not in str(caught.value)
+
+
+def test_a_registry_in_the_file() -> None:
+    text = "[[environments]]\nid = 'box'\nregistry_url = 'https://r'\nauth_bearer_token_file = 'token'\n"
+    more = "[[environments]]\nid = 'b'\nregistry_url = 'https://r'\nenvironment_id = 'x'\n"
+    first, second = read(f"{text}{more}{TOKEN}\nconnect_timeout_sec = 5").entries
+    place = "/home/me/.codex/token"
+    assert first == EnvironmentEntry("box", token_file=place, registry_url="https://r", environment_id="box")
+    assert second == EnvironmentEntry(
+        "b", token="hidden", registry_url="https://r", environment_id="x", connect_timeout_s=5.0
+    )
+
+
+@every_row(
+    "rest",
+    [
+        "registry_url = 'https://r'",  # no token
+        f"registry_url = 'https://r'\n{TOKEN}\nauth_bearer_token_file = 'f'",
+        f"registry_url = 'https://r'\n{TOKEN}\nurl = 'wss://x'",
+        f"registry_url = 'https://r'\n{TOKEN}\nprogram = 'x'",
+        f"registry_url = 'https://r'\n{TOKEN}\nenvironment_id = ' '",
+        f"registry_url = 'http://registry.example'\n{TOKEN}",
+        "url = 'wss://x'\nenvironment_id = 'x'",
+        "url = 'wss://x'\nauth_bearer_token_file = 'x'",
+        "program = 'x'\nenvironment_id = 'x'",
+    ],
+    ids=range(9),
+)
+def test_a_registry_in_the_file_that_makes_no_sense_is_refused(rest: str) -> None:
+    with pytest.raises(UsageError, match="environment box"):
+        read(f"[[environments]]\nid = 'box'\n{rest}\n")
 
 
 @every_row(

@@ -4,8 +4,7 @@ import asyncio
 import errno
 import ipaddress
 import socket
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 
 import pytest
 
@@ -14,55 +13,11 @@ from holdfast.egress.addresses import Address
 from holdfast.egress.dial import Dialer, LookupFailed, NotPublic, connect, is_own, look_up
 from holdfast.egress.hosts import parse_host
 from holdfast.egress.upstream import Proxies, Upstreams
+from tests.support.egress import Names, all_of, listening, nothing_own
 from tests.support.patience import patient
 from tests.support.rows import every_row
 
 HOST = parse_host("api.example")
-
-
-class Names:
-    """A resolver that says something else each time, if it is told so."""
-
-    def __init__(self, *answers: Sequence[str]) -> None:
-        self.answers = list(answers)
-        self.asked: list[str] = []
-
-    async def __call__(self, name: str) -> Sequence[str]:
-        self.asked.append(name)
-        return self.answers.pop(0)
-
-
-@asynccontextmanager
-async def listening(
-    answer: bytes = b"hello", address: str = "127.0.0.1"
-) -> AsyncIterator[tuple[int, list[bytes]]]:
-    """A server that reads one head, says this and closes; its port, and what it was sent."""
-    heard: list[bytes] = []
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if answer.startswith(b"HTTP/"):
-            heard.append(await reader.readuntil(b"\r\n\r\n"))
-        writer.write(answer)
-        await writer.drain()
-        writer.close()
-
-    server = await asyncio.start_server(serve, address, 0)
-    async with server:
-        yield server.sockets[0].getsockname()[1], heard
-
-
-async def all_of(sock: socket.socket) -> bytes:
-    loop = asyncio.get_running_loop()
-    found = b""
-    with sock:
-        async with asyncio.timeout(patient(5)):
-            while got := await loop.sock_recv(sock, 4096):
-                found += got
-    return found
-
-
-def nothing_own(_address: Address) -> bool:
-    return False
 
 
 async def test_the_address_that_was_looked_at_is_dialled_and_no_other() -> None:
@@ -189,7 +144,7 @@ def through(port: int, *, private: bool = False, more: str = "") -> Upstreams:
 
 
 async def test_an_upstream_proxy_is_asked_to_connect_by_name() -> None:
-    async with listening(b"HTTP/1.1 200 OK\r\n\r\nhello") as (port, heard):
+    async with listening(head=True, answer=b"HTTP/1.1 200 OK\r\n\r\nhello") as (port, heard):
         dialer = Dialer(Names(["93.184.216.34"]), through(port, more="u:p@"), is_own=nothing_own)
         assert await all_of(await dialer.dial(HOST, 443)) == b"hello"
     [head] = heard
@@ -198,12 +153,12 @@ async def test_an_upstream_proxy_is_asked_to_connect_by_name() -> None:
 
 
 async def test_an_upstream_proxy_may_know_names_that_we_do_not() -> None:
-    async with listening(b"HTTP/1.1 200 OK\r\n\r\nhello") as (port, _):
+    async with listening(head=True, answer=b"HTTP/1.1 200 OK\r\n\r\nhello") as (port, _):
         assert await all_of(await Dialer(Names([]), through(port)).dial(HOST, 443)) == b"hello"
 
 
 async def test_an_upstream_proxy_is_no_way_to_a_private_address() -> None:
-    async with listening(b"HTTP/1.1 200 OK\r\n\r\n") as (port, heard):
+    async with listening(head=True, answer=b"HTTP/1.1 200 OK\r\n\r\n") as (port, heard):
         with pytest.raises(NotPublic):
             await Dialer(Names(["10.0.0.1"]), through(port, private=True)).dial(HOST, 443)
     assert heard == []
@@ -211,7 +166,7 @@ async def test_an_upstream_proxy_is_no_way_to_a_private_address() -> None:
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 403 No\r\n\r\n", b"HTTP/1.1 2", b"HTTP/2 200 OK\r\n\r\n"])
 async def test_an_upstream_proxy_that_refuses_is_a_refusal(answer: bytes) -> None:
-    async with listening(answer) as (port, _):
+    async with listening(answer, head=True) as (port, _):
         with pytest.raises(ConnectionRefusedError, match="upstream"):
             await Dialer(Names(["93.184.216.34"]), through(port), is_own=nothing_own).dial(HOST, 443)
 

@@ -4,17 +4,8 @@ import asyncio
 import socket
 
 from holdfast.egress.splice import splice
+from tests.support.egress import connected
 from tests.support.patience import patient
-
-
-def connected() -> tuple[socket.socket, socket.socket]:
-    """Two ends of a TCP connection, not blocking."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        ours = socket.create_connection(server.getsockname())
-        theirs, _ = server.accept()
-    for sock in (ours, theirs):
-        sock.setblocking(False)
-    return ours, theirs
 
 
 async def test_bytes_and_ends_of_file_pass_both_ways() -> None:

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, Protocol, TypeAlias, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -24,6 +24,21 @@ Runner: TypeAlias = Callable[[str, Mapping[str, Value]], list[Row]]
 Clock: TypeAlias = Callable[[], int]
 
 SQL: Final = Path(__file__).parent / "sql"
+
+
+class Schema(NamedTuple):
+    """Which tables a database has: where their SQL lies, and what messages say of them."""
+
+    sql: Path
+    what: str  # "the board at ... is busy"
+    make: str  # what to type where there is none
+    restore: str  # what to do about a damaged one, with {} for its place
+    versions: str  # the table with the number of the last migration, in PostgreSQL
+
+
+BOARD: Final = Schema(
+    SQL, "board", "holdfast board create NAME", "holdfast board restore BACKUP --store {}", "schema_version"
+)
 
 
 def steady_clock() -> int:
@@ -145,10 +160,12 @@ _SPENT: Final = """(
         AND max_cost <= (SELECT coalesce(sum(cost), 0) FROM runs WHERE task_id = tasks.id)))"""
 
 
-def queries(*, lock: str, lock_free: str, lock_board: str, alone: str, value: str) -> dict[str, str]:
+def queries(
+    sql: Path, *, lock: str, lock_free: str, lock_board: str, alone: str, value: str
+) -> dict[str, str]:
     """All queries in a dialect; `value` is how it marks one, with {} for the name."""
     found = {}
-    for name, text in _load_queries().items():
+    for name, text in _load_queries(sql).items():
         words = {
             "SPENT": _SPENT,
             "LOCK FREE ROWS": lock_free,
@@ -166,13 +183,13 @@ def with_values(text: str, value: str) -> str:
     return re.sub(r":([a-z_][a-z_0-9]*)", lambda match: value.format(match[1]), text)
 
 
-def migrations(dialect: str) -> list[tuple[int, str]]:
+def migrations(dialect: str, sql: Path = SQL) -> list[tuple[int, str]]:
     """Numbered from one, oldest first."""
-    files = sorted((SQL / dialect).glob("*.sql"))
+    files = sorted((sql / dialect).glob("*.sql"))
     return [(int(file.name.split("_")[0]), file.read_text("utf-8")) for file in files]
 
 
 @functools.cache
-def _load_queries() -> dict[str, str]:
-    parts = re.split(r"^-- name: (\w+)\n", (SQL / "queries.sql").read_text("utf-8"), flags=re.MULTILINE)
+def _load_queries(sql: Path) -> dict[str, str]:
+    parts = re.split(r"^-- name: (\w+)\n", (sql / "queries.sql").read_text("utf-8"), flags=re.MULTILINE)
     return {name: text.strip().rstrip(";") for name, text in zip(parts[1::2], parts[2::2], strict=True)}

@@ -18,7 +18,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 
 from holdfast.board.database import database
-from holdfast.board.database.database import Clock, Row, Transaction, Value, steady_clock
+from holdfast.board.database.database import BOARD, Clock, Row, Schema, Transaction, Value, steady_clock
 from holdfast.board.rules.leases import ClockReading
 from holdfast.errors import Conflict, HoldfastError, NotFound, OperationFailed, Unreachable
 
@@ -39,7 +39,7 @@ CHANNEL: Final = "holdfast_board"
 _MIGRATING: Final = 0x686F6C64  # the advisory lock of whoever makes the tables
 _AGAIN: Final = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
 _NOW: Final = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT) AS now"
-_MADE: Final = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'schema_version'"
+_MADE: Final = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = %(name)s"
 _VALUE: Final = "%({})s"
 
 
@@ -47,13 +47,21 @@ class PostgresDatabase:
     """Raises Unreachable when no server answers, NotFound when it has no board and none is to be made."""
 
     def __init__(
-        self, url: str, *, create: bool = True, clock: Clock | None = None, steady: Clock = steady_clock
+        self,
+        url: str,
+        *,
+        create: bool = True,
+        clock: Clock | None = None,
+        steady: Clock = steady_clock,
+        schema: Schema = BOARD,
     ) -> None:
         self._url = url
+        self._schema = schema
         self._clock = clock
         self._steady = steady
         self._listening = False
         self._queries = database.queries(
+            schema.sql,
             lock="FOR UPDATE",
             lock_free="FOR UPDATE SKIP LOCKED",
             lock_board="FOR NO KEY UPDATE",  # rows that name the board can be made meanwhile
@@ -119,12 +127,12 @@ class PostgresDatabase:
         return connection
 
     def _prepare(self, *, create: bool) -> None:
-        steps = database.migrations("postgres")
-        done = self._version()
+        steps = database.migrations("postgres", self._schema.sql)
+        done, table = self._version(), self._schema.versions
         if done == len(steps):
             return
         if not done and not create:
-            raise NotFound(f"there is no board at {self.address}", remedy="holdfast board create NAME")
+            raise NotFound(f"there is no {self._schema.what} at {self.address}", remedy=self._schema.make)
         with self._db.transaction():
             self._db.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATING,))
             done = self._version()
@@ -132,15 +140,16 @@ class PostgresDatabase:
                 raise Conflict(f"{self.address} was made by a newer Holdfast", remedy="upgrade holdfast")
             for number, script in steps[done:]:
                 self._db.execute(script.encode())
-                self._db.execute("CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)")
-                self._db.execute("DELETE FROM schema_version")
-                self._db.execute("INSERT INTO schema_version VALUES (%s)", (number,))
+                self._db.execute(f"CREATE TABLE IF NOT EXISTS {table} (version BIGINT NOT NULL)".encode())
+                self._db.execute(f"DELETE FROM {table}".encode())  # noqa: S608 - a name of ours
+                self._db.execute(f"INSERT INTO {table} VALUES (%s)".encode(), (number,))  # noqa: S608
 
     def _version(self) -> int:
         # Not to_regclass: it may answer from a cache that is older than the lock that was just waited for.
-        if not self._run(_MADE, {}):
+        if not self._run(_MADE, {"name": self._schema.versions}):
             return 0
-        return int(str(self._run("SELECT version FROM schema_version", {})[0]["version"]))
+        [row] = self._run(f"SELECT version FROM {self._schema.versions}", {})  # noqa: S608 - likewise
+        return int(str(row["version"]))
 
     @contextlib.contextmanager
     def _transaction(self, begin: str) -> Iterator[Transaction]:
@@ -192,7 +201,7 @@ def _translate_errors() -> Iterator[None]:
     except psycopg.errors.ReadOnlySqlTransaction as exc:  # it stands by, or is short of room
         raise Unreachable("the PostgreSQL server can only be read", remedy="is it the primary?") from exc
     except psycopg.errors.LockNotAvailable as exc:
-        raise Unreachable("the board is busy", remedy="try again") from exc
+        raise Unreachable("the PostgreSQL server is busy", remedy="try again") from exc
     except (psycopg.OperationalError, psycopg.errors.IdleInTransactionSessionTimeout) as exc:
         raise Unreachable("the PostgreSQL server does not answer", remedy="is it running?") from exc
     except psycopg.Error as exc:

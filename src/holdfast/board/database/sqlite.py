@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 from weakref import WeakSet
 
 from holdfast.board.database import database
-from holdfast.board.database.database import Clock, Row, Transaction, Value, steady_clock
+from holdfast.board.database.database import BOARD, Clock, Row, Schema, Transaction, Value, steady_clock
 from holdfast.board.database.filewrites import FileWrites
 from holdfast.board.rules.leases import ClockReading
 from holdfast.errors import Conflict, HoldfastError, NotFound, OperationFailed, StoreDamaged, Unreachable
@@ -52,18 +52,27 @@ class SqliteDatabase:
     """Raises NotFound when there is no such file and it is not to be made."""
 
     def __init__(
-        self, path: str, *, create: bool = True, clock: Clock = wall_clock, steady: Clock = steady_clock
+        self,
+        path: str,
+        *,
+        create: bool = True,
+        clock: Clock = wall_clock,
+        steady: Clock = steady_clock,
+        schema: Schema = BOARD,
     ) -> None:
         self.path = path
+        self.schema = schema
         self._clock = clock
         self._steady = steady
         self._mark = Path(f"{path}.damaged")
-        self._queries = database.queries(lock="", lock_free="", lock_board="", alone="SELECT 1", value=":{}")
+        self._queries = database.queries(
+            schema.sql, lock="", lock_free="", lock_board="", alone="SELECT 1", value=":{}"
+        )
         self._seen = 0
         self._writes = FileWrites(path)
         if path != _MEMORY and not os.path.exists(path):
             if not create:
-                raise NotFound(f"there is no board at {path}", remedy="holdfast board create NAME")
+                raise NotFound(f"there is no {schema.what} at {path}", remedy=schema.make)
             self._make_room()
         self.opened = False
         self._failed = False  # its storage did, so that it is opened anew
@@ -84,7 +93,7 @@ class SqliteDatabase:
 
     def write(self, change: Callable[[Transaction], T]) -> T:
         if self.damaged:
-            raise damage(self.path)
+            raise damage(self.path, self.schema)
 
         def once() -> T:
             with self._transaction("BEGIN IMMEDIATE") as transaction:
@@ -161,7 +170,9 @@ class SqliteDatabase:
         try:
             Path(self.path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as exc:
-            raise OperationFailed(f"cannot make a board at {self.path}: {exc.strerror}") from None
+            raise OperationFailed(
+                f"cannot make a {self.schema.what} at {self.path}: {exc.strerror}"
+            ) from None
 
     def note_fault(self) -> None:
         """Its storage failed: no connection to it is used again."""
@@ -212,7 +223,7 @@ class SqliteDatabase:
     def _prepare(self) -> None:
         self._set("synchronous = FULL")
         self._set(f"wal_autocheckpoint = {CHECKPOINT_PAGES}")
-        steps = database.migrations("sqlite")
+        steps = database.migrations("sqlite", self.schema.sql)
         if _patiently(lambda: self._pragma("user_version")) != len(steps) and not self.damaged:
             self._migrate(steps)
         self._set("foreign_keys = ON")
@@ -276,10 +287,9 @@ def statements(script: str) -> list[str]:
     return found
 
 
-def damage(path: str) -> StoreDamaged:
+def damage(path: str, schema: Schema = BOARD) -> StoreDamaged:
     return StoreDamaged(
-        f"the board at {path} is damaged and is only read",
-        remedy=f"holdfast board restore BACKUP --store {path}",
+        f"the {schema.what} at {path} is damaged and is only read", remedy=schema.restore.format(path)
     )
 
 
@@ -312,15 +322,16 @@ def _translate_errors(store: SqliteDatabase) -> Iterator[None]:
         code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
         if code in _DAMAGE:
             store.note_damage()
-            raise damage(store.path) from exc
+            raise damage(store.path, store.schema) from exc
         if code in _BUSY:
-            raise Unreachable(f"the board at {store.path} is busy", remedy="try again") from exc
+            raise Unreachable(f"the {store.schema.what} at {store.path} is busy", remedy="try again") from exc
         if code in _STORAGE or (code == sqlite3.SQLITE_CANTOPEN and store.opened):
             if code != sqlite3.SQLITE_FULL:  # which costs a connection nothing
                 store.note_fault()
             words = _STORAGE.get(code, "cannot be opened any more")
             raise Unreachable(
-                f"the board at {store.path} {words}", remedy="look at its disk; it is tried again"
+                f"the {store.schema.what} at {store.path} {words}",
+                remedy="look at its disk; it is tried again",
             ) from exc
         name = getattr(exc, "sqlite_errorname", "an unknown error")
         raise OperationFailed(f"SQLite cannot use {store.path}: {name}") from exc

@@ -1,6 +1,6 @@
 """One physical connection to a server: whom to dial, the framing, and what a link and its receiver know of
 each other.
 
-Imports: errors, local, wire.
+Imports: errors, local, rendezvous, wire.
 Open to other rooms: target, transport.
 """

@@ -2,10 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from holdfast.errors import UsageError
+
+if TYPE_CHECKING:  # only those who open a channel need what it is made of
+    from holdfast.wire.noise import KeyPair
+    from holdfast.wire.registry import PublicKey
 
 _REMEDY = 'give "ws://HOST:PORT", "wss://HOST", "unix:///path/of/socket" or a command as a list'
 
@@ -56,7 +60,38 @@ class CommandTarget:
         return self.argv[0]
 
 
-Target: TypeAlias = WebSocketTarget | UnixTarget | CommandTarget
+@dataclass(slots=True)
+class NoiseMemory:
+    """Who we are to the executors of one environment: made when it is first needed, and kept."""
+
+    identity: "KeyPair | None" = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NoiseTarget:
+    """An executor that a registry knows, for one session. `token` is a secret and not shown."""
+
+    registry_url: str
+    environment_id: str
+    token: str = field(repr=False)
+    account_id: str | None = field(default=None, repr=False)
+    memory: NoiseMemory = field(default_factory=NoiseMemory, repr=False)
+    pinned: "list[PublicKey]" = field(
+        default_factory=list, repr=False
+    )  # whom the session talks to, once it does
+
+    resumable = True
+
+    def headers(self) -> dict[str, str]:
+        """What the registry is shown."""
+        account = {} if self.account_id is None else {"chatgpt-account-id": self.account_id}
+        return {"authorization": f"Bearer {self.token}", **account}
+
+    def __str__(self) -> str:
+        return f"environment {self.environment_id}"
+
+
+Target: TypeAlias = WebSocketTarget | UnixTarget | CommandTarget | NoiseTarget
 
 
 def parse_target(address: str | Sequence[str], token: str | None = None) -> Target:

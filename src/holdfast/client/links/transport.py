@@ -24,7 +24,7 @@ from websockets.frames import Frame, Opcode
 from websockets.uri import parse_uri
 
 from holdfast.client.links.frames import BINARY, CLOSE, PING, TEXT, FrameReader
-from holdfast.client.links.target import CommandTarget, Target, UnixTarget, WebSocketTarget
+from holdfast.client.links.target import CommandTarget, NoiseTarget, Target, UnixTarget, WebSocketTarget
 from holdfast.errors import (
     ConnectionLost,
     HoldfastError,
@@ -96,6 +96,12 @@ async def dial(target: Target, receiver: Receiver, *, timeout_s: float) -> Serve
         TokenRefused: somebody does, and wants another token.
         ProtocolMismatch: somebody does, in another language.
     """
+    if isinstance(target, NoiseTarget):
+        from holdfast.client.links.noiselink import dial_noise
+        from holdfast.rendezvous.registryclient import require_cryptography
+
+        require_cryptography()
+        return await dial_noise(target, receiver, timeout_s=timeout_s)
     try:
         async with asyncio.timeout(timeout_s):
             match target:

@@ -2,6 +2,6 @@
 `down` find them.
 
 Imports: agents.supervisor, agents.worker, board, board.rules, commands, dispatch, dispatch.rules, errors,
-local, log, sandbox.plan, server, server.edges, tracing, web.
+home, local, log, rendezvous, sandbox.plan, server, server.edges, server.remote, tracing, web.
 Open to other rooms: serving.
 """

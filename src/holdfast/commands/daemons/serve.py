@@ -12,6 +12,11 @@ from holdfast.commands.output import fail
 from holdfast.errors import HoldfastError
 
 
+def _is_typed(option: str) -> bool:
+    source = click.get_current_context().get_parameter_source(option)
+    return source is click.core.ParameterSource.COMMANDLINE
+
+
 @click.command()
 @combine(*map(make_option, serving.SERVE))
 @click.option(
@@ -42,6 +47,28 @@ from holdfast.errors import HoldfastError
     help="Keep sessions that nobody holds, and what ended in them, for so long (90s, 30m, 12h, 7d) instead "
     "of 30 s. Whoever may connect and knows a session's id may resume it.",
 )
+@click.option(
+    "--remote",
+    metavar="URL",
+    help="Listen nowhere; register at this registry, and serve whoever it lets in through its relay.",
+)
+@click.option("--environment-id", metavar="ID", help="With --remote: the id by which clients ask for us.")
+@click.option(
+    "--remote-token-file", metavar="PATH", help="With --remote: file that holds the registry's token."
+)
+@click.option(
+    "--executor-credential-stdin",
+    "credential_stdin",
+    is_flag=True,
+    help="With --remote: the token comes on standard input, as lines of JSON; its end ends us.",
+)
+@click.option("--exit-on-stdin-close", is_flag=True, help="With --remote: end when standard input is closed.")
+@click.option(
+    "--proxy-private-ips-via-upstream",
+    "private_via_upstream",
+    is_flag=True,
+    help="Let the proxies of commands take this host's own proxy also to private addresses that are allowed.",
+)
 @click.option("--home", type=click.Path(path_type=Path), hidden=True, help="Whose token is demanded.")
 def serve(**given: Any) -> None:
     """Serve commands, files and HTTP to a client such as codex.
@@ -54,6 +81,8 @@ def serve(**given: Any) -> None:
       holdfast serve --listen ws://127.0.0.1:7000
       CODEX_EXEC_SERVER_URL=ws://127.0.0.1:7000 codex
     """
+    if given["remote"] is not None and _is_typed("listen"):
+        raise click.UsageError("--remote listens nowhere: leave --listen out")
     try:
         serving.run(**given)
     except HoldfastError as exc:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import socket
     from pathlib import Path
 
+    from holdfast.server.edges.address import Address
     from holdfast.server.edges.auth import Authenticator
     from holdfast.server.edges.binding import ServeOptions
     from holdfast.server.edges.early import FirstConnection
@@ -74,7 +75,13 @@ def run(
     skew_s: int = SKEW_S,
     hint: bool | None = None,
     keep_s: float | None = None,
+    private_via_upstream: bool = False,
     home: "Path | None" = None,
+    remote: str | None = None,
+    environment_id: str | None = None,
+    remote_token_file: str | None = None,
+    credential_stdin: bool = False,
+    exit_on_stdin_close: bool = False,
 ) -> None:
     """Serve until a signal ends it.
 
@@ -109,8 +116,26 @@ def run(
         from holdfast.local.homekey import access_token
 
         token = functools.partial(access_token, home)
-    options = ServeOptions(parse(listen), slots, authenticator, metrics, choice, keep_s, token)
-    announce = functools.partial(_announce, hint=hint)
+    address: Address
+    announce: Callable[[str], None]
+    if remote is None:
+        _refuse_remote_options(environment_id, remote_token_file, credential_stdin, exit_on_stdin_close)
+        address, announce = parse(listen), functools.partial(_announce, hint=hint)
+    else:
+        from holdfast.commands.daemons.remoteserving import find_address
+
+        address = find_address(
+            remote,
+            environment_id,
+            _read("--remote-token-file", remote_token_file, bytes.decode),
+            credential_stdin=credential_stdin,
+            exit_on_stdin_close=exit_on_stdin_close,
+            home=home,
+        )
+        announce = functools.partial(_announce_remote, hint=hint)
+    options = ServeOptions(
+        address, slots, authenticator, metrics, choice, keep_s, token, private_via_upstream
+    )
     if isinstance(options.address, WebSocketAddress) and not metrics:
         from holdfast.server.edges.early import receive_first
 
@@ -132,6 +157,18 @@ def _announce(address: str, *, hint: bool | None) -> None:
     if sys.stderr.isatty() if hint is None else hint:
         sys.stderr.write(f"try: CODEX_EXEC_SERVER_URL={address} codex\n")
         sys.stderr.flush()
+
+
+def _announce_remote(environment_id: str, *, hint: bool | None) -> None:
+    """Nothing on standard output, as with the reference."""
+    if sys.stderr.isatty() if hint is None else hint:
+        sys.stderr.write(f"registered as {environment_id}\n")
+        sys.stderr.flush()
+
+
+def _refuse_remote_options(*given: object) -> None:
+    if any(given):
+        raise StartupError("this option is about a registry", remedy="give --remote URL")
 
 
 def _read(flag: str, path: str | None, convert: Callable[[bytes], T]) -> T | None:

@@ -1,6 +1,6 @@
 """Where connections come in: addresses, who may enter, WebSocket, HTTP head, lines on a unix socket or
 pipes.
 
-Imports: errors, local, sandbox.plan, server, server.processes, wire.
-Open to other rooms: address, admission, auth, binding, early, listen, plainfiles.
+Imports: errors, local, rendezvous, sandbox.plan, server, server.processes, server.remote, wire.
+Open to other rooms: address, admission, auth, binding, early, httphead, listen, plainfiles.
 """

@@ -2,10 +2,13 @@
 
 import ipaddress
 import re
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 from holdfast.errors import StartupError
+
+if TYPE_CHECKING:  # whoever listens has none
+    from holdfast.server.remote.credential import CredentialHolder
 
 DEFAULT: Final = "ws://127.0.0.1:0"
 
@@ -33,7 +36,21 @@ class Stdio(NamedTuple):
     pass
 
 
-Address: TypeAlias = WebSocketAddress | UnixAddress | Stdio
+class RemoteAddress(NamedTuple):
+    """A registry that tells others how to reach us. `credential` is what we show it, `seed` our identity."""
+
+    url: str
+    environment_id: str
+    credential: "CredentialHolder"
+    seed: bytes
+    from_stdin: bool = False  # does the credential come by standard input?
+    exit_on_stdin_close: bool = False
+
+    def __repr__(self) -> str:
+        return f"<RemoteAddress {self.environment_id}>"
+
+
+Address: TypeAlias = WebSocketAddress | UnixAddress | Stdio | RemoteAddress
 
 
 def parse(text: str) -> Address:

@@ -31,6 +31,7 @@ class ServeOptions(NamedTuple):
     choice: "Choice | None" = None  # None: any backend that enforces everything
     keep_s: float | None = None  # how long sessions are kept that nobody holds; None: 30 s
     token: Callable[[], str] | None = None  # of the home that a unix listener belongs to
+    private_via_upstream: bool = False  # proxies of commands take the host's own to private addresses too
 
 
 def check_exposure(options: ServeOptions) -> None:

@@ -21,7 +21,14 @@ _REASONS: Final = {
     403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
+    408: "Request Timeout",
+    409: "Conflict",
+    411: "Length Required",
+    413: "Content Too Large",
+    429: "Too Many Requests",
     500: "Internal Server Error",
+    502: "Bad Gateway",
+    503: "Service Unavailable",
 }
 _TEXT: Final = "text/plain; charset=utf-8"
 _PROBES: Final = ("/readyz", "/healthz")
@@ -36,6 +43,7 @@ class RequestHead(NamedTuple):
     path: str
     headers: tuple[tuple[str, str], ...]
     version: str = "HTTP/1.1"
+    query: str = ""
 
     def get(self, name: str) -> str | None:
         """The first value of a header."""
@@ -90,7 +98,8 @@ def parse_head(data: bytes) -> RequestHead:
         if not colon or not name or name != name.strip():
             raise RemoteProtocolError("not an HTTP header")
         headers.append((name.lower(), value.strip()))
-    return RequestHead(method, target.partition("?")[0], tuple(headers), version)
+    path, _, query = target.partition("?")
+    return RequestHead(method, path, tuple(headers), version, query)
 
 
 def answer(

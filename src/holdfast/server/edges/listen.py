@@ -15,7 +15,7 @@ from holdfast.errors import PeerRefused
 from holdfast.local.lobby import Lobby
 from holdfast.local.tasks import TaskSet
 from holdfast.server.edges import admission
-from holdfast.server.edges.address import Stdio, UnixAddress, WebSocketAddress
+from holdfast.server.edges.address import RemoteAddress, Stdio, UnixAddress, WebSocketAddress
 from holdfast.server.edges.binding import BACKLOG, ENDING, ServeOptions, bind_tcp, bind_unix, check_exposure
 from holdfast.server.edges.early import WITHIN_S, FirstConnection
 from holdfast.server.edges.edge import Linger
@@ -50,7 +50,11 @@ class Server:
             from holdfast.server.executor import Clocks, Executor
 
             clocks = Clocks.keeping(self._options.keep_s)
-            self._made = Executor(clocks=clocks, choice=self._options.choice or ANY)
+            self._made = Executor(
+                clocks=clocks,
+                choice=self._options.choice or ANY,
+                private_via_upstream=self._options.private_via_upstream,
+            )
         self._made.open_commands = self._made.open_commands or _opener(self._made)
         return self._made
 
@@ -80,6 +84,8 @@ class Server:
                 await self._serve(lambda: self._serve_unix(path, announce))
             case Stdio():
                 await self._serve(self._serve_stdio)
+            case RemoteAddress() as remote:
+                await self._serve(lambda: self._serve_remote(remote, announce))
 
     async def serve_bound(
         self, sock: socket.socket, first: FirstConnection | None, announce: Callable[[], None]
@@ -189,7 +195,19 @@ class Server:
         await asyncio.wait([done, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
         done.cancel()
 
-    def _connect(self, wire: "Wire", label: str, *, resumable: bool = True) -> "ExecConnection":
+    async def _serve_remote(self, address: RemoteAddress, announce: Callable[[str], None]) -> None:
+        from holdfast.server.edges.remoteedge import serve_remote
+        from holdfast.server.remote.executing import ExecStream
+
+        self._open_soon()
+        await serve_remote(
+            address,
+            lambda port: ExecStream(port, lambda wire: self._connect(wire, None), self._tasks.keep),
+            self._done,
+            lambda: announce(address.environment_id),
+        )
+
+    def _connect(self, wire: "Wire", label: str | None, *, resumable: bool = True) -> "ExecConnection":
         from holdfast.server.connection import ExecConnection
 
         return ExecConnection(

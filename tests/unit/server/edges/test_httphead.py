@@ -38,7 +38,7 @@ def ask(
     ("data", "head"),
     [
         (b"GET / HTTP/1.1\r\n\r\n", RequestHead("GET", "/", ())),
-        (b"HEAD /readyz?x=1&y HTTP/1.0\r\n\r\n", RequestHead("HEAD", "/readyz", (), "HTTP/1.0")),
+        (b"HEAD /readyz?x=1&y HTTP/1.0\r\n\r\n", RequestHead("HEAD", "/readyz", (), "HTTP/1.0", "x=1&y")),
         (
             b"GET / HTTP/1.1\r\nHost: a:1\r\nX-A:\r\nX-B:  b: \t\r\nx-b: c\r\n\r\n",
             RequestHead("GET", "/", (("host", "a:1"), ("x-a", ""), ("x-b", "b:"), ("x-b", "c"))),

@@ -1,0 +1,409 @@
+"""A node of a relay: its listeners, its sockets, its lease, and what its store orders it to do.
+
+Where there are several, executors dial an address that leads to any of them, and a harness is given the one
+that has its executor. A node is heard of every BEAT_S: by that its lease runs on, and by that it learns which
+tokens were revoked and which of its executors another node has now.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import ipaddress
+import logging
+import os
+import resource
+import secrets
+import signal
+import socket
+import ssl
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Final, NamedTuple
+
+from holdfast.errors import HoldfastError, RemoteProtocolError
+from holdfast.local.lobby import Lobby
+from holdfast.local.tasks import TaskSet
+from holdfast.relay import store as verbs
+from holdfast.relay.audit import record
+from holdfast.relay.metrics import make_page
+from holdfast.relay.registry import Limits, Registry
+from holdfast.relay.rules import messages, signedurl
+from holdfast.relay.rules.messages import Refusal
+from holdfast.relay.rules.signedurl import Claim, Rejected
+from holdfast.relay.rules.switchboard import ExecutorSocket, Held, Switchboard
+from holdfast.relay.sockets import ASK_S, RelayConnection
+from holdfast.relay.store import RelayStore
+from holdfast.server.edges.address import WebSocketAddress
+from holdfast.server.edges.binding import BACKLOG, ENDING, bind_tcp
+from holdfast.server.edges.httphead import HeadAnswer, RequestHead, accept
+
+log = logging.getLogger(__name__)
+
+BEAT_S: Final = 1.0  # a revoked token is at work for so long at most; a third of a lease is far off
+TIDY_S: Final = 60.0
+CHECK_S: Final = 5.0  # between looks at who is silent
+LEAVE_S: Final = 5.0  # to tell the store that nothing is here any more
+MAX_WAITING: Final = 1024  # connections whose request is not complete
+SPARE_FILES: Final = 256  # descriptors for the store, the loop and the listener
+MAX_SOCKETS: Final = 20_000  # of the rendezvous; each takes some 10 KB when idle
+MAX_FILES: Final = MAX_SOCKETS + MAX_WAITING + SPARE_FILES
+_PROBES: Final = ("/healthz", "/readyz")
+_METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class RelayOptions(NamedTuple):
+    """How to serve, already checked by the command line."""
+
+    address: WebSocketAddress
+    store: str
+    public_url: str | None = None  # where executors dial; None: where we listen
+    node_url: str | None = None  # where harnesses reach this node; None: as public_url
+    tls: ssl.SSLContext | None = None
+    behind_proxy: bool = False
+    metrics: bool = False
+    limits: Limits = Limits()
+
+
+class Node:
+    """One relay process."""
+
+    def __init__(self, options: RelayOptions) -> None:
+        self._options = options
+        self._id = f"node_{secrets.token_hex(8)}"
+        self._store = RelayStore(options.store)
+        self._switchboard: Switchboard[RelayConnection] = Switchboard()
+        self._sockets: set[RelayConnection] = set()
+        self._tasks = TaskSet()
+        self._lost: list[Held] = []  # sockets that are gone and of which the store does not know
+        self._done = asyncio.Event()
+        self._ready = False
+        self._url = ""
+        self._key = b""
+        self._registry: Registry
+        self._page = make_page(self._count) if options.metrics else None
+        self.lobby = Lobby(MAX_WAITING, ASK_S)
+        self.behind_proxy = options.behind_proxy
+        self.routed = 0  # frames passed on
+        self.unrouted = 0  # frames that nobody was there for
+
+    # --- life
+
+    def stop(self) -> None:
+        self._done.set()
+
+    async def serve(self, announce: Callable[[str], None]) -> None:
+        """Serve until `stop`. `announce` gets the address that executors and harnesses are given.
+
+        Raises:
+            StartupError: the address cannot be listened on.
+            Unreachable: the store does not answer.
+        """
+        options = self._options
+        try:
+            self._key = signedurl.decode_key(await self._store.write(verbs.signing_key))
+            with bind_tcp(options.address) as sock, _hold_last(sock):
+                base = self._base(sock.getsockname()[1])
+                public = options.public_url or base
+                self._url = _websocket(options.node_url or public)
+                self._registry = Registry(self._store, self._key, _websocket(public), options.limits)
+                await self._beat()
+                server = await asyncio.get_running_loop().create_server(
+                    lambda: RelayConnection(self), sock=sock, ssl=options.tls, backlog=BACKLOG
+                )
+                self._ready = True
+                record("relay.started")
+                announce(public)
+                await self._until_done()
+                server.close()
+        finally:
+            await self._leave()
+
+    def _base(self, port: int) -> str:
+        scheme = "https" if self._options.tls is not None else "http"
+        return self._options.address.url(port).replace("ws", scheme, 1)
+
+    async def _until_done(self) -> None:
+        every = [(BEAT_S, self._beat), (TIDY_S, self._tidy), (CHECK_S, self._check)]
+        for pause_s, work in every:
+            self._tasks.start(self._repeat(pause_s, work))
+        await self._done.wait()
+
+    async def _repeat(self, pause_s: float, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        while True:
+            await asyncio.sleep(pause_s)
+            try:
+                await work()
+            except HoldfastError as exc:
+                log.warning("the store does not answer", extra={"reason": str(exc)})
+
+    async def _leave(self) -> None:
+        self._done.set()
+        for connection in list(self._sockets):
+            connection.drop("the relay stops")
+        await self._tasks.aclose()
+        if self._ready:
+            record("relay.stopped")
+            with contextlib.suppress(HoldfastError, TimeoutError):
+                async with asyncio.timeout(LEAVE_S):
+                    await self._store.write(verbs.leave, self._id)
+        await self._store.aclose()
+
+    # --- heartbeat
+
+    async def _beat(self) -> None:
+        orders = await self._store.write(verbs.beat, self._id, self._url)
+        await self._detach()
+        for order in orders:
+            if order.kind == "token":
+                record("token.revoked", tenant=order.tenant, token_id=order.subject)
+                for connection in list(self._switchboard.opened_by(order.subject)):
+                    connection.drop("its token was revoked")
+            else:
+                old = self._switchboard.held_until(order.tenant, order.subject, order.epoch)
+                if old is not None:
+                    old.drop("another executor has the environment")
+
+    async def _tidy(self) -> None:
+        await self._store.write(verbs.tidy)
+
+    async def _check(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for connection in list(self._sockets):
+            connection.check(now)
+
+    # --- requests
+
+    def start(self, connection: RelayConnection, head: RequestHead, body: bytes) -> None:
+        self._tasks.start(self._answer(connection, head, body))
+
+    async def _answer(self, connection: RelayConnection, head: RequestHead, body: bytes) -> None:
+        if head.get("origin") is not None:  # a browser must never get here
+            connection.refuse(messages.FORBIDDEN)
+        elif head.path in _PROBES:
+            connection.answer(HeadAnswer(200 if self._ready else 503, head_only=head.method == "HEAD"))
+        elif head.path == "/metrics" and self._page is not None:
+            self._show_metrics(connection, head, self._page)
+        elif head.path.startswith(signedurl.PREFIX):
+            await self._open(connection, head)
+        elif (asked := messages.parse_path(head.path)) is not None and head.method == "POST":
+            peer = self._peer(connection, head)
+            connection.say(await self._registry.answer(asked, head.only("authorization"), peer, body))
+        else:
+            connection.refuse(messages.NO_ROUTE)
+
+    def _show_metrics(
+        self, connection: RelayConnection, head: RequestHead, page: Callable[[], bytes]
+    ) -> None:
+        """To this machine only: there is no token for it."""
+        near = all(_is_loopback(peer) for peer in (connection.peer, self._peer(connection, head)))
+        if near and head.method == "GET":
+            connection.answer(HeadAnswer(200, page(), _METRICS))
+        else:
+            connection.refuse(messages.FORBIDDEN)
+
+    def _count(self) -> dict[str, int]:
+        executors = self._switchboard.executors()
+        return {
+            "holdfast_relay_executors": len(executors),
+            "holdfast_relay_harnesses": sum(len(one.harnesses) for one in executors),
+            "holdfast_relay_frames_routed": self.routed,
+            "holdfast_relay_frames_unrouted": self.unrouted,
+            "holdfast_relay_unsent_bytes": sum(one.unsent for one in self._sockets),
+        }
+
+    def _peer(self, connection: RelayConnection, head: RequestHead) -> str:
+        """Who asks: behind a proxy whom that names last, since it alone is to be believed."""
+        if self.behind_proxy:
+            return (head.get("x-forwarded-for") or connection.peer).rpartition(",")[2].strip()
+        return connection.peer
+
+    # --- sockets
+
+    async def _open(self, connection: RelayConnection, head: RequestHead) -> None:
+        opening = accept(head) if head.method == "GET" and head.wants_upgrade() else None
+        if opening is None:
+            connection.answer(HeadAnswer(400))
+            return
+        claim = signedurl.verify(head.path, head.query, self._key, time.time())
+        if isinstance(claim, Rejected):
+            self._refuse(connection, claim.code)
+            return
+        if len(self._sockets) >= MAX_SOCKETS:
+            connection.refuse(Refusal(503, "pod_draining", "the relay is full; try again later"))
+            return
+        try:
+            if claim.role == signedurl.EXECUTOR_ROLE:
+                await self._open_executor(connection, claim, opening)
+            else:
+                await self._open_harness(connection, claim, opening)
+        except HoldfastError as exc:
+            log.warning("the store does not answer", extra={"reason": str(exc)})
+            connection.refuse(messages.STORE_DOWN)
+
+    async def _open_executor(self, connection: RelayConnection, claim: Claim, opening: bytes) -> None:
+        place = claim.tenant, claim.environment
+        held = await self._store.write(verbs.attach, *place, claim.registration, self._id)
+        if isinstance(held, str):
+            self._refuse(connection, held, claim)
+            return
+        made, before = self._switchboard.add_executor(held, connection)
+        if before is not None:
+            before.socket.drop("the executor has a newer socket")
+        if connection.gone:
+            self._forget(made)
+            return
+        _record("executor.connected", held, connection)
+        self._sockets.add(connection)
+        connection.open(opening, made)
+
+    async def _open_harness(self, connection: RelayConnection, claim: Claim, opening: bytes) -> None:
+        place = claim.tenant, claim.environment, claim.registration
+        token_id = await self._store.write(verbs.dial, claim.id, *place)
+        made = None if token_id is None else self._switchboard.add_harness(*place, token_id, connection)
+        if made is None:
+            self._refuse(connection, "expired" if token_id is None else "route_unavailable", claim)
+            return
+        if connection.gone:
+            self._switchboard.remove_harness(made)
+            return
+        _record("harness.connected", made.executor.held, connection, made.token_id)
+        self._sockets.add(connection)
+        connection.open(opening, made)
+        self.note_flow(connection)
+
+    def _refuse(self, connection: RelayConnection, code: str, claim: Claim | None = None) -> None:
+        """An executor that is to wait gets 503. Whoever is to come with another address gets 401."""
+        executor = claim is not None and claim.role == signedurl.EXECUTOR_ROLE
+        status = 503 if executor and code == "route_unavailable" else 401
+        if claim is not None:
+            event = "executor.refused" if executor else "harness.refused"
+            named = {"tenant": claim.tenant, "environment": claim.environment}
+            record(event, **named, peer=connection.peer, reason=code)
+        connection.refuse(Refusal(status, code, "the address is not accepted"))
+
+    def take(self, connection: RelayConnection, frame: bytes) -> None:
+        end = connection.end
+        try:
+            if isinstance(end, ExecutorSocket):
+                target = self._switchboard.from_executor(end, frame)
+            elif end is not None:
+                target = self._switchboard.from_harness(end, frame)
+            else:
+                return
+        except RemoteProtocolError as exc:
+            self.unrouted += 1
+            if not isinstance(end, ExecutorSocket):  # an executor has other streams
+                connection.drop(str(exc))
+            return
+        if target is None:
+            self.unrouted += 1
+        else:
+            self.routed += 1
+            target.send(frame)
+
+    def note_flow(self, connection: RelayConnection) -> None:
+        end = connection.end
+        if isinstance(end, ExecutorSocket):
+            end.behind = connection.behind
+            for harness in end.harnesses:
+                harness.socket.set_reading(not end.behind)
+        elif end is not None:
+            end.behind = connection.behind
+            end.executor.socket.set_reading(end.executor.readable)
+            connection.set_reading(not end.executor.behind)
+
+    def lose(self, connection: RelayConnection) -> None:
+        self._sockets.discard(connection)
+        end, connection.end = connection.end, None
+        if isinstance(end, ExecutorSocket):
+            _record("executor.disconnected", end.held, connection)
+            self._forget(end)
+        elif end is not None:
+            _record("harness.disconnected", end.executor.held, connection, end.token_id)
+            farewell = self._switchboard.remove_harness(end)
+            if farewell is not None:
+                end.executor.socket.send(farewell)
+            end.executor.socket.set_reading(end.executor.readable)
+
+    def _forget(self, executor: ExecutorSocket[RelayConnection]) -> None:
+        for harness in self._switchboard.remove_executor(executor):
+            harness.drop("its executor is gone")
+        self._lost.append(executor.held)
+        if not self._done.is_set():  # else the store is told that nothing is here any more
+            self._tasks.start(self._detach())
+
+    async def _detach(self) -> None:
+        """What the store cannot be told now it is told with a later heartbeat."""
+        lost, self._lost = self._lost, []
+        while lost:
+            try:
+                await self._store.write(verbs.detach, lost[-1], self._id)
+            except HoldfastError:
+                self._lost += lost
+                return
+            lost.pop()
+
+
+def _record(event: str, held: Held, connection: RelayConnection, token_id: str = "") -> None:
+    record(
+        event,
+        tenant=held.tenant,
+        environment=held.environment,
+        registration=held.registration,
+        token_id=token_id or held.token_id,
+        peer=connection.peer,
+    )
+
+
+def _allow_files() -> None:
+    """As many descriptors as all sockets need, or as we may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MAX_FILES if hard == resource.RLIM_INFINITY else min(MAX_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+@contextlib.contextmanager
+def _hold_last(sock: socket.socket) -> Iterator[None]:
+    """See to it that the kernel ends the listener of a killed relay before its connections.
+
+    It lets go of what has the highest number first. A harness that loses its socket asks the registry at
+    once: refused, the reference's asks again; taken by a listener that dies, it gives up.
+    """
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    most = MAX_FILES if soft == resource.RLIM_INFINITY else min(soft, MAX_FILES)
+    fd = None
+    with contextlib.suppress(OSError):  # there is no such number left; it is then as without
+        fd = fcntl.fcntl(sock, fcntl.F_DUPFD_CLOEXEC, most - SPARE_FILES // 2)
+    try:
+        yield
+    finally:
+        if fd is not None:
+            os.close(fd)
+
+
+def _is_loopback(peer: str) -> bool:
+    try:
+        return ipaddress.ip_address(peer).is_loopback
+    except ValueError:
+        return False
+
+
+def _websocket(base: str) -> str:
+    """The address of the same place for WebSockets."""
+    return base.rstrip("/").replace("http", "ws", 1)
+
+
+async def serve(options: RelayOptions, announce: Callable[[str], None]) -> None:
+    """The whole life of `holdfast relay serve`: SIGTERM and SIGINT end it cleanly.
+
+    Raises:
+        StartupError: it never began to serve.
+    """
+    _allow_files()
+    node = Node(options)
+    loop = asyncio.get_running_loop()
+    for signum in ENDING:
+        loop.add_signal_handler(signum, node.stop)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+    await node.serve(announce)

@@ -1,0 +1,151 @@
+"""The registry: what is asked over HTTP, answered from the store.
+
+Whoever asks shows a token, and acts for its tenant. What is refused says why in a code, and repeats nothing
+of what was asked. Where the store does not answer, an executor that registers is told to try again later in
+the only words that make it do so.
+"""
+
+import logging
+import time
+from typing import Final, NamedTuple
+
+import msgspec
+
+from holdfast.errors import HoldfastError, PeerRefused, RemoteProtocolError
+from holdfast.relay import store as verbs
+from holdfast.relay.audit import record
+from holdfast.relay.rules import access, messages, signedurl
+from holdfast.relay.rules.access import Role, Token
+from holdfast.relay.rules.messages import Asked, Refusal
+from holdfast.relay.rules.ratelimit import Rate, RateLimit
+from holdfast.relay.rules.signedurl import Claim
+from holdfast.relay.store import RelayStore
+from holdfast.wire import registry as wire
+
+log = logging.getLogger(__name__)
+
+# An executor registers once, and again after a 4xx at its address.
+REGISTERING: Final = Rate(per_s=0.5, burst=10)  # of one environment
+# A harness asks for each connection; an executor for each handshake.
+ASKING: Final = Rate(per_s=100.0, burst=500)  # of one token
+GUESSING: Final = Rate(per_s=0.5, burst=20)  # wrong tokens, of one address
+
+_ROLES: Final = {"register": Role.EXECUTOR, "validate": Role.EXECUTOR, "connect": Role.HARNESS}
+
+
+class Limits(NamedTuple):
+    registering: Rate = REGISTERING
+    asking: Rate = ASKING
+    guessing: Rate = GUESSING
+
+
+class Answered(NamedTuple):
+    body: bytes
+
+
+class Registry:
+    """Of one node; `public_url` is where executors dial, whichever node that leads to."""
+
+    def __init__(self, store: RelayStore, key: bytes, public_url: str, limits: Limits) -> None:
+        self._store = store
+        self._key = key
+        self._public_url = public_url
+        self._registering = RateLimit(limits.registering)
+        self._asking = RateLimit(limits.asking)
+        self._guessing = RateLimit(limits.guessing)
+
+    async def answer(
+        self, asked: Asked, authorization: str | None, peer: str, body: bytes
+    ) -> Answered | Refusal:
+        """What is said to one request; nothing is raised."""
+        try:
+            return await self._answer(asked, authorization, peer, body)
+        except PeerRefused:
+            self._guessing.take(peer, time.monotonic())
+            record("token.refused", peer=peer, environment=asked.environment)
+            return messages.UNAUTHORIZED
+        except RemoteProtocolError:
+            return messages.BAD_REQUEST
+        except HoldfastError as exc:
+            log.warning("the store does not answer", extra={"reason": str(exc)})
+            return messages.later(messages.STORE_DOWN, asked.operation)
+        except Exception:
+            log.exception("a request failed")
+            return messages.INTERNAL
+
+    async def _answer(
+        self, asked: Asked, authorization: str | None, peer: str, body: bytes
+    ) -> Answered | Refusal:
+        now = time.monotonic()
+        if not self._guessing.has(peer, now):
+            return messages.later(messages.TOO_OFTEN, asked.operation)
+        text = access.bearer(authorization)
+        token = access.check(text, *await self._store.read(verbs.find_token, access.digest_of(text)))
+        if not access.allows(token, _ROLES[asked.operation], asked.environment):
+            return messages.FORBIDDEN
+        limit, who = self._asking, token.id
+        if asked.operation == "register":
+            limit, who = self._registering, f"{token.tenant} {asked.environment}"
+        if not limit.take(who, now):
+            return messages.later(messages.TOO_OFTEN, asked.operation)
+        match asked.operation:
+            case "register":
+                return await self._register(token, asked.environment, body)
+            case "connect":
+                return await self._connect(token, asked.environment, body)
+            case _:
+                return await self._validate(token, asked.environment, body)
+
+    async def _register(self, token: Token, environment: str, body: bytes) -> Answered:
+        request = messages.decode(body, wire.RegisterRequest)
+        key = request.executor_public_key
+        registration = await self._store.write(
+            verbs.register, token, environment, key, messages.digest_of_key(key)
+        )
+        _record("executor.registered", token, environment, registration)
+        expires = int(time.time()) + signedurl.EXECUTOR_S
+        claim = Claim(environment, signedurl.EXECUTOR_ROLE, token.tenant, registration, expires)
+        url = self._public_url + signedurl.sign(claim, self._key)
+        return _encode(wire.RegisterAnswer(environment, url, wire.PROFILE, registration))
+
+    async def _connect(self, token: Token, environment: str, body: bytes) -> Answered | Refusal:
+        key = messages.decode(body, wire.ConnectRequest).harness_public_key
+        made = await self._store.write(verbs.authorize, token, environment, messages.digest_of_key(key))
+        if made is None:
+            return messages.IS_OFFLINE
+        online, id_, text, expires_ms = made
+        _record("harness.authorized", token, environment, online.registration)
+        claim = Claim(
+            environment,
+            signedurl.HARNESS_ROLE,
+            token.tenant,
+            online.registration,
+            expires_ms // 1000,
+            id_,
+        )
+        url = online.node_url + signedurl.sign(claim, self._key)
+        return _encode(
+            wire.ConnectAnswer(environment, url, wire.PROFILE, online.registration, online.public_key, text)
+        )
+
+    async def _validate(self, token: Token, environment: str, body: bytes) -> Answered:
+        request = messages.decode(body, wire.ValidateRequest)
+        valid = await self._store.write(
+            verbs.use,
+            token,
+            environment,
+            request.executor_registration_id,
+            messages.digest_of_key(request.harness_public_key),
+            request.harness_key_authorization,
+        )
+        event = "harness.validated" if valid else "harness.rejected"
+        record(event, tenant=token.tenant, environment=environment, token_id=token.id)
+        return _encode(wire.ValidateAnswer(valid))
+
+
+def _record(event: str, token: Token, environment: str, registration: str) -> None:
+    record(event, tenant=token.tenant, environment=environment, token_id=token.id, registration=registration)
+
+
+def _encode(answer: msgspec.Struct) -> Answered:
+    return Answered(msgspec.json.encode(answer))

@@ -1,0 +1,111 @@
+"""Tokens of a relay and what they allow. Pure module.
+
+Whoever has a token acts for its tenant, as an executor, as a harness or as both, for the environments that
+its patterns name. Environments of two tenants never meet, whatever they are called. Of a token only its
+digest is kept: it has 256 random bits, so a digest says nothing about it, and the look-up by digest nothing
+about how much of a guess was right.
+"""
+
+import enum
+import fnmatch
+import hashlib
+import hmac
+import re
+from typing import Final
+
+import msgspec
+
+from holdfast.errors import PeerRefused, UsageError
+
+PREFIX: Final = "hfr_"
+LEAST_TOKEN: Final = 16  # characters of one that somebody else made; a shorter one can be guessed
+MOST_TOKEN: Final = 512  # the head of a request has room for more, but no token needs it
+MOST_PATTERNS: Final = 64
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+PATTERN: Final = re.compile(r"[A-Za-z0-9._~*?-]{1,128}")
+
+
+class Role(enum.StrEnum):
+    """What somebody is to an environment."""
+
+    EXECUTOR = "executor"
+    HARNESS = "harness"
+
+
+class Token(msgspec.Struct, frozen=True):
+    """A row of tokens, without the token."""
+
+    id: str
+    tenant: str
+    name: str
+    digest: str
+    roles: tuple[Role, ...]
+    environments: tuple[str, ...]
+    created_ms: int
+    expires_ms: int | None = None
+    revoked_ms: int | None = None
+
+    def state(self, now_ms: int) -> str:
+        """In a word, for a list."""
+        if self.revoked_ms is not None:
+            return "revoked"
+        return "expired" if self.expires_ms is not None and self.expires_ms <= now_ms else "valid"
+
+
+def digest_of(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def bearer(authorization: str | None) -> str:
+    """The token of an Authorization header.
+
+    Raises:
+        PeerRefused: there is none.
+    """
+    scheme, _, token = (authorization or "").partition(" ")
+    token = token.strip()
+    if scheme.lower() != "bearer" or not token or len(token) > MOST_TOKEN or not token.isascii():
+        raise PeerRefused("a bearer token is required")
+    return token
+
+
+def check(token: str, found: Token | None, now_ms: int) -> Token:
+    """The row that this token has, while it is valid.
+
+    Raises:
+        PeerRefused: it has none, or has been revoked or expired; which of these is not said.
+    """
+    right = found is not None and hmac.compare_digest(found.digest, digest_of(token))
+    if found is None or not right or found.state(now_ms) != "valid":
+        raise PeerRefused("the token is not valid here")
+    return found
+
+
+def allows(token: Token, role: Role, environment: str) -> bool:
+    return role in token.roles and any(
+        fnmatch.fnmatchcase(environment, pattern) for pattern in token.environments
+    )
+
+
+def check_new(
+    name: str, tenant: str, roles: tuple[Role, ...], environments: tuple[str, ...], token: str | None
+) -> None:
+    """Raises: UsageError: no token can be made of these."""
+    for what, text in (("name", name), ("tenant", tenant)):
+        if not NAME.fullmatch(text):
+            raise UsageError(f"a {what} has 1 to 64 letters, digits, dots, - and _")
+    if not roles:
+        raise UsageError("a token is for an executor, a harness or both", remedy="give --role")
+    if not 0 < len(environments) <= MOST_PATTERNS:
+        raise UsageError(f"a token names 1 to {MOST_PATTERNS} environments")
+    for pattern in environments:
+        if not PATTERN.fullmatch(pattern):
+            raise UsageError(
+                f"{pattern[:64]!r} names no environment", remedy="use letters, digits, . _ ~ - and * or ?"
+            )
+    if token is not None and not (
+        LEAST_TOKEN <= len(token) <= MOST_TOKEN and token.isascii() and token.isprintable()
+    ):
+        raise UsageError(f"a token has {LEAST_TOKEN} to {MOST_TOKEN} characters that a header can carry")
+    if token is not None and any(char.isspace() for char in token):
+        raise UsageError("a token has no spaces in it")

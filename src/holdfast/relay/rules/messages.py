@@ -1,0 +1,86 @@
+"""What the registry is asked and what it refuses, over the messages of `wire.registry`. Pure module.
+
+Ids of environments are made of unreserved characters, because the reference puts them into the path as they
+are and wants to see the same ones again.
+"""
+
+import hashlib
+import re
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+
+from holdfast.errors import RemoteProtocolError
+from holdfast.wire.registry import AUTHENTICATION_DOWN, OFFLINE, PublicKey
+
+T = TypeVar("T")
+
+PREFIX: Final = "/cloud/environment/"
+OPERATIONS: Final = ("register", "connect", "validate")
+MAX_BODY_BYTES: Final = 16 * 1024  # the largest, of validate: a key of 1.7 KB and an authorization of 4 KB
+ENVIRONMENT: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}")
+
+
+class Asked(NamedTuple):
+    """An operation and the environment it is about."""
+
+    operation: str
+    environment: str
+
+
+class Refusal(NamedTuple):
+    """What is not done, and why; the text repeats nothing of the request."""
+
+    status: int
+    code: str
+    message: str
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode({"error": {"code": self.code, "message": self.message}})
+
+
+BAD_REQUEST: Final = Refusal(400, "bad_request", "the body is not the message that belongs here")
+UNAUTHORIZED: Final = Refusal(401, "unauthorized", "a valid bearer token is required")
+FORBIDDEN: Final = Refusal(403, "forbidden", "the token does not allow this")
+NO_ROUTE: Final = Refusal(404, "route_unavailable", "there is nothing here")
+TOO_LARGE: Final = Refusal(413, "bad_request", "the body is too large")
+NO_LENGTH: Final = Refusal(411, "bad_request", "the length of the body must be given")
+IS_OFFLINE: Final = Refusal(409, OFFLINE, "no executor of this environment is connected")
+TOO_OFTEN: Final = Refusal(429, "rate_limited", "too many requests; try again later")
+STORE_DOWN: Final = Refusal(503, "store_unavailable", "the relay's store does not answer; try again later")
+INTERNAL: Final = Refusal(500, "internal", "the relay failed; its log says more")
+# The one refusal that makes an executor register again later; every other ends it.
+REGISTER_LATER: Final = Refusal(502, AUTHENTICATION_DOWN, "registration is not possible now; try again later")
+
+
+def parse_path(path: str) -> Asked | None:
+    """The operation that a path names; None: it names none of ours."""
+    if not path.startswith(PREFIX):
+        return None
+    environment, _, operation = path.removeprefix(PREFIX).rpartition("/")
+    if operation not in OPERATIONS or not ENVIRONMENT.fullmatch(environment):
+        return None
+    return Asked(operation, environment)
+
+
+def decode(body: bytes, kind: type[T]) -> T:
+    """A request.
+
+    Raises:
+        RemoteProtocolError: it is none.
+    """
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise RemoteProtocolError(BAD_REQUEST.message) from None
+
+
+def digest_of_key(key: PublicKey) -> str:
+    """What stands for a key in the store."""
+    return hashlib.sha256(b"".join((key.suite.encode(), b"\0", key.x25519, key.mlkem768))).hexdigest()
+
+
+def later(refusal: Refusal, operation: str) -> Refusal:
+    """The same, so that whoever asked for this operation tries again where that helps."""
+    again = refusal.status in (429, 503)
+    return REGISTER_LATER if again and operation == "register" else refusal

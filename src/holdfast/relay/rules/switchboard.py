@@ -1,0 +1,156 @@
+"""Which socket a frame goes to. Pure module.
+
+An executor has one socket and many streams, a harness one socket and one stream: the one that `resume`, its
+first frame, claims. A harness speaks for no other stream, and no two for the same one. Frames are passed on
+as they are. What somebody does who is no longer there, or never was, is nobody's frame.
+
+Who reads too slowly must not hold up others. An executor is not read from only while every one of its
+harnesses is behind: then there is nobody else to be held up. One that is behind alone is cut off by the edge
+when it is too far behind.
+"""
+
+from collections.abc import Iterator
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from holdfast.errors import RemoteProtocolError
+from holdfast.wire import relayframes
+from holdfast.wire.relayframes import Body
+
+S = TypeVar("S")
+
+MOST_HARNESSES: Final = 256  # sockets of one executor, which itself takes 128 streams
+GONE: Final = "peer_gone"  # why a stream is reset whose harness has left
+
+
+class Held(NamedTuple):
+    """Who an executor's socket is: its registration, the token behind it, and which of its sockets."""
+
+    tenant: str
+    environment: str
+    registration: str
+    token_id: str
+    epoch: int
+
+
+class ExecutorSocket(Generic[S]):
+    """`behind`: it does not take what is sent to it fast enough, so its harnesses are not read from."""
+
+    __slots__ = ("behind", "harnesses", "held", "socket", "streams")
+
+    def __init__(self, held: Held, socket: S) -> None:
+        self.held = held
+        self.socket = socket
+        self.streams: dict[str, HarnessSocket[S]] = {}
+        self.harnesses: set[HarnessSocket[S]] = set()
+        self.behind = False
+
+    @property
+    def readable(self) -> bool:
+        """Whether somebody is there who could take what it says."""
+        return not self.harnesses or not all(one.behind for one in self.harnesses)
+
+
+class HarnessSocket(Generic[S]):
+    __slots__ = ("behind", "executor", "socket", "stream_id", "token_id")
+
+    def __init__(self, executor: ExecutorSocket[S], token_id: str, socket: S) -> None:
+        self.executor = executor
+        self.token_id = token_id
+        self.socket = socket
+        self.stream_id: str | None = None
+        self.behind = False
+
+
+class Switchboard(Generic[S]):
+    def __init__(self) -> None:
+        self._executors: dict[tuple[str, str], ExecutorSocket[S]] = {}
+
+    # --- who is there
+
+    def add_executor(self, held: Held, socket: S) -> tuple[ExecutorSocket[S], ExecutorSocket[S] | None]:
+        """The newest socket of an environment has it; the one that had it is to be closed."""
+        place = held.tenant, held.environment
+        before = self._executors.get(place)
+        made = self._executors[place] = ExecutorSocket(held, socket)
+        return made, before
+
+    def remove_executor(self, executor: ExecutorSocket[S]) -> list[S]:
+        """It is gone; these sockets of harnesses are to be closed."""
+        place = executor.held.tenant, executor.held.environment
+        if self._executors.get(place) is executor:
+            del self._executors[place]
+        left = [harness.socket for harness in executor.harnesses]
+        executor.harnesses.clear()
+        executor.streams.clear()
+        return left
+
+    def add_harness(
+        self, tenant: str, environment: str, registration: str, token_id: str, socket: S
+    ) -> HarnessSocket[S] | None:
+        """A harness for this registration; None: its executor is not here, or has too many."""
+        executor = self._executors.get((tenant, environment))
+        if executor is None or executor.held.registration != registration:
+            return None
+        if len(executor.harnesses) >= MOST_HARNESSES:
+            return None
+        harness = HarnessSocket(executor, token_id, socket)
+        executor.harnesses.add(harness)
+        return harness
+
+    def remove_harness(self, harness: HarnessSocket[S]) -> bytes | None:
+        """It is gone; what its executor is to be told, which must not take the stream for living."""
+        executor = harness.executor
+        if harness not in executor.harnesses:
+            return None
+        executor.harnesses.discard(harness)
+        if harness.stream_id is None:
+            return None
+        executor.streams.pop(harness.stream_id, None)
+        return relayframes.reset(harness.stream_id, GONE)
+
+    def opened_by(self, token_id: str) -> Iterator[S]:
+        """The sockets that a token opened."""
+        for executor in self._executors.values():
+            if executor.held.token_id == token_id:
+                yield executor.socket
+            yield from (one.socket for one in executor.harnesses if one.token_id == token_id)
+
+    def held_until(self, tenant: str, environment: str, epoch: int) -> S | None:
+        """The socket of an environment, unless it came after this epoch."""
+        executor = self._executors.get((tenant, environment))
+        return None if executor is None or executor.held.epoch > epoch else executor.socket
+
+    def executors(self) -> list[ExecutorSocket[S]]:
+        return list(self._executors.values())
+
+    # --- frames
+
+    def from_harness(self, harness: HarnessSocket[S], raw: bytes) -> S:
+        """Where a frame of a harness goes.
+
+        Raises:
+            RemoteProtocolError: it is no frame, or one of a stream that is not the harness's own.
+        """
+        stream_id, body = relayframes.peek(raw)
+        if harness.stream_id is None:
+            self._claim(harness, stream_id, body)
+        elif stream_id != harness.stream_id:
+            raise RemoteProtocolError("a harness has one stream")
+        return harness.executor.socket
+
+    def _claim(self, harness: HarnessSocket[S], stream_id: str, body: Body | None) -> None:
+        if body is not Body.RESUME:
+            raise RemoteProtocolError("the first frame of a harness claims its stream")
+        if stream_id in harness.executor.streams:
+            raise RemoteProtocolError("the stream is somebody else's")
+        harness.stream_id = stream_id
+        harness.executor.streams[stream_id] = harness
+
+    def from_executor(self, executor: ExecutorSocket[S], raw: bytes) -> S | None:
+        """Where a frame of an executor goes; None: nobody has that stream.
+
+        Raises:
+            RemoteProtocolError: it is no frame.
+        """
+        harness = executor.streams.get(relayframes.peek(raw)[0])
+        return None if harness is None else harness.socket

@@ -1,0 +1,268 @@
+"""One connection to a relay: a request of the registry, or a WebSocket of the rendezvous.
+
+The head says which. A request has a body that is bounded and is answered, then the connection closes. A
+WebSocket is opened after the store has said that it may be, and then moves frames: this class decides nothing
+about them but who is too slow. Framing is the `websockets` library's sans-I/O core.
+
+Flow. What a peer does not take waits in its transport. Above SOFT_BYTES it is behind: then an executor makes
+its harnesses wait, which are not read from, and harnesses make their executor wait when all of them are
+behind. A harness with more than HARD_BYTES before it is cut off; so is everybody who stays behind for
+STALLED_S. Its stream is reset, and its session resumes on another.
+"""
+
+import asyncio
+import logging
+import socket
+from typing import Final, Protocol, cast
+
+from websockets.frames import Frame, Opcode
+from websockets.protocol import OPEN
+from websockets.server import ServerProtocol
+
+from holdfast.errors import RemoteProtocolError
+from holdfast.local.lobby import Lobby
+from holdfast.relay.registry import Answered
+from holdfast.relay.rules import messages
+from holdfast.relay.rules.messages import Refusal
+from holdfast.relay.rules.switchboard import ExecutorSocket, HarnessSocket
+from holdfast.server.edges.httphead import MAX_HEAD_BYTES, HeadAnswer, RequestHead, parse_head
+from holdfast.wire.relayframes import MAX_FRAME_BYTES
+
+log = logging.getLogger(__name__)
+
+SOFT_BYTES: Final = 1024 * 1024  # unsent bytes before a peer is behind
+HARD_BYTES: Final = 16 * 1024 * 1024  # before a harness that is behind alone is cut off
+STALLED_S: Final = 60.0  # that a peer may stay behind; the reference gives a write as long
+PING_S: Final = 30.0  # of silence; the reference pings as often by itself
+SILENT_S: Final = 90.0  # after which a peer is gone, as the reference has it
+ASK_S: Final = 10.0  # for head and body, so that silent peers do not pile up
+MAX_PARTS: Final = 64  # of one message; empty ones cost memory without counting as bytes
+_JSON: Final = "application/json"
+
+
+class Rendezvous(Protocol):
+    """What a connection needs of its node."""
+
+    lobby: Lobby
+    behind_proxy: bool
+
+    def start(self, connection: "RelayConnection", head: RequestHead, body: bytes) -> None:
+        """Answer a request, or open a WebSocket, beside the loop of this connection."""
+
+    def take(self, connection: "RelayConnection", frame: bytes) -> None:
+        """A frame has come."""
+
+    def note_flow(self, connection: "RelayConnection") -> None:
+        """The peer is behind, or not any more."""
+
+    def lose(self, connection: "RelayConnection") -> None:
+        """The connection is gone."""
+
+
+class RelayConnection(asyncio.Protocol):
+    __slots__ = (
+        "_frames",
+        "_head",
+        "_node",
+        "_parts",
+        "_request",
+        "_transport",
+        "behind",
+        "end",
+        "heard",
+        "peer",
+        "pinged",
+        "stalled_since",
+    )
+
+    def __init__(self, node: Rendezvous) -> None:
+        self._node = node
+        self._head: bytearray | None = bytearray()
+        self._request: RequestHead | None = None
+        self._frames: ServerProtocol | None = None
+        self._parts: list[bytes] | None = None
+        self._transport: asyncio.Transport
+        self.peer = ""
+        self.end: ExecutorSocket[RelayConnection] | HarnessSocket[RelayConnection] | None = None
+        self.behind = False
+        self.heard = 0.0
+        self.pinged = False
+        self.stalled_since: float | None = None
+
+    # --- asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's has no such base class
+        peername = transport.get_extra_info("peername")
+        if peername is None:
+            transport.abort()  # it was reset before it was accepted
+            return
+        self.peer = str(peername[0])
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        transport.set_write_buffer_limits(high=SOFT_BYTES)
+        self._node.lobby.enter(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport.is_closing():
+            return
+        if self._frames is not None:
+            self._feed(data)
+        elif self._head is not None:
+            self._head += data
+            self._gather(self._head)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._node.lobby.leave(self._transport)
+        self._node.lose(self)
+
+    def pause_writing(self) -> None:
+        self.behind = True
+        self.stalled_since = asyncio.get_running_loop().time()
+        self._node.note_flow(self)
+
+    def resume_writing(self) -> None:
+        self.behind = False
+        self.stalled_since = None
+        self._node.note_flow(self)
+
+    # --- before the frames
+
+    def _gather(self, received: bytearray) -> None:
+        if self._request is None:
+            end = received.find(b"\r\n\r\n")
+            if end < 0:
+                if len(received) > MAX_HEAD_BYTES:
+                    self.answer(HeadAnswer(400))
+                return
+            try:
+                self._request = parse_head(bytes(received[: end + 4]))
+            except RemoteProtocolError:
+                self.answer(HeadAnswer(400))
+                return
+            del received[: end + 4]
+        size = self._size(self._request)
+        if size is None or len(received) < size:
+            return
+        self._node.lobby.leave(self._transport)
+        self._transport.pause_reading()
+        self._node.start(self, self._request, bytes(received[:size]))
+        del received[:size]
+
+    def _size(self, head: RequestHead) -> int | None:
+        """How long the body is; None: it was refused."""
+        if head.method != "POST":
+            return 0
+        length = head.only("content-length") or ""
+        if head.get("transfer-encoding") is not None or not (length.isascii() and length.isdigit()):
+            self.refuse(messages.NO_LENGTH)
+        elif len(length) > len(str(messages.MAX_BODY_BYTES)) or int(length) > messages.MAX_BODY_BYTES:
+            self.refuse(messages.TOO_LARGE)
+        else:
+            return int(length)
+        return None
+
+    def answer(self, reply: HeadAnswer) -> None:
+        """The last that is said."""
+        if not self._transport.is_closing():
+            self._transport.write(reply.encode())
+            self._transport.close()
+
+    def refuse(self, refusal: Refusal) -> None:
+        self.answer(HeadAnswer(refusal.status, refusal.encode(), _JSON))
+
+    def say(self, said: Answered | Refusal) -> None:
+        if isinstance(said, Refusal):
+            self.refuse(said)
+        else:
+            self.answer(HeadAnswer(200, said.body, _JSON))
+
+    # --- frames
+
+    @property
+    def gone(self) -> bool:
+        return self._transport.is_closing()
+
+    def open(
+        self, opening: bytes, end: "ExecutorSocket[RelayConnection] | HarnessSocket[RelayConnection]"
+    ) -> None:
+        """Answer the handshake and switch to frames, of this end of streams."""
+        rest, self._head, self._request = bytes(self._head or b""), None, None
+        self._frames = ServerProtocol(state=OPEN, max_size=MAX_FRAME_BYTES)
+        self.end = end
+        self.heard = asyncio.get_running_loop().time()
+        self._transport.write(opening)
+        self._transport.resume_reading()
+        if rest:
+            self._feed(rest)
+
+    def _feed(self, data: bytes) -> None:
+        frames = self._frames
+        if frames is None:
+            raise AssertionError("frames come after the handshake")
+        self.heard, self.pinged = asyncio.get_running_loop().time(), False
+        frames.receive_data(data)
+        for frame in cast("list[Frame]", frames.events_received()):
+            self._take(frame)
+        for out in frames.data_to_send():  # answers to pings, and a goodbye
+            if out:
+                self._transport.write(out)
+        if frames.close_expected():
+            self._transport.close()
+
+    def _take(self, frame: Frame) -> None:
+        if self._transport.is_closing():
+            return
+        if frame.opcode is Opcode.BINARY and frame.fin:
+            self._node.take(self, bytes(frame.data))
+        elif frame.opcode is Opcode.TEXT:
+            self.drop("a text message")
+        elif frame.opcode in (Opcode.BINARY, Opcode.CONT):
+            parts = self._parts = self._parts or []
+            parts.append(bytes(frame.data))
+            if len(parts) > MAX_PARTS:
+                self.drop("a message in too many parts")
+            elif frame.fin:
+                self._parts = None
+                self._node.take(self, b"".join(parts))
+
+    def send(self, frame: bytes) -> None:
+        """Pass a frame on. Whoever is too far behind is cut off."""
+        if self._transport.is_closing():
+            return
+        self._transport.write(Frame(Opcode.BINARY, frame).serialize(mask=False))
+        if self.behind and self._transport.get_write_buffer_size() > HARD_BYTES:
+            self.drop("too far behind")
+
+    @property
+    def unsent(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def set_reading(self, wanted: bool) -> None:
+        if self._transport.is_closing():
+            return
+        if wanted and not self._transport.is_reading():
+            self.heard = asyncio.get_running_loop().time()
+            self._transport.resume_reading()
+        elif not wanted and self._transport.is_reading():
+            self._transport.pause_reading()
+
+    def check(self, now: float) -> None:
+        """Called every few seconds: whoever is silent is pinged, then gone."""
+        if self.stalled_since is not None and now - self.stalled_since > STALLED_S:
+            self.drop("behind for too long")
+        elif self._transport.is_closing() or not self._transport.is_reading():
+            self.heard = now  # it is we who do not listen
+        elif now - self.heard > SILENT_S:
+            self.drop("silent")
+        elif now - self.heard > PING_S and not self.pinged:
+            self.pinged = True
+            self._transport.write(Frame(Opcode.PING, b"").serialize(mask=False))
+
+    def drop(self, reason: str) -> None:
+        """End it at once; the reason is for the log."""
+        if not self._transport.is_closing():
+            log.info("connection dropped", extra={"peer": self.peer, "reason": reason})
+        self._transport.abort()

@@ -1,0 +1,1 @@
+"""What an executor and its clients need to meet: a registry asked, a relay dialled, when to try again."""

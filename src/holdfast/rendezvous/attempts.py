@@ -1,0 +1,68 @@
+"""When to ask the registry or dial the relay again. Pure module.
+
+Numbers are the reference's. `random` gives numbers in [0, 1).
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+DIAL_S: Final = 10.0  # for a relay to answer the upgrade
+REQUEST_S: Final = 10.0  # for a registry to answer, whole
+FIRST_REQUEST_S: Final = 6.0  # the same while there are retries to make
+FIRST_BUDGET_S: Final = 14.0  # for all requests of a first connection together
+FIRST_RETRIES: Final = 4
+SETTLED_S: Final = 120.0  # a relay connection that lasted so long was a good one
+
+_REDIAL_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+_REGISTER_S: Final = (1.0, 2.0, 4.0, 8.0)
+_CONNECT_S: Final = (0.5, 1.0, 2.0, 4.0, 5.0)
+
+
+class Redial:
+    """An executor's: each delay is half to all of a step; the steps grow until a connection has lasted."""
+
+    def __init__(self, random: Callable[[], float]) -> None:
+        self._random = random
+        self._step = 0
+
+    def after(self, lasted_s: float) -> float:
+        """How long to wait after a connection that lasted so long; one that never was lasted 0."""
+        if lasted_s >= SETTLED_S:
+            self._step = 0
+        longest = _REDIAL_S[min(self._step, len(_REDIAL_S) - 1)]
+        self._step += 1
+        return longest * (1 - self._random() / 2)
+
+
+def registering(random: Callable[[], float]) -> Iterator[float]:
+    """Delays between registrations while the registry cannot tell who asks."""
+    for step in _REGISTER_S:
+        yield step * (1 - random() / 2)
+    while True:
+        yield _REGISTER_S[-1] * (1 - random() / 2)
+
+
+def connect_delay(attempt: int, random: Callable[[], float]) -> float:
+    """Before a client's retry of this number, from 0: growing to 5 s, and up to half as much again."""
+    return _CONNECT_S[min(attempt, len(_CONNECT_S) - 1)] * (1 + random() / 2)
+
+
+class FirstContact:
+    """A client's requests for its first connection: few, and together no longer than FIRST_BUDGET_S."""
+
+    def __init__(self, now: float, random: Callable[[], float]) -> None:
+        self._deadline = now + FIRST_BUDGET_S
+        self._random = random
+        self._retries = 0
+
+    def allowance(self, now: float) -> float:
+        """How long the next request may take."""
+        return max(0.0, min(FIRST_REQUEST_S, self._deadline - now))
+
+    def retry_in(self, now: float) -> float | None:
+        """How long to wait before another one; None: what went wrong last is the result."""
+        if self._retries >= FIRST_RETRIES:
+            return None
+        delay = connect_delay(self._retries, self._random)
+        self._retries += 1
+        return delay if now + delay < self._deadline else None

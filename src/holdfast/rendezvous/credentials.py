@@ -1,0 +1,40 @@
+"""Where a credential may be sent, and which words a header can carry. Pure module."""
+
+import ipaddress
+from urllib.parse import urlsplit
+
+from holdfast.errors import UsageError
+
+
+def is_loopback(url: str) -> bool:
+    """Whether this address is on this machine."""
+    try:
+        host = urlsplit(url.strip()).hostname or ""
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_registry(url: str, environment_id: str) -> None:
+    """Raises: UsageError: no registry can be at this address, or no environment have this id."""
+    try:
+        parts = urlsplit(url.strip())
+    except ValueError:
+        raise UsageError("this is no address of a registry") from None
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise UsageError("a registry is at http://… or https://…")
+    if parts.scheme != "https" and not is_loopback(url):
+        raise UsageError(
+            "a registry needs https:// or a loopback address: whoever reads the traffic could use the token",
+            remedy="use https://, or a tunnel that ends here",
+        )
+    if not environment_id.strip():
+        raise UsageError("an environment behind a registry needs an id")
+
+
+def check_header(value: str, what: str) -> str:
+    """The value without space around it. Raises: UsageError: no header can carry it."""
+    stripped = value.strip()
+    if not stripped or not stripped.isascii() or not stripped.isprintable():
+        raise UsageError(f"{what} is empty, or has characters no header can carry")
+    return stripped

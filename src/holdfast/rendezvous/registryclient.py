@@ -1,0 +1,190 @@
+"""The registry, asked over HTTP by an executor or a client.
+
+No redirect is followed: it would carry the credential elsewhere. Nothing of a request or an answer is logged,
+since addresses, headers and bodies all may be credentials. An answer is read up to a bound and not further.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+
+from holdfast.errors import OperationFailed, ProtocolMismatch, TokenRefused, Unreachable, UsageError
+from holdfast.rendezvous.attempts import REQUEST_S
+from holdfast.wire import registry
+from holdfast.wire.registry import (
+    MAX_ANSWER_BYTES,
+    ConnectAnswer,
+    ConnectRequest,
+    Operation,
+    PublicKey,
+    RegisterAnswer,
+    RegisterRequest,
+    RegistryFailure,
+    ValidateAnswer,
+    ValidateRequest,
+)
+
+if TYPE_CHECKING:
+    import httpx2
+
+T = TypeVar("T", RegisterAnswer, ConnectAnswer, ValidateAnswer)
+Headers = Callable[[], Mapping[str, str]]
+
+MAX_ECHO: Final = 200  # characters of the registry's own words in an error
+_REACH: Final = "is the registry running, and is this its address?"
+
+
+class RegistryUnavailable(Unreachable):
+    """It did not answer, or not yet as it should: to ask again may help."""
+
+    def __init__(self, message: str, failure: RegistryFailure | None = None) -> None:
+        super().__init__(message, remedy=_REACH)
+        self.failure = failure
+
+
+class RegistryRefused(OperationFailed):
+    """It said no, and would say so again."""
+
+    def __init__(self, message: str, failure: RegistryFailure) -> None:
+        super().__init__(message)
+        self.failure = failure
+
+
+def require_cryptography() -> None:
+    """Raises: UsageError: what the channel needs is not installed."""
+    try:
+        import cryptography.hazmat.primitives.asymmetric.mlkem  # noqa: F401
+    except ImportError:
+        raise UsageError(
+            "environments behind a registry need `cryptography` from version 48 on",
+            remedy="pip install 'holdfast-agents[remote]'",
+        ) from None
+
+
+class Registry:
+    """One environment's registry. `headers` are asked for before every request: credentials rotate."""
+
+    def __init__(self, base_url: str, environment_id: str, headers: Headers) -> None:
+        self.environment_id = environment_id.strip()
+        self._base = base_url.strip()
+        self._headers = headers
+        self._client: httpx2.AsyncClient | None = None
+
+    async def register(self, key: PublicKey) -> RegisterAnswer:
+        """Say that this executor is here.
+
+        Raises:
+            RegistryUnavailable, RegistryRefused, TokenRefused, ProtocolMismatch: it is not registered.
+        """
+        asked = RegisterRequest(registry.PROFILE, key)
+        answer = await self._ask("register", asked, RegisterAnswer, timeout_s=REQUEST_S)
+        if answer.environment_id != self.environment_id:
+            raise ProtocolMismatch("the registry answers for another environment")
+        return answer
+
+    async def connect(self, key: PublicKey, *, timeout_s: float = REQUEST_S) -> ConnectAnswer:
+        """All that one connection to the executor takes.
+
+        Raises:
+            RegistryUnavailable, RegistryRefused, TokenRefused, ProtocolMismatch: there is none now, or ever.
+        """
+        answer = await self._ask("connect", ConnectRequest(key), ConnectAnswer, timeout_s=timeout_s)
+        if answer.environment_id != self.environment_id:
+            raise ProtocolMismatch("the registry answers for another environment")
+        texts = (answer.url, answer.executor_registration_id, answer.harness_key_authorization)
+        if not all(text.strip() for text in texts):
+            raise ProtocolMismatch("the registry leaves out what a connection takes")
+        return answer
+
+    async def validate(
+        self, registration_id: str, key: PublicKey, authorization: str, stream_id: str
+    ) -> bool:
+        """Whether whoever has this key and shows this may come in. Anything but a clear yes is a no.
+
+        Raises:
+            RegistryUnavailable, RegistryRefused, TokenRefused, ProtocolMismatch: nobody knows, so no.
+        """
+        asked = ValidateRequest(registration_id, key, authorization)
+        more = {registry.STREAM_HEADER: stream_id}
+        answer = await self._ask("validate", asked, ValidateAnswer, timeout_s=REQUEST_S, more=more)
+        return answer.valid
+
+    async def aclose(self) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+
+    async def _ask(
+        self,
+        operation: Operation,
+        asked: msgspec.Struct,
+        answered: type[T],
+        *,
+        timeout_s: float,
+        more: Mapping[str, str] | None = None,
+    ) -> T:
+        try:
+            async with asyncio.timeout(timeout_s):
+                status, body = await self._post(operation, msgspec.json.encode(asked), more or {})
+        except TimeoutError:
+            raise RegistryUnavailable(f"the registry did not answer within {timeout_s:.3g} s") from None
+        if not 200 <= status < 300:
+            raise _refusal(operation, status, body)
+        try:
+            return msgspec.json.decode(body, type=answered)
+        except msgspec.DecodeError:  # its text may quote the answer
+            raise ProtocolMismatch(f"the registry's answer to {operation} makes no sense") from None
+
+    async def _post(self, operation: Operation, body: bytes, more: Mapping[str, str]) -> tuple[int, bytes]:
+        import httpx2
+
+        client = self._client = self._client or await self._open()
+        headers = {"content-type": "application/json", **self._headers(), **more}
+        url = registry.url_of(self._base, self.environment_id, operation)
+        received = bytearray()
+        try:
+            async with client.stream("POST", url, content=body, headers=headers) as response:
+                async for chunk in response.aiter_raw():
+                    received += chunk
+                    if len(received) > MAX_ANSWER_BYTES:
+                        raise ProtocolMismatch(f"the registry's answer to {operation} has no end")
+                return response.status_code, bytes(received)
+        except httpx2.TransportError:  # its text may name the address
+            raise RegistryUnavailable("the registry cannot be reached") from None
+        except (httpx2.InvalidURL, ValueError):
+            raise UsageError("this is no address of a registry") from None
+
+    async def _open(self) -> "httpx2.AsyncClient":
+        import httpx2
+
+        for name in ("httpx2", "httpcore2"):  # they log addresses, and headers of answers
+            if logging.getLogger(name).level == logging.NOTSET:
+                logging.getLogger(name).setLevel(logging.WARNING)
+        verify: bool | object = False
+        if self._base.startswith("https:"):
+            verify = await asyncio.get_running_loop().run_in_executor(None, httpx2.create_ssl_context)
+        standing = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "holdfast"}
+        return httpx2.AsyncClient(
+            headers=standing,
+            verify=verify,  # type: ignore[arg-type]  # without TLS there is nothing to verify
+            timeout=None,  # `_ask` has one over all of it
+            follow_redirects=False,
+        )
+
+
+def _refusal(operation: Operation, status: int, body: bytes) -> Exception:
+    """What a status other than 2xx means. The body of `validate` may echo a secret and is not shown."""
+    failure = registry.read_failure(status, body)
+    if operation == "validate":
+        failure = RegistryFailure(status, failure.code, "the registry does not say whether")
+    words = failure.message[:MAX_ECHO]
+    if status in (401, 403):
+        return TokenRefused(
+            f"the registry refused the credential (HTTP {status}): {words}", remedy="is it the right token?"
+        )
+    said = f"the registry refused to {operation} (HTTP {status}{f', {failure.code}' if failure.code else ''})"
+    if registry.may_pass(status, failure.code):
+        return RegistryUnavailable(f"{said}: {words}", failure)
+    return RegistryRefused(f"{said}: {words}", failure)

@@ -1,0 +1,101 @@
+"""Serving those who come through a relay, until told to stop; what standard input has to say about that."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.errors import RemoteProtocolError, StartupError
+from holdfast.rendezvous.registryclient import Registry
+from holdfast.server.edges.address import RemoteAddress
+from holdfast.server.edges.plainfiles import can_wait, piped
+from holdfast.server.remote.credential import FIRST_LINE_S, MAX_LINE_BYTES, CredentialHolder
+from holdfast.server.remote.executing import RemoteExecutor
+from holdfast.server.remote.relayedge import StreamEnd, StreamPort
+from holdfast.wire.lines import LineReader
+from holdfast.wire.noise import KeyPair
+
+
+async def serve_remote(
+    address: RemoteAddress,
+    lead: Callable[[StreamPort], StreamEnd],
+    done: asyncio.Event,
+    announce: Callable[[], None],
+) -> None:
+    """Until `done`, or until standard input ends where that matters.
+
+    Raises:
+        StartupError: the registry does not take us, or the credential on standard input is none.
+    """
+    loop = asyncio.get_running_loop()
+    stdin = StdinWatch(address.credential if address.from_stdin else None)
+    if address.from_stdin or address.exit_on_stdin_close:
+        source = sys.stdin.buffer
+        watched = source if can_wait(source.fileno()) else os.fdopen(piped(source.fileno()), "rb")
+        await loop.connect_read_pipe(lambda: stdin, watched)
+    if address.from_stdin:
+        await stdin.until_first()
+    registry = Registry(address.url, address.environment_id, address.credential.headers)
+    executor = RemoteExecutor(registry, KeyPair.from_seed(address.seed), lead)
+    work = loop.create_task(executor.run(announce))
+    stop = loop.create_task(done.wait())
+    waiting: list[asyncio.Future[Any]] = [work, stop, stdin.ended]
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    for task in (work, stop):
+        task.cancel()
+    outcomes = await asyncio.gather(work, stop, return_exceptions=True)
+    if isinstance(outcomes[0], Exception):
+        raise outcomes[0]
+    stdin.check()
+
+
+class StdinWatch(asyncio.Protocol):
+    """Reads standard input to its end; with a holder every line is a credential for it."""
+
+    def __init__(self, holder: CredentialHolder | None) -> None:
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._holder = holder
+        self._first = asyncio.Event()
+        self._error: StartupError | None = None
+        self._lines = LineReader(max_bytes=MAX_LINE_BYTES)
+
+    def data_received(self, data: bytes) -> None:
+        if self._holder is None or self.ended.done():
+            return
+        try:
+            for line in self._lines.feed(data):
+                self._holder.take(line)
+                self._first.set()
+        except RemoteProtocolError:
+            self._end(StartupError("what came on standard input is no credential"))
+        except StartupError as exc:
+            self._end(exc)
+
+    def eof_received(self) -> None:
+        self._end(None)
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self._end(None)
+
+    def _end(self, error: StartupError | None) -> None:
+        if not self.ended.done():
+            self._error = error
+            self.ended.set_result(None)
+        self._first.set()
+
+    async def until_first(self) -> None:
+        """Raises: StartupError: no credential came, or something else."""
+        try:
+            async with asyncio.timeout(FIRST_LINE_S):
+                await self._first.wait()
+        except TimeoutError:
+            raise StartupError(f"no credential came on standard input within {FIRST_LINE_S:g} s") from None
+        if self._error is None and self.ended.done():
+            raise StartupError("standard input ended without a credential")
+        self.check()
+
+    def check(self) -> None:
+        """Raises: StartupError: what came makes no sense."""
+        if self._error is not None:
+            raise self._error

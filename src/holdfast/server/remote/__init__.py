@@ -1,0 +1,6 @@
+"""An executor that nobody can dial: it registers itself, dials a relay, and serves the streams that come in
+there, each of which is a connection like any other.
+
+Imports: errors, local, rendezvous, server, wire.
+Open to other rooms: credential, executing, relayedge.
+"""

@@ -1,0 +1,248 @@
+"""Streams on one connection to a relay, each carried to whatever it leads to.
+
+The connection is read without waiting for anybody: what a stream's end does not take now is kept for it, up
+to a bound, and beyond that the stream is reset. Output of all streams takes turns, a record each, so that no
+stream waits for the whole of another's message.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final, Protocol
+
+from holdfast.errors import ConnectionLost, HoldfastError, RemoteProtocolError
+from holdfast.local.tasks import TaskSet
+from holdfast.rendezvous.relaysocket import RelaySocket
+from holdfast.server.remote.streams import Action, Close, Deliver, Open, Send, Streams, Validate
+from holdfast.wire.sizes import MAX_MESSAGE_BYTES
+
+log = logging.getLogger(__name__)
+
+MAX_KEPT: Final = 128  # messages for an end that does not take them now
+MAX_KEPT_BYTES: Final = MAX_MESSAGE_BYTES
+WRITE_HIGH_BYTES: Final = 2 * 1024 * 1024  # unsent messages of a stream before its end is told to wait
+WRITE_LOW_BYTES: Final = WRITE_HIGH_BYTES // 4
+
+
+class StreamEnd(Protocol):
+    """What a stream leads to."""
+
+    def receive(self, message: bytes) -> None: ...
+
+    def on_writing_paused(self) -> None: ...
+
+    def on_writing_resumed(self) -> None: ...
+
+    def close(self) -> None:
+        """The other side is gone."""
+
+
+class StreamPort:
+    """A stream as its end sees it: a wire."""
+
+    def __init__(self, edge: "RelayEdge", number: int) -> None:
+        self.end: StreamEnd
+        self._edge = edge
+        self._number = number
+        self._output: deque[bytes] = deque()
+        self._output_bytes = 0
+        self._frames: Iterator[bytes] | None = None
+        self._full = False
+        self._reading = True
+        self._kept: deque[bytes] = deque()
+        self._kept_bytes = 0
+
+    # --- what the end uses
+
+    def send(self, message: bytes) -> None:
+        if not self._edge.carries(self._number):
+            return
+        self._output.append(message)
+        self._output_bytes += len(message)
+        if len(self._output) == 1 and self._frames is None:
+            self._edge.enqueue(self._number)
+        if self._output_bytes >= WRITE_HIGH_BYTES and not self._full:
+            self._full = True
+            self.end.on_writing_paused()
+
+    def pause_reading(self) -> None:
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        self._reading = True
+        while self._kept and self._reading:
+            message = self._kept.popleft()
+            self._kept_bytes -= len(message)
+            self.end.receive(message)
+
+    def abort(self) -> None:
+        """This end is done."""
+        self._edge.end(self._number)
+
+    # --- what the edge uses
+
+    def deliver(self, message: bytes) -> None:
+        """Raises: RemoteProtocolError: the end does not keep up."""
+        if self._reading and not self._kept:
+            self.end.receive(message)
+            return
+        self._kept.append(message)
+        self._kept_bytes += len(message)
+        if len(self._kept) > MAX_KEPT or self._kept_bytes > MAX_KEPT_BYTES:
+            raise RemoteProtocolError("more came than anybody reads")
+
+    def next_frame(self, seal: Callable[[int, bytes], Iterator[bytes]]) -> bytes | None:
+        """The next frame of what is to be sent, if anything is. Raises: RemoteProtocolError."""
+        while True:
+            if self._frames is None:
+                if not self._output:
+                    return None
+                self._frames = seal(self._number, self._output[0])
+            frame = next(self._frames, None)
+            if frame is not None:
+                return frame
+            self._frames = None
+            self._output_bytes -= len(self._output.popleft())
+            if self._full and self._output_bytes <= WRITE_LOW_BYTES:
+                self._full = False
+                self.end.on_writing_resumed()
+
+
+class RelayEdge:
+    """The receiver of one connection. `ended` is why it is over, once it is."""
+
+    def __init__(
+        self,
+        streams: Streams,
+        *,
+        validate: Callable[[Validate], Awaitable[bool]],
+        lead: Callable[[StreamPort], StreamEnd],
+    ) -> None:
+        """`lead` makes what a new stream leads to."""
+        loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[HoldfastError] = loop.create_future()
+        self._now = loop.time
+        self._streams = streams
+        self._validate = validate
+        self._lead = lead
+        self._socket: RelaySocket | None = None
+        self._ports: dict[int, StreamPort] = {}
+        self._ready: deque[int] = deque()
+        self._writable = True
+        self._pumping = False
+        self._tasks = TaskSet()
+
+    # --- the socket's side
+
+    def on_open(self, socket: RelaySocket) -> None:
+        self._socket = socket
+
+    def on_frame(self, frame: bytes | None) -> None:
+        self._do(self._streams.take(frame, self._now()))
+
+    def on_writable(self, now: bool) -> None:
+        self._writable = now
+        self._pump()
+
+    def on_end(self, error: HoldfastError) -> None:
+        self._socket = None
+        self._tasks.cancel()
+        ports, self._ports = self._ports, {}
+        for port in ports.values():
+            port.end.close()
+        if not self.ended.done():
+            self.ended.set_result(error)
+
+    # --- the streams' side
+
+    def carries(self, number: int) -> bool:
+        return number in self._ports
+
+    def enqueue(self, number: int) -> None:
+        """A stream has something to send."""
+        self._ready.append(number)
+        self._pump()
+
+    def end(self, number: int) -> None:
+        """A stream's own end is done."""
+        if self._ports.pop(number, None) is not None:
+            log.debug("a stream through the relay ended here")
+            self._do(self._streams.end(number))
+
+    async def aclose(self) -> None:
+        """Drop the connection and everything that came by it."""
+        if self._socket is not None:
+            self._socket.abort(ConnectionLost("the connection was closed here"))
+            await self.ended
+        await self._tasks.aclose()
+
+    # --- doing
+
+    def _do(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Send(frame):
+                    if self._socket is not None:
+                        self._socket.send(frame)
+                case Validate():
+                    self._tasks.start(self._ask(action))
+                case Open(number):
+                    log.debug("a stream through the relay opened")
+                    port = self._ports[number] = StreamPort(self, number)
+                    port.end = self._lead(port)
+                case Deliver(number, message):
+                    self._deliver(number, message)
+                case Close(number):
+                    log.debug("a stream through the relay was closed by its other side")
+                    port_or_none = self._ports.pop(number, None)
+                    if port_or_none is not None:
+                        port_or_none.end.close()
+
+    def _deliver(self, number: int, message: bytes) -> None:
+        port = self._ports.get(number)
+        if port is None:
+            return  # it ended over a message that came with this one
+        try:
+            port.deliver(message)
+        except RemoteProtocolError:
+            log.warning("a stream through the relay was reset: its commands do not keep up")
+            port.end.close()
+            self.end(number)
+
+    async def _ask(self, asked: Validate) -> None:
+        """Anything but a clear yes is a no."""
+        allowed = False
+        try:
+            allowed = await self._validate(asked)
+        except HoldfastError as exc:
+            log.warning("a client was not let in", extra={"reason": str(exc)})
+        else:
+            if not allowed:
+                log.warning("a client was not let in", extra={"reason": "the registry does not know it"})
+        finally:
+            self._do(self._streams.settle(asked.attempt, allowed=allowed, now=self._now()))
+
+    def _pump(self) -> None:
+        if self._pumping:
+            return  # whoever is at it goes on until nothing is left
+        self._pumping = True
+        try:
+            while self._writable and self._ready and self._socket is not None:
+                self._send_next(self._ready.popleft(), self._socket)
+        finally:
+            self._pumping = False
+
+    def _send_next(self, number: int, socket: RelaySocket) -> None:
+        port = self._ports.get(number)
+        if port is None:
+            return
+        try:
+            frame = port.next_frame(self._streams.seal)
+        except RemoteProtocolError:  # no numbers are left
+            port.end.close()
+            self.end(number)
+            return
+        if frame is not None:
+            socket.send(frame)
+            self._ready.append(number)

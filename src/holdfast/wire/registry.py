@@ -1,0 +1,139 @@
+"""The registry's HTTP API: what is asked, what is answered, and which failure means what. Pure module.
+
+    POST BASE/cloud/environment/ID/register    an executor: here I am, this is my key
+    POST BASE/cloud/environment/ID/connect     a client: how do I reach it, and who is it
+    POST BASE/cloud/environment/ID/validate    an executor: may whoever shows this come in
+
+The registry is whom both sides trust for each other's keys. An answer to `connect` is good for one
+connection. What may hold a secret shows only its name.
+"""
+
+from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+SUITE: Final = "Noise_hybridIK_X25519+MLKEM768_AESGCM_SHA256"
+PROFILE: Final = "noise_hybrid_ik_v1"
+STREAM_HEADER: Final = "x-codex-noise-stream-id"  # on validate
+
+MAX_AUTHORIZATION_BYTES: Final = 4096
+MAX_ANSWER_BYTES: Final = 64 * 1024  # of any answer; the largest has one key and some texts
+MAX_PREVIEW: Final = 4096  # characters of a body that is no error as agreed on
+
+OFFLINE: Final = "environment_offline"
+AUTHENTICATION_DOWN: Final = "authentication_service_unavailable"
+
+Operation: TypeAlias = Literal["register", "connect", "validate"]
+_Profile: TypeAlias = Literal["noise_hybrid_ik_v1"]
+
+
+class PublicKey(
+    msgspec.Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    rename={"x25519": "x25519_public_key", "mlkem768": "mlkem768_public_key"},
+):
+    """Who an executor or a client is; on the wire both keys are in base64."""
+
+    suite: Literal["Noise_hybridIK_X25519+MLKEM768_AESGCM_SHA256"]
+    x25519: Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
+    mlkem768: Annotated[bytes, msgspec.Meta(min_length=1184, max_length=1184)]
+
+    @classmethod
+    def of(cls, x25519: bytes, mlkem768: bytes) -> "PublicKey":
+        """In the one suite that there is."""
+        return cls(SUITE, x25519, mlkem768)
+
+
+class _Secretive(msgspec.Struct, frozen=True):
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+    def __rich_repr__(self) -> "list[tuple[str, object]]":  # what a traceback in colours would show
+        return []
+
+
+class RegisterRequest(_Secretive, frozen=True):
+    security_profile: _Profile
+    executor_public_key: PublicKey
+
+
+class RegisterAnswer(_Secretive, frozen=True):
+    """`url` is the executor's rendezvous and lets in whoever knows it."""
+
+    environment_id: str
+    url: str
+    security_profile: _Profile
+    executor_registration_id: str
+
+
+class ConnectRequest(_Secretive, frozen=True):
+    harness_public_key: PublicKey
+
+
+class ConnectAnswer(_Secretive, frozen=True):
+    """All that one connection takes, and only one: the values belong together."""
+
+    environment_id: str
+    url: str
+    security_profile: _Profile
+    executor_registration_id: str
+    executor_public_key: PublicKey
+    harness_key_authorization: str
+
+
+class ValidateRequest(_Secretive, frozen=True):
+    executor_registration_id: str
+    harness_public_key: PublicKey
+    harness_key_authorization: str
+
+
+class ValidateAnswer(_Secretive, frozen=True):
+    valid: bool
+
+
+class RegistryError(_Secretive, frozen=True):
+    """Both members are optional; the text is for people."""
+
+    code: str | None = None
+    message: str | None = None
+
+
+class ErrorAnswer(_Secretive, frozen=True):
+    """An answer that is not 2xx; what is wrong is under one of two names."""
+
+    error: RegistryError | None = None
+    detail: RegistryError | None = None
+
+
+class RegistryFailure(NamedTuple):
+    """What an answer that is not 2xx says."""
+
+    status: int
+    code: str | None
+    message: str
+
+
+def url_of(base: str, environment_id: str, operation: Operation) -> str:
+    """Where to ask; both parts are taken as they are, but for space around them."""
+    return f"{base.strip().rstrip('/')}/cloud/environment/{environment_id.strip()}/{operation}"
+
+
+def read_failure(status: int, body: bytes) -> RegistryFailure:
+    """Make sense of a refusal, whatever its body is."""
+    code = message = None
+    try:
+        answer = msgspec.json.decode(body, type=ErrorAnswer)
+    except msgspec.DecodeError:  # also what is JSON and no such object
+        pass
+    else:
+        inner = answer.error or answer.detail
+        if inner is not None:
+            code, message = inner.code, inner.message
+    preview = body.decode(errors="replace").strip()[:MAX_PREVIEW]
+    return RegistryFailure(status, code, message or preview or "the registry gives no reason")
+
+
+def may_pass(status: int, code: str | None) -> bool:
+    """Whether to ask `connect` again may help."""
+    return status >= 500 or status in (408, 429) or (status == 409 and code == OFFLINE)

@@ -1,0 +1,369 @@
+"""Relay frames: what passes between a rendezvous and those who dial it, one frame a message. Pure module.
+
+The schema is Protocol Buffers' (proto3, package `codex.exec_server.relay.v1`), small enough to be read and
+written here. Reading is in two steps, because whose frame it is matters before whether it is any good:
+`decode` gives what the bytes say, `check` whether they may say that. Nothing grows with what a peer sends
+but the payload of the one frame, and that is bounded.
+
+Records of a stream are numbered. `ReceiveWindow` puts them in order before anybody decrypts them, because the
+channel's nonces are not on the wire; duplicates are dropped, and what is too far ahead ends the stream.
+"""
+
+import enum
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+from holdfast.errors import RemoteProtocolError
+
+VERSION: Final = 1
+MAX_FRAME_BYTES: Final = 256 * 1024  # of one message of the WebSocket, as in the reference
+MAX_FIELDS: Final = 64  # in one message; the schema has 12, and a later one may have more that we skip
+MAX_STREAM_ID_BYTES: Final = 256  # the reference sends 36; an id is kept as long as its stream
+MAX_AHEAD: Final = 64  # records that may be missing before one that has come
+MAX_AHEAD_BYTES: Final = 1024 * 1024  # kept of those that came too early
+MAX_SEQ: Final = 2**32 - 1
+RESET_REASON: Final = "noise_relay_protocol_error"  # the only one that the reference gives
+
+_UINT32: Final = 2**32 - 1
+_UINT64: Final = 2**64 - 1
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_WIDTHS: Final = {_FIXED64: 8, _FIXED32: 4}
+_MAX_VARINT_BYTES: Final = 10
+_MAX_FIELD_NUMBER: Final = 2**29 - 1
+
+
+class Body(enum.IntEnum):
+    """What a frame carries; the value is the number of its field."""
+
+    DATA = 5
+    ACK = 6
+    RESUME = 7
+    RESET = 8
+    HEARTBEAT = 9
+    HANDSHAKE = 10
+
+
+@dataclass(frozen=True, slots=True)
+class RelayFrame:
+    """One frame. Which members mean something follows from `body`; None is a frame without any."""
+
+    stream_id: str
+    body: Body | None
+    payload: bytes = b""  # of data and handshake
+    seq: int = 0  # of data
+    segment_index: int = 0
+    segment_count: int = 0
+    next_seq: int = 0  # of resume
+    reason: str = ""  # of reset: unauthenticated text, neither to be logged nor shown
+    traceparent: str | None = None
+    tracestate: str | None = None
+    ack: int = 0
+    ack_bits: int = 0
+    version: int = VERSION
+
+
+# --- what is sent
+
+
+def data(
+    stream_id: str,
+    seq: int,
+    payload: bytes,
+    traceparent: str | None = None,
+    tracestate: str | None = None,
+) -> bytes:
+    """One record of a stream."""
+    frame = RelayFrame(
+        stream_id,
+        Body.DATA,
+        payload,
+        seq,
+        segment_count=1,
+        traceparent=traceparent,
+        tracestate=tracestate,
+    )
+    return encode(frame)
+
+
+def handshake(stream_id: str, payload: bytes) -> bytes:
+    """A message of the channel's handshake."""
+    return encode(RelayFrame(stream_id, Body.HANDSHAKE, payload))
+
+
+def resume(stream_id: str) -> bytes:
+    """The first frame of a client's socket: this stream is mine."""
+    return encode(RelayFrame(stream_id, Body.RESUME))
+
+
+def reset(stream_id: str, reason: str = RESET_REASON) -> bytes:
+    """The sender knows nothing more of this stream."""
+    return encode(RelayFrame(stream_id, Body.RESET, reason=reason))
+
+
+def encode(frame: RelayFrame) -> bytes:
+    """As the reference writes it: fields in ascending order, zeros left out."""
+    parts = [
+        _number(1, frame.version),
+        _text(2, frame.stream_id),
+        _number(3, frame.ack),
+        _number(4, frame.ack_bits),
+    ]
+    if frame.body is not None:
+        inner = _encode_body(frame.body, frame)
+        parts += [_key(frame.body, _BYTES), _varint(len(inner)), inner]
+    for field, text in ((11, frame.traceparent), (12, frame.tracestate)):
+        if text is not None:
+            encoded = text.encode()
+            parts += [_key(field, _BYTES), _varint(len(encoded)), encoded]
+    return b"".join(parts)
+
+
+def _encode_body(body: Body, frame: RelayFrame) -> bytes:
+    match body:
+        case Body.DATA:
+            numbers = ((1, frame.seq), (2, frame.segment_index), (3, frame.segment_count))
+            return b"".join([*(_number(*one) for one in numbers), _blob(4, frame.payload)])
+        case Body.HANDSHAKE:
+            return _blob(1, frame.payload)
+        case Body.RESUME:
+            return _number(1, frame.next_seq)
+        case Body.RESET:
+            return _text(1, frame.reason)
+        case Body.ACK | Body.HEARTBEAT:
+            return b""
+
+
+def _varint(value: int) -> bytes:
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _key(field: int, kind: int) -> bytes:
+    return _varint(field << 3 | kind)
+
+
+def _number(field: int, value: int) -> bytes:
+    if not 0 <= value <= _UINT32:
+        raise AssertionError("numbers of a frame have 32 bits")
+    return _key(field, _VARINT) + _varint(value) if value else b""
+
+
+def _blob(field: int, value: bytes) -> bytes:
+    return b"".join((_key(field, _BYTES), _varint(len(value)), value)) if value else b""
+
+
+def _text(field: int, value: str) -> bytes:
+    return _blob(field, value.encode())
+
+
+# --- what is received
+
+
+def decode(raw: bytes) -> RelayFrame:
+    """What the bytes say.
+
+    Raises:
+        RemoteProtocolError: they are no frame.
+    """
+    if len(raw) > MAX_FRAME_BYTES:
+        raise RemoteProtocolError(f"a relay frame exceeds {MAX_FRAME_BYTES} bytes")
+    said: dict[str, Any] = {"version": 0}
+    inner: dict[str, Any] = {}
+    body: Body | None = None
+    for field, value in _fields(raw):
+        if field in _MEMBERS:
+            name, parse = _MEMBERS[field]
+            said[name] = parse(value)
+        elif field in _BODIES:
+            kind, members = _BODIES[field]
+            if kind is not body:  # the last of several is the one that counts; one given in parts is merged
+                body, inner = kind, {}
+            for number, part in _fields(_as_bytes(value)):
+                if number in members:
+                    name, parse = members[number]
+                    inner[name] = parse(part)
+    return replace(RelayFrame("", body), **said, **inner)
+
+
+def peek(raw: bytes) -> tuple[str, Body | None]:
+    """Whose frame it is and what it carries, for a rendezvous: nothing inside a body is looked at or copied.
+
+    Raises:
+        RemoteProtocolError: it is no frame of this version, or names no stream.
+    """
+    version, stream_id, body = 0, b"", None
+    at, count, end = 0, 0, len(raw)
+    if end > MAX_FRAME_BYTES:
+        raise RemoteProtocolError(f"a relay frame exceeds {MAX_FRAME_BYTES} bytes")
+    while at < end:
+        count += 1
+        key, at = _read_varint(raw, at)
+        field, kind = key >> 3, key & 7
+        size = _WIDTHS.get(kind, 0)
+        if kind == _VARINT:
+            number, at = _read_varint(raw, at)
+            version = number & _UINT32 if field == 1 else version
+        elif kind == _BYTES:
+            size, at = _read_varint(raw, at)
+        elif not size:
+            raise RemoteProtocolError("a relay frame has a field of an unknown kind")
+        if size > end - at or count > MAX_FIELDS:
+            raise RemoteProtocolError("a relay frame is cut short, or has too many fields")
+        if field == 2 and kind == _BYTES:
+            stream_id = raw[at : min(at + size, at + MAX_STREAM_ID_BYTES + 1)]
+        elif field in _BODIES:
+            body = _BODIES[field][0]
+        at += size
+    name = _as_text(stream_id)
+    if version != VERSION or not name.strip() or len(stream_id) > MAX_STREAM_ID_BYTES:
+        raise RemoteProtocolError("a relay frame is of another version, or names no stream")
+    return name, body
+
+
+def _fields(raw: bytes) -> Iterator[tuple[int, "_Value"]]:
+    """Number and value of each field. Raises: RemoteProtocolError."""
+    view, at, count = memoryview(raw), 0, 0
+    while at < len(raw):
+        count += 1
+        if count > MAX_FIELDS:
+            raise RemoteProtocolError("a relay frame has too many fields")
+        key, at = _read_varint(raw, at)
+        field, kind = key >> 3, key & 7
+        if not 0 < field <= _MAX_FIELD_NUMBER:
+            raise RemoteProtocolError("a relay frame has a field of an impossible number")
+        if kind == _VARINT:
+            value, at = _read_varint(raw, at)
+            yield field, value
+            continue
+        if kind == _BYTES:
+            size, at = _read_varint(raw, at)
+        elif kind in _WIDTHS:
+            size = _WIDTHS[kind]
+        else:
+            raise RemoteProtocolError("a relay frame has a field of an unknown kind")
+        if size > len(raw) - at:
+            raise RemoteProtocolError("a relay frame is cut short")
+        yield field, bytes(view[at : at + size]) if kind == _BYTES else None
+        at += size
+
+
+def _read_varint(raw: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for index in range(_MAX_VARINT_BYTES):
+        if at + index >= len(raw):
+            raise RemoteProtocolError("a relay frame is cut short")
+        byte = raw[at + index]
+        value |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            return value & _UINT64, at + index + 1
+    raise RemoteProtocolError("a number in a relay frame is too long")
+
+
+_Value: TypeAlias = int | bytes | None  # None: of a width that no field of the schema has
+_Table: TypeAlias = dict[int, tuple[str, Callable[[_Value], int | bytes | str]]]
+
+
+def _as_uint32(value: _Value) -> int:
+    """Protocol Buffers keep the low 32 bits."""
+    if not isinstance(value, int):
+        raise RemoteProtocolError("a field of a relay frame has the wrong kind")
+    return value & _UINT32
+
+
+def _as_bytes(value: _Value) -> bytes:
+    if not isinstance(value, bytes):
+        raise RemoteProtocolError("a field of a relay frame has the wrong kind")
+    return value
+
+
+def _as_text(value: _Value) -> str:
+    try:
+        return _as_bytes(value).decode()
+    except UnicodeDecodeError:
+        raise RemoteProtocolError("a text in a relay frame is not UTF-8") from None
+
+
+_MEMBERS: Final[_Table] = {
+    1: ("version", _as_uint32),
+    2: ("stream_id", _as_text),
+    3: ("ack", _as_uint32),
+    4: ("ack_bits", _as_uint32),
+    11: ("traceparent", _as_text),
+    12: ("tracestate", _as_text),
+}
+_BODIES: Final[dict[int, tuple[Body, _Table]]] = {
+    Body.DATA: (
+        Body.DATA,
+        {
+            1: ("seq", _as_uint32),
+            2: ("segment_index", _as_uint32),
+            3: ("segment_count", _as_uint32),
+            4: ("payload", _as_bytes),
+        },
+    ),
+    Body.ACK: (Body.ACK, {}),
+    Body.RESUME: (Body.RESUME, {1: ("next_seq", _as_uint32)}),
+    Body.RESET: (Body.RESET, {1: ("reason", _as_text)}),
+    Body.HEARTBEAT: (Body.HEARTBEAT, {}),
+    Body.HANDSHAKE: (Body.HANDSHAKE, {1: ("payload", _as_bytes)}),
+}
+
+
+def check(frame: RelayFrame) -> Body:
+    """The body of a frame that may be acted on.
+
+    Raises:
+        RemoteProtocolError: it may not: another version, no stream, no body, or one that says nothing.
+    """
+    if frame.version != VERSION:
+        raise RemoteProtocolError("a relay frame is of another version")
+    if not frame.stream_id.strip() or len(frame.stream_id.encode()) > MAX_STREAM_ID_BYTES:
+        raise RemoteProtocolError("a relay frame names no stream")
+    match frame.body:
+        case None:
+            raise RemoteProtocolError("a relay frame carries nothing")
+        case Body.DATA if (frame.segment_index, frame.segment_count) != (0, 1):
+            raise RemoteProtocolError("a record comes in segments, which nobody agreed on")
+        case Body.DATA | Body.HANDSHAKE if not frame.payload:
+            raise RemoteProtocolError("a relay frame has no payload")
+        case Body.RESET if not frame.reason:
+            raise RemoteProtocolError("a stream is reset for no reason")
+    return frame.body
+
+
+class ReceiveWindow:
+    """Puts the records of one direction of one stream in order."""
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._early: dict[int, bytes] = {}
+        self._early_bytes = 0
+
+    def push(self, seq: int, record: bytes) -> list[bytes]:
+        """The records that this one completes; none if it is early, or came before.
+
+        Raises:
+            RemoteProtocolError: it is too far ahead, or too much waits for one that is missing.
+        """
+        if seq < self._next or seq in self._early:
+            return []  # the first copy counts
+        if seq > self._next:
+            if seq - self._next > MAX_AHEAD or self._early_bytes + len(record) > MAX_AHEAD_BYTES:
+                raise RemoteProtocolError("records are missing")
+            self._early[seq] = record
+            self._early_bytes += len(record)
+            return []
+        ready = [record]
+        self._next += 1
+        while (early := self._early.pop(self._next, None)) is not None:
+            self._early_bytes -= len(early)
+            ready.append(early)
+            self._next += 1
+        return ready
