@@ -98,6 +98,17 @@ LIMITS: Final = (
         "port",
         "PORT",
     ),
+    ExecOption(
+        "--allow-host",
+        "Network off but for this host, at ports 80 and 443 or the one behind a colon: api.example.com, "
+        "*.example.org:443. Can be repeated.",
+        "many",
+        "HOST[:PORT]",
+    ),
+    ExecOption("--deny-host", "Not this one of the allowed hosts. Can be repeated.", "many", "HOST[:PORT]"),
+    ExecOption(
+        "--allow-private", "Let allowed hosts be at addresses that are not public, as those of a LAN.", "flag"
+    ),
     ExecOption("--cwd", "Run in this directory, which becomes the workspace.", metavar="DIR"),
     BACKEND,
     DEGRADED,
@@ -123,6 +134,7 @@ EXEC: Final = (
         "many",
         "PATH",
     ),
+    ExecOption("--report", "Say at the end what went out: hosts, ports, bytes and times.", "flag"),
     ExecOption(
         "--json",
         "Print how it ended as one JSON object, last on standard error; plans and explanations on "
@@ -149,6 +161,9 @@ class ExecLimits:
     allow_socket: tuple[str, ...]
     network: str | None
     loopback_port: tuple[int, ...]
+    allow_host: tuple[str, ...]
+    deny_host: tuple[str, ...]
+    allow_private: bool
     cwd: str | None
     backend: str
     degraded: bool
@@ -180,6 +195,9 @@ class ExecLimits:
             loopback_ports=self.loopback_port,
             watch=watch,
             allow_credentials=self.allow_credentials,
+            allow_host=self.allow_host,
+            deny_host=self.deny_host,
+            allow_private=self.allow_private,
             pass_env=self.pass_env,
             limits=limits,
         )
@@ -264,6 +282,7 @@ def execute(
     *,
     watch: bool = False,
     print_plan: bool = False,
+    report: bool = False,
     as_json: bool = False,
     **usage: object,
 ) -> int:
@@ -292,6 +311,8 @@ def execute(
         return told.code
     if isinstance(told, outcome.Ending) and not as_json and stream.isatty():
         stream.writelines(f"{line}\n" for line in told.withheld.words())
+    if report and isinstance(told, outcome.Ending) and not as_json:
+        stream.writelines(f"{line}\n" for line in told.account())
     for line in _lines(told, as_json=as_json):
         stream.write(f"{line}\n")
     stream.flush()

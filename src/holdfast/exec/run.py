@@ -53,6 +53,9 @@ class Wish:
     loopback_ports: Sequence[int] = ()
     watch: bool = False
     allow_credentials: bool = False
+    allow_host: Sequence[str] = ()
+    deny_host: Sequence[str] = ()
+    allow_private: bool = False
     pass_env: Sequence[str] = ()  # names of variables that are passed although they hold a secret
     limits: "Limits | None" = None  # on what it uses; None: no options, and a profile may have some
 
@@ -220,6 +223,7 @@ def _policy(wish: Wish, here: str) -> "tuple[Policy, Limits | None]":
         raise UsageError("--loopback-port says what is left of the network when it is off, not on")
     if wish.network is not None or wish.loopback_ports:
         policy = policy.with_network(Network.ON if wish.network else Network.OFF)
+    policy = _with_hosts(policy, wish)
     for path in wish.allow_read:
         policy = policy.allow_read(absolute(path, here))
     for path in (absolute(path, here) for path in wish.allow_socket):
@@ -234,6 +238,24 @@ def _policy(wish: Wish, here: str) -> "tuple[Policy, Limits | None]":
         else:
             policy = policy.deny(absolute(path, here))
     return policy, limits
+
+
+def _with_hosts(policy: Policy, wish: Wish) -> Policy:
+    """With the hosts that are reached by name."""
+    if wish.network and (wish.allow_host or policy.hosts.allow):
+        raise UsageError("--allow-host says what is left of the network when it is off, not on")
+    for rule in wish.allow_host:
+        policy = policy.allow_host(rule)
+    for rule in wish.deny_host:
+        policy = policy.deny_host(rule)
+    if wish.allow_private:
+        policy = replace(policy, hosts=replace(policy.hosts, private=True))
+    if not policy.hosts.allow and (wish.deny_host or wish.allow_private):
+        raise UsageError(
+            "--deny-host and --allow-private are about hosts that --allow-host allows",
+            remedy="allow a host by its name: --allow-host api.example.com",
+        )
+    return policy
 
 
 def _is_socket(path: str) -> bool:
@@ -357,23 +379,29 @@ def _judge(owner: CommandOwner, end: Exit, sandbox: Sandbox, output: bytes, cwd:
         from holdfast.sandbox import limits
 
         code, output = limits.exit_code(end.reached, code), b""  # why it ended is known
-    if owner.watched is None and not created and (end.code == 0 or not (output or end.code == _SIGSYS)):
-        return Ending(code, sandbox.enforcement, usage=end, reached=end.reached)
-    from holdfast.confine.verdict import judge_of, prove
+    traffic = owner.traffic
+    told = bool(output or end.code == _SIGSYS or (traffic and traffic["refused"]))
+    if owner.watched is None and not created and (end.code == 0 or not told):
+        return Ending(code, sandbox.enforcement, usage=end, reached=end.reached, traffic=traffic)
+    from holdfast.confine.verdict import judge_of, prove, prove_by_name
 
     judge = judge_of(sandbox, cwd)
     denial = None if judge is None else judge(end.code, output).denial
     seen = owner.read_denials()
-    told = prove(denial, seen) if end.code != 0 else denial
+    if end.code != 0:
+        denial = prove_by_name(denial, traffic)
+    by_name = denial is not None and denial.kind == "network" and denial.witnessed
+    proven = denial if by_name or end.code == 0 else prove(denial, seen)
     return Ending(
         code,
         sandbox.enforcement,
-        told,
+        proven,
         end,
         watch=owner.watched,
         denials=seen,
         unconfirmed=owner.count_unconfirmed(),
         reached=end.reached,
+        traffic=traffic,
     )
 
 
