@@ -46,7 +46,6 @@ class CodexClient:
         self.variables: dict[str, str] = {}  # of its environment, besides the usual
         self._binary = binary
         self._home = base / "client"
-        self.variables: dict[str, str] = {}  # beside those that every program here has
         self.workspace.mkdir()
         (self._home / ".codex").mkdir(parents=True)
 
