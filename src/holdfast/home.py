@@ -1,9 +1,8 @@
 """Where a user's workers, board and keys are kept."""
 
 import os
-from collections.abc import Mapping
 
-from holdfast.annotations import TYPE_CHECKING
+from holdfast.annotations import TYPE_CHECKING, Mapping
 
 if TYPE_CHECKING:
     from pathlib import Path

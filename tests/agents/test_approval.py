@@ -10,7 +10,7 @@ from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.evidence.evidence import Want, WorkerState
 from holdfast.agents.supervisor.messages import WorkerReport
 from holdfast.agents.supervisor.service import build_report
-from holdfast.agents.worker.worker import answer
+from holdfast.agents.worker.answering import answer
 from tests.support.agent_clis import requires_cli
 from tests.support.arena import Arena, arena
 from tests.support.model import CONTENT, MADE

@@ -10,7 +10,8 @@ import pytest
 
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.evidence.evidence import WorkerState, WorkerStatus
-from holdfast.agents.worker.worker import FollowedWorker, answer
+from holdfast.agents.worker.answering import answer
+from holdfast.agents.worker.worker import FollowedWorker
 from holdfast.errors import InvalidRequest
 from tests.support.agent_clis import CLIS, requires_cli
 from tests.support.arena import PROMPT, Arena

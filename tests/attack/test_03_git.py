@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.agents.changes.git import find_git, find_repository
 from holdfast.board.rules.transitions import TaskStatus
-from holdfast.dispatch.git import find_git, find_repository
 from holdfast.dispatch.run import workspace
 from holdfast.errors import OperationFailed, UsageError
 from holdfast.local.programs import find_program
@@ -123,7 +123,7 @@ def test_a_file_that_names_no_git_directory_is_refused(tmp_path: Path, pointer: 
 
 async def test_git_that_does_not_end_is_ended(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
     repository = find_repository(str(yard.repository({"a.txt": "a\n"})))
-    monkeypatch.setattr("holdfast.dispatch.git.GIT_S", 0.2)
+    monkeypatch.setattr("holdfast.agents.changes.git.GIT_S", 0.2)
     async with yard.context().git.open() as session:
         with pytest.raises(OperationFailed, match="takes more than"):
             await session.on_repository(repository, "-c", "alias.wait=!sleep 100", "wait")

@@ -93,8 +93,8 @@ def test_the_control_writes_through(tmp_path: Path, precious: Path) -> None:
 
 # Who writes by path, and why no worker has been there.
 BY_PATH: Final = {
-    "dispatch/git.py": "a directory that was made a moment ago, outside every workspace",
-    "dispatch/run/changes.py": "likewise",
+    "agents/changes/git.py": "a directory that was made a moment ago, outside every workspace",
+    "agents/changes/changes.py": "likewise",
 }
 WRITING: Final = frozenset(
     {"write_text", "write_bytes", "copytree", "copyfile", "copy2", "touch", "symlink_to"}

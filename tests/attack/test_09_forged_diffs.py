@@ -7,9 +7,9 @@ from typing import Final
 
 import pytest
 
-from holdfast.dispatch.git import find_repository
-from holdfast.dispatch.rules.manifest import Changes
-from holdfast.dispatch.run import changes
+from holdfast.agents.changes import changes
+from holdfast.agents.changes.git import find_repository
+from holdfast.agents.changes.manifest import Changes
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.git_traps import git, program
 from tests.support.tiers import asyncio_first

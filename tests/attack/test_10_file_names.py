@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.agents.changes import changes
+from holdfast.agents.changes.manifest import NOT_WHOLE
 from holdfast.board.rules.transitions import Move, TaskStatus
-from holdfast.dispatch.rules.manifest import NOT_WHOLE
-from holdfast.dispatch.run import changes
 from holdfast.dispatch.run.run import INTERNAL, RunDriver
 from holdfast.local.trees import MAX_DEPTH, remove_tree
 from tests.support.fakes import Act, Scene

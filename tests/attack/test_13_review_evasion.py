@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.dispatch.git import find_repository
-from holdfast.dispatch.rules import manifest
-from holdfast.dispatch.rules.manifest import Manifest
-from holdfast.dispatch.run import changes
+from holdfast.agents.changes import changes, manifest
+from holdfast.agents.changes.git import find_repository
+from holdfast.agents.changes.manifest import Manifest
 from holdfast.local.trees import remove_tree
 from tests.support import identity
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
@@ -23,7 +22,7 @@ from tests.support.tiers import asyncio_first
 __all__ = ["asyncio_first", "home_fixture", "yard_fixture"]
 
 LOOK = (
-    "import sys; from pathlib import Path; from holdfast.dispatch.run import changes\n"
+    "import sys; from pathlib import Path; from holdfast.agents.changes import changes\n"
     "print({name: entry.kind for name, entry in changes.look(Path(sys.argv[1])).entries.items()})"
 )
 

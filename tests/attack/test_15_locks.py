@@ -6,8 +6,8 @@ import os
 
 import pytest
 
+from holdfast.agents.changes.git import find_repository
 from holdfast.board.rules.transitions import TaskStatus
-from holdfast.dispatch.git import find_repository
 from holdfast.dispatch.run import workspace
 from holdfast.errors import OperationFailed
 from holdfast.local.lock import lock_folder, take_lock
@@ -59,7 +59,7 @@ async def test_waiting_for_others_is_bounded_and_says_for_whom(
 ) -> None:
     repository = find_repository(str(yard.repository({"a.txt": "a\n"})))
     git = yard.context().git
-    monkeypatch.setattr("holdfast.dispatch.git.LOCK_S", 0.2)
+    monkeypatch.setattr("holdfast.agents.changes.git.LOCK_S", 0.2)
     async with git.alone(repository):
         with pytest.raises(OperationFailed, match="others make worktrees") as caught:
             async with git.alone(repository):

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.dispatch.rules import manifest
-from holdfast.dispatch.rules.manifest import Manifest, ManifestEntry
-from holdfast.dispatch.run.changes import MAX_TEXT
+from holdfast.agents.changes import manifest
+from holdfast.agents.changes.changes import MAX_TEXT
+from holdfast.agents.changes.manifest import Manifest, ManifestEntry
 from tests.support.patience import patient
 
 MOST_S: Final = 2.0

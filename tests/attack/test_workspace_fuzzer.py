@@ -6,20 +6,19 @@ import itertools
 import os
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import pytest
 
+from holdfast.agents.changes import changes, manifest
+from holdfast.agents.changes.git import Git, Repository, find_repository
+from holdfast.agents.changes.manifest import Changes, Manifest
 from holdfast.board.rules.transitions import TaskStatus
-from holdfast.dispatch.git import Git, GitSession, Repository, find_git, find_repository
-from holdfast.dispatch.rules import manifest
-from holdfast.dispatch.rules.manifest import Changes, Manifest
-from holdfast.dispatch.run import changes, workspace
+from holdfast.dispatch.run import workspace
 from holdfast.dispatch.run.run import RunMark
 from holdfast.errors import HoldfastError, OperationFailed, UsageError
 from holdfast.handoff import envelope, outbox
@@ -29,11 +28,11 @@ from tests.support.fakes import Act, Scene
 from tests.support.git_traps import git
 from tests.support.jumping import JumpingLoop
 from tests.support.patience import patient
+from tests.support.plain_git import PlainGit
 from tests.support.tiers import DEEP, sizes
 from tests.support.workspace_trees import SECRET, Victim, grow
 
 MOST_S: Final = 5.0  # of processor time, for all that is done with one tree
-HANG_S: Final = 60.0  # whoever takes that long waits for something
 PART_S: Final = patient(900.0)  # for a thousand trees, on a machine that does much else
 GRANT: Final = Grant(board="b", task="t", run="r", generation=1, token="x", socket="", outbox="", command=[])
 
@@ -41,29 +40,6 @@ GRANT: Final = Grant(board="b", task="t", run="r", generation=1, token="x", sock
 @pytest.fixture
 def anyio_backend() -> tuple[str, dict[str, object]]:
     return "asyncio", {"loop_factory": JumpingLoop}
-
-
-class PlainGit(Git):
-    """Without a sandbox: what git would run shows here, and ten thousand trees do not take hours."""
-
-    @contextlib.asynccontextmanager
-    async def open(self) -> AsyncIterator[GitSession]:
-        own = self.home / "own"
-        own.mkdir()
-        try:
-            program = find_git(str(self.home), self.user)
-            environment: Any = SimpleNamespace(run=self._run)
-            yield GitSession(self, program, environment, own)
-        finally:
-            remove_tree(own)
-
-    async def _run(
-        self, argv: list[str], *, cwd: str, env: dict[str, str], input: bytes | None, **_: object
-    ) -> Any:
-        done = subprocess.run(  # noqa: ASYNC221 - nobody else is on this loop
-            argv, cwd=cwd, env=env, input=input, capture_output=True, timeout=patient(HANG_S), check=False
-        )
-        return SimpleNamespace(code=done.returncode, stdout=done.stdout, stderr=done.stderr, dropped_bytes=0)
 
 
 @dataclass
@@ -106,7 +82,7 @@ def ground(plot: Path, monkeypatch: pytest.MonkeyPatch) -> Ground:
     for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
         git(source, *words)
     base = git(source, "rev-parse", "HEAD").strip()
-    made_git = PlainGit(home, str(plot / "nobody"))
+    made_git = PlainGit.of(home, str(plot / "nobody"))
     return Ground(place, Victim(plot), made_git, find_repository(str(source)), base)
 
 

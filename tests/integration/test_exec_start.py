@@ -28,6 +28,11 @@ HEAVY = (
     "subprocess",
     "typing",
     "re",
+    "enum",
+    "collections",
+    "contextlib",
+    "functools",
+    "signal",
 )
 LOADED = f"""
 import os, sys

@@ -27,7 +27,7 @@ async def test_initialize_answers_with_a_session_and_what_this_executor_is() -> 
         assert info["cwd"].startswith("file:///")
         assert info["platformOs"] == "linux"
         assert info["capabilities"]["fileWriteStreaming"] is True
-        assert info["capabilities"]["networkProxyLaunch"] is False
+        assert info["capabilities"]["networkProxyLaunch"] is True
         assert await peer.call("environment/status", {}) == {"status": "ready"}
 
 

@@ -5,11 +5,11 @@ from typing import Final
 
 import pytest
 
+from holdfast.agents.changes import changes
+from holdfast.agents.changes.changes import MAX_GLANCED
 from holdfast.board.rules.transitions import Move, TaskStatus
 from holdfast.board.store import Store
 from holdfast.dispatch.rules.liveness import LivenessLimits
-from holdfast.dispatch.run import changes
-from holdfast.dispatch.run.changes import MAX_GLANCED
 from holdfast.errors import StaleRun
 from tests.support.board_command import Board
 from tests.support.boards import claimed, made

@@ -39,6 +39,17 @@ LIMITED = {
     "workspaceRoots": [],
     "windowsSandboxLevel": "disabled",
 }
+PROXY = {
+    "proxy": {
+        "enabled": True,
+        "enableSocks5": True,
+        "enableSocks5Udp": False,
+        "allowUpstreamProxy": False,
+        "dangerouslyAllowAllUnixSockets": False,
+        "allowLocalBinding": False,
+        "mode": "full",
+    }
+}
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -371,6 +382,7 @@ async def test_without_enforcement_the_ports_mean_nothing() -> None:
         {"sandbox": None},
         {"managedNetwork": None},
         {"networkProxy": {"proxy": {}}},
+        {"sandbox": None, "networkProxy": PROXY},
         managed(0),
         managed(*range(1, 66)),
         managed(80, dangerouslyAllowAllUnixSockets=True),

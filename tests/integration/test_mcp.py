@@ -40,7 +40,8 @@ async def tools(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -
     parameters = StdioServerParameters(
         command=COMMAND[0],
         args=[*COMMAND[1:], "mcp", *arguments],
-        env={"PYTHONPATH": os.pathsep.join(sys.path), **(env or {})},
+        env={"PYTHONPATH": os.pathsep.join(sys.path), "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]}
+        | (env or {}),
         cwd=cwd,
     )
     async with Client(stdio_client(parameters), read_timeout_seconds=WAIT_S) as client:
@@ -229,7 +230,9 @@ async def test_a_supervising_agent_runs_watches_explains_and_ends_workers(tmp_pa
 async def test_a_supervising_agent_starts_waits_sees_the_denial_grants_and_reviews(tmp_path: Path) -> None:
     home, work, more = tmp_path / "h", tmp_path / "work", Path(tempfile.mkdtemp(dir="/var/tmp"))
     work.mkdir()
-    script = f"echo ready; while ! echo kept > {more}/note; do sleep 0.1; done; echo all is well"
+    (work / "plan").write_text("one\n")
+    script = f"echo ready; echo $$ > mine; while ! echo kept > {more}/note; do sleep 0.1; done; rm plan"
+    script += "; echo all is well"
     try:
         async with tools("--board", "b", cwd=tmp_path, env={"HOLDFAST_HOME": str(home)}) as client:
             await call(client, "worker_run", agent="shell", prompt=script, cwd=str(work), id="w1")
@@ -244,6 +247,13 @@ async def test_a_supervising_agent_starts_waits_sees_the_denial_grants_and_revie
             result = await call(client, "worker_result", worker="w1-r2")
             assert result["worker"]["answer"].endswith("all is well")
             assert (more / "note").read_text() == "kept\n"
+            changed = await call(client, "worker_diff", worker="w1-r2")
+            assert (changed["since"], changed["count"]) == ("w1", 2), "the review is of the whole job"
+            assert changed["paths"] == ["A mine", "D plan"]
+            assert "-one" in changed["says"].splitlines()
+            cut = await call(client, "worker_diff", worker="w1-r2", max_bytes=10)
+            assert (len(cut["diff"]), cut["cut"]) == (10, True)
+            assert "holdfast worker diff w1-r2" in cut["says"]
             nothing = await call(client, "worker_grant", worker="w1-r2")
             assert nothing["remedy"]
     finally:

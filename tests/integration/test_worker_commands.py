@@ -24,6 +24,7 @@ from holdfast.agents.supervisor.messages import WorkerReport
 from holdfast.errors import InvalidRequest, NotFound
 from tests.support import warm
 from tests.support.arena import end_exec_server, end_listener
+from tests.support.git_traps import git
 from tests.support.pane import shows, tmux_server
 from tests.support.pane import tmux as tell
 from tests.support.patience import patient
@@ -92,6 +93,33 @@ async def test_a_worker_is_followed_to_its_end_and_explained() -> None:
         why = await asyncio.to_thread(here.command, "why", "two")
         assert "rule exit-denied" in why.stdout
         assert (await asyncio.to_thread(here.command, "logs", "one")).stdout == "said\n"
+
+
+async def test_what_a_worker_changed_is_told_as_a_patch_of_its_work_tree() -> None:
+    async with place() as here:
+        (here.work / ".gitignore").write_text("*.o\n")
+        for name in ("kept", "changed"):
+            (here.work / name).write_text(f"{name}\n")
+        for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "first"]):
+            git(here.work, *words)
+        (here.work / "kept").write_text("changed before\n")
+        script = "echo more >> changed; echo x > made.o; echo new > new; git status --short > /dev/null"
+        done = await asyncio.to_thread(here.command, "run", "shell", "--id", "one", script)
+        assert done.returncode == 0, done.stderr
+        said = await asyncio.to_thread(here.command, "diff", "one")
+        assert said.stdout.startswith(
+            "# ! made.o (ignored: 1 files, 2 bytes)\ndiff --git a/changed b/changed\n"
+        )
+        assert "changed before" not in said.stdout, "that was not the worker"
+        (here.work / "made.o").unlink()
+        (here.home / "patch").write_text(said.stdout)
+        git(here.work, "apply", "--reverse", str(here.home / "patch"))
+        assert git(here.work, "status", "--short") == " M kept\n"
+        again = await asyncio.to_thread(here.command, "diff", "one", "--json")
+        assert json.loads(again.stdout)["paths"] == []
+        (here.home / "workers" / "one" / "baseline.json").unlink()
+        unknown = await asyncio.to_thread(here.command, "diff", "one")
+        assert "nobody looked at" in unknown.stderr
 
 
 async def test_a_short_id_means_the_one_worker_that_begins_so() -> None:

@@ -16,13 +16,13 @@ from typing import Final
 
 import pytest
 
-from tests.interop import file_cases, process_cases, wire_cases
+from tests.interop import file_cases, network_cases, process_cases, wire_cases
 from tests.support.codex import requires_codex
 from tests.support.dialogue import answers_of
 from tests.support.patience import patient
 from tests.support.servers import ServerProcess, codex_server, holdfast_server, isolated_environment
 
-CASES: Final = wire_cases.CASES | process_cases.CASES | file_cases.CASES
+CASES: Final = wire_cases.CASES | process_cases.CASES | file_cases.CASES | network_cases.CASES
 REFUSED: Final = {"code": -32602, "message": "..."}
 
 
@@ -46,19 +46,16 @@ BOTH_CAN: Final = {
     "httpHeaderEnvVars": True,
     "linuxApprovedRootWritePreservesRestrictions": True,
     "linuxRootWritePreservesDevices": True,
+    "networkProxyLaunch": True,
+    "networkProxyReviewDomains": True,
     "sandboxedFileStreaming": True,
     "shellSnapshotV2": True,
 }
-THEY_CAN = {
-    "networkProxyLaunch": True,
-    "networkProxyReviewDomains": True,
-    "windowsMxc": False,
-}
+THEY_CAN = {"windowsMxc": False}
 # The reference masks credentials in bash and zsh; a login shell that is neither and that it knows is `sh`.
 if Path(pwd.getpwuid(os.geteuid()).pw_shell).name != "sh":
     THEY_CAN |= {"credentialMasking": True, "credentialMaskingCustomProviders": True}
 WE_CAN: Final = {
-    "networkProxyLaunch": False,
     "holdfastCloseStdin": True,
     "holdfastCommands": True,
     "holdfastLimits": True,
@@ -208,6 +205,39 @@ DIFFERENCES |= {
         1,
         _started("none"),
         _REFUSED_START,
+    ),
+    "proxy-without-sandbox": Difference(
+        "they start a proxy that the command need not use; what nothing enforces, we do not run",
+        1,
+        _started("none"),
+        _REFUSED_START,
+    ),
+    "proxy-unknown-name": Difference(
+        "a name that nobody knows is unreachable, and not private",
+        2,
+        _printed(
+            b'403 blocked-by-allowlist json {"decision": "deny", "host": "a.invalid", "port": 80, '
+            b'"protocol": "http", "reason": "not_allowed_local", "source": "baseline_policy", "status": "blocked"}\n'
+        ),
+        _printed(b"502  {}\n"),
+    ),
+    "proxy-unreachable-tunnel": Difference(
+        "a tunnel is said to stand once it does",
+        2,
+        _printed(b"200  {}\n"),
+        _printed(b"502  {}\n"),
+    ),
+    "proxy-nul-in-a-name": Difference(
+        "a name that is none is refused by an answer; they hang up",
+        2,
+        _printed(b"socks \n"),
+        _printed(b"socks 05020001000000000000\n"),
+    ),
+    "proxy-odd-literals": Difference(
+        "an address in another notation is no host; they resolve it, and may reach what no rule names",
+        2,
+        _printed(b"502  {}\n200  {}\n"),
+        _printed(b"400  {}\n400  {}\n"),
     ),
     "odd-forbidden-name": Difference(
         "a name is checked as the child will read it, so one that hides behind its `=` is withheld too",

@@ -17,9 +17,11 @@ PATHS = st.lists(NAMES.filter(lambda name: name not in (".", "..")), max_size=4)
 )
 SPECIAL = st.sampled_from([place for place in Place if place is not Place.PROJECT_ROOTS]).map(Special)
 WORKSPACE = st.builds(Special, st.just(Place.PROJECT_ROOTS), st.none() | NAMES)
-OPEN = st.builds(Rule, st.builds(At, PATHS) | SPECIAL | WORKSPACE, st.sampled_from(Access), st.booleans())
+OPEN = st.builds(
+    Rule, st.builds(At, PATHS) | SPECIAL | WORKSPACE, st.sampled_from(list(Access)), st.booleans()
+)
 CLOSED = st.builds(Rule, st.builds(Glob, NAMES), st.just(Access.DENY))
-NETWORKS = st.sampled_from(Network)
+NETWORKS = st.sampled_from(list(Network))
 WISHES = (
     st.builds(
         Wish,

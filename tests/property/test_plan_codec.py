@@ -11,8 +11,8 @@ PATHS = st.binary(max_size=12).map(
 )
 PLANS = st.builds(
     Plan,
-    base=st.sampled_from(Base),
-    steps=st.lists(st.builds(Step, st.sampled_from(StepKind), PATHS), max_size=5).map(tuple),
+    base=st.sampled_from(list(Base)),
+    steps=st.lists(st.builds(Step, st.sampled_from(list(StepKind)), PATHS), max_size=5).map(tuple),
     network_off=st.booleans(),
     cwd=PATHS,
     absent=st.lists(PATHS, max_size=3).map(tuple),

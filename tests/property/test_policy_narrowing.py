@@ -24,14 +24,16 @@ PATHS = st.lists(PARTS, max_size=4).map(lambda parts: "/" + "/".join(parts))
 TARGETS = st.one_of(
     st.builds(At, PATHS),
     st.builds(At, PATHS),
-    st.builds(Special, st.sampled_from(Place), st.sampled_from([None, ".git", "a"])),
+    st.builds(Special, st.sampled_from(list(Place)), st.sampled_from([None, ".git", "a"])),
 )
 GLOBS = st.sampled_from(["**/*.env", "/a/*/b", "b/**"]).map(lambda text: Rule(Glob(text), Access.DENY))
 RULES = st.lists(
-    st.one_of(st.builds(Rule, TARGETS, st.sampled_from(Access), st.booleans()), GLOBS), min_size=2, max_size=8
+    st.one_of(st.builds(Rule, TARGETS, st.sampled_from(list(Access)), st.booleans()), GLOBS),
+    min_size=2,
+    max_size=8,
 )
 WHERES = st.builds(Where, PATHS, st.lists(PATHS, max_size=2).map(tuple), st.one_of(st.none(), PATHS))
-NETWORKS = st.sampled_from(Network)
+NETWORKS = st.sampled_from(list(Network))
 SOCKETS = st.lists(st.sampled_from(["/run/x", "/run/y"]), unique=True).map(tuple)
 DEPTHS = st.one_of(st.none(), st.integers(1, 9))
 RESTRICTED = st.builds(
@@ -41,7 +43,7 @@ RESTRICTED = st.builds(
     DEPTHS,
     SOCKETS,
 )
-OPEN = st.builds(Policy, st.none(), NETWORKS, st.sampled_from(PolicyKind), st.none(), SOCKETS)
+OPEN = st.builds(Policy, st.none(), NETWORKS, st.sampled_from(list(PolicyKind)), st.none(), SOCKETS)
 POLICIES = st.one_of(RESTRICTED, RESTRICTED, RESTRICTED, OPEN)
 MANY = settings(max_examples=150)  # two policies that have to do with each other are rare
 BOUND = st.builds(bind, POLICIES, WHERES)

@@ -9,7 +9,7 @@ STRENGTH = {Access.DENY: 0, Access.READ: 1, Access.WRITE: 2}
 WHERE = Where("/")
 PARTS = st.sampled_from(["a", "b", ".git"])
 PATHS = st.lists(PARTS, max_size=4).map(lambda parts: "/" + "/".join(parts))
-RULES = st.lists(st.builds(Rule, st.builds(At, PATHS), st.sampled_from(Access)), max_size=6)
+RULES = st.lists(st.builds(Rule, st.builds(At, PATHS), st.sampled_from(list(Access))), max_size=6)
 POLICIES = RULES.map(lambda rules: Policy(tuple(rules), Network.OFF))
 
 

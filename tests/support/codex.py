@@ -72,7 +72,11 @@ class CodexClient:
         (self._home / ".codex" / "config.toml").write_text("\n".join(lines), "utf-8")
 
     async def execute(
-        self, exec_server_url: str | None = None, *, sandbox: str = "danger-full-access"
+        self,
+        exec_server_url: str | None = None,
+        *,
+        sandbox: str = "danger-full-access",
+        limit_s: float = RUN_LIMIT_S,
     ) -> None:
         """`codex exec`, with full access unless told otherwise, from the prompt to its end.
 
@@ -81,7 +85,7 @@ class CodexClient:
         Raises:
             AssertionError: it did not end in time, or not with status 0.
         """
-        await self._to_end("-s", sandbox, exec_server_url=exec_server_url)
+        await self._to_end("-s", sandbox, exec_server_url=exec_server_url, limit_s=limit_s)
 
     async def execute_confined(self, *options: str) -> list[dict[str, Any]]:
         """`codex exec` in its own `workspace-write` sandbox, to its end; what it says held in its turns.
@@ -94,14 +98,16 @@ class CodexClient:
         lines = [json.loads(line) for path in rollouts for line in path.read_text("utf-8").splitlines()]
         return [line["payload"] for line in lines if line["type"] == "turn_context"]
 
-    async def _to_end(self, *more: str, exec_server_url: str | None = None) -> None:
+    async def _to_end(
+        self, *more: str, exec_server_url: str | None = None, limit_s: float = RUN_LIMIT_S
+    ) -> None:
         options = ["--json", "--skip-git-repo-check", "-C", str(self.workspace), *more]
         process = await self._spawn("exec", *options, PROMPT, stdin=False, exec_server_url=exec_server_url)
         try:
-            async with asyncio.timeout(RUN_LIMIT_S):
+            async with asyncio.timeout(limit_s):
                 stdout, stderr = await process.communicate()
         except TimeoutError:
-            raise AssertionError(f"codex exec did not end in {RUN_LIMIT_S:.0f} s") from None
+            raise AssertionError(f"codex exec did not end in {limit_s:.0f} s") from None
         finally:
             _kill(process)
         assert process.returncode == 0, f"codex exec: {stdout[-1000:]!r} {stderr[-1000:]!r}"

@@ -20,6 +20,7 @@ from tests.support.patience import patient
 
 ANSWER_LIMIT_S: Final = patient(30.0)
 MAX_BYTES: Final = 64 * 1024 * 1024  # the protocol's limit for one message
+MOMENTARY: Final = ("timestamp", "client")
 VOLATILE: Final = ("sessionId", "environmentInfo", "createdAtMs", "modifiedAtMs", "message", "warnings")
 
 
@@ -53,7 +54,17 @@ class Closed:
     process: str
 
 
-Step: TypeAlias = Ask | Raw | Tell | Closed
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The answer is what was asked and told about the network of a process that has ended.
+
+    A question is answered by the name of its host: `yes...` is allowed, `ask...` is put off, others are not.
+    """
+
+    process: str
+
+
+Step: TypeAlias = Ask | Raw | Tell | Closed | Told
 READY: Final[list[Step]] = [Ask("initialize", {"clientName": "interop"}), Tell("initialized")]
 STATUS: Final = Ask("environment/status")
 
@@ -138,6 +149,7 @@ class Talk:
         self._link = link
         self._folder = folder
         self._events: dict[str, list[dict[str, Any]]] = {}
+        self._network: dict[str, list[object]] = {}
         self._numbers = count(1)
 
     async def take(self, step: Step) -> None:
@@ -156,6 +168,8 @@ class Talk:
                 while self._events.get(name, [{}])[-1].get("method") != "process/closed":
                     self._note(await self._receive())
                 self.answers.append(history(self._events.pop(name)))
+            case Told(name):
+                self.answers.append(self._network.pop(name, []))
 
     async def _send(self, data: str | bytes) -> None:
         if isinstance(data, str):
@@ -176,11 +190,21 @@ class Talk:
     async def _receive(self) -> dict[str, Any]:
         async with asyncio.timeout(ANSWER_LIMIT_S):
             message: dict[str, Any] = json.loads(await self._link.recv())
+        if message.get("method") == "network/policyRequest":
+            await self._link.send(json.dumps({"id": message["id"], "result": decision_about(message)}))
         return message
 
     def _note(self, message: dict[str, Any]) -> None:
         if message["method"].startswith("process/"):
             self._events.setdefault(message["params"]["processId"], []).append(message)
+        elif message["method"].startswith("network/"):
+            params = {key: value for key, value in message["params"].items() if key not in MOMENTARY}
+            self._network.setdefault(params.pop("processId"), []).append((message["method"], params))
+
+
+def decision_about(message: dict[str, Any]) -> dict[str, Any]:
+    kind = {"yes": "allow", "ask": "ask"}.get(message["params"]["request"]["host"][:3], "deny")
+    return {"decision": {"type": kind} if kind == "allow" else {"type": kind, "reason": "because"}}
 
 
 def comparable(value: object) -> object:

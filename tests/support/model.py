@@ -84,6 +84,7 @@ class Model:
     requests: list[Request] = field(default_factory=list)
     connections: set[asyncio.StreamWriter] = field(default_factory=set)
     servers: list[asyncio.Server] = field(default_factory=list)
+    command: str = f"echo '{CONTENT}' > {MADE}"  # that `write` and `ask` want to be run
 
     async def listen(self, certificate: Path | None = None) -> str:
         """Another address of it; with a certificate that nobody signed, a secure one that nobody trusts."""
@@ -134,10 +135,10 @@ class Model:
         elif scenario == "hang":
             await reader.read()
         else:
-            await _play(scenario, asked, wire.say(_turn(scenario, asked)), reader, writer)
+            await _play(scenario, asked, wire.say(_turn(scenario, asked, self.command)), reader, writer)
 
 
-def _turn(scenario: str, asked: Asked) -> str | Call:
+def _turn(scenario: str, asked: Asked, command: str) -> str | Call:
     if asked.schema is not None:
         return json.dumps(example(asked.schema))
     if scenario == "report" and not asked.rounds:
@@ -148,8 +149,7 @@ def _turn(scenario: str, asked: Asked) -> str | Call:
         return Call(tool, {**example(asked.tools[tool]), _SHELLS[tool]: f"echo {asked.rounds} >> {MADE}"})
     if scenario not in ("write", "ask", *_COMMANDS) or tool is None or (asked.rounds and scenario != "loop"):
         return ANSWER
-    command = _COMMANDS.get(scenario, f"echo '{CONTENT}' > {MADE}")
-    arguments = {**example(asked.tools[tool]), _SHELLS[tool]: command}
+    arguments = {**example(asked.tools[tool]), _SHELLS[tool]: _COMMANDS.get(scenario, command)}
     if scenario == "ask" and "sandbox_permissions" in asked.tools[tool].get("properties", {}):
         arguments |= {"sandbox_permissions": "require_escalated", "justification": "May I?"}
     return Call(tool, arguments)

@@ -23,8 +23,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from holdfast.agents.catalog.agent import Agent, state_of
 from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.changes.baseline import since_baseline
+from holdfast.agents.changes.git import Git
 from holdfast.agents.evidence.evidence import WorkerState
 from holdfast.agents.supervisor import background, messages
+from holdfast.agents.worker.book import WorkerRecords
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.errors import ConnectionLost, NotFound, OperationFailed
 from holdfast.home import default_home
@@ -166,6 +169,32 @@ class Worker:
         found = await self._workers.call(messages.RESULT, self._named)
         self.report = found
         return found
+
+    async def diff(self) -> messages.WorkerDiff:
+        """What changed in its directory since it was started, as a patch; also while it runs.
+
+        Of one that was started again with one more grant, since the first one was started.
+
+        Raises:
+            NotFound: nobody looked at its directory before it was started.
+        """
+        home = self._workers.home
+        kept = await asyncio.to_thread(WorkerRecords(home).baseline, self.id)
+        if kept is None:
+            raise NotFound(
+                f"nobody looked at {self.report.cwd} before {self.id} was started",
+                remedy="it is an older worker, or its record could not be kept; ask git in there",
+            )
+        git = Git(home, os.environ.get("HOME", "/"), background.reach_exec_server)
+        found = await since_baseline(git, kept.taken, Path(self.report.cwd))
+        return messages.WorkerDiff(
+            id=self.id,
+            cwd=self.report.cwd,
+            since=kept.since,
+            count=found.count,
+            paths=list(found.paths),
+            diff=found.diff,
+        )
 
     async def wait(
         self, until: Collection[WaitFor] = (WaitFor.ENDED,), *, timeout_s: float | None = None

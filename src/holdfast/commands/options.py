@@ -7,9 +7,8 @@ asks for no help; any other is click's, which says what is wrong. So loading cli
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
 
-from holdfast.annotations import TYPE_CHECKING, Final, Literal, NamedTuple
+from holdfast.annotations import TYPE_CHECKING, Final, Iterable, Literal, Mapping, NamedTuple, Sequence
 from holdfast.errors import HoldfastError
 from holdfast.sandbox.values import value
 

@@ -10,10 +10,11 @@ a name was there at the plan but was moved aside meanwhile, for another command 
 as absent from then on.
 """
 
-import contextlib
 import os
 import stat
-from collections.abc import Iterable
+
+from holdfast.annotations import Iterable
+from holdfast.light import suppress
 
 _PLACE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ASIDE = ".set-aside-"
@@ -33,7 +34,7 @@ class HeldNames:
         for path in present:
             top, below = self._hold(path)
             if top is not None and "/" not in below:
-                with contextlib.suppress(OSError):  # it may be missing: some policies allow it to be made
+                with suppress(OSError):  # it may be missing: some policies allow it to be made
                     self._present.append((path, top, below, _identify(below, top)))
 
     def _hold(self, path: str) -> tuple[int | None, str]:

@@ -1,8 +1,8 @@
 """Every policy that is enforced here hides Holdfast's own directories."""
 
 import os
-from collections.abc import Mapping, Sequence
 
+from holdfast.annotations import Mapping, Sequence
 from holdfast.local import homes
 from holdfast.sandbox.policy.homes import deny_homes
 from holdfast.sandbox.policy.policy import Access, BoundPolicy

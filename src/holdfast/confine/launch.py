@@ -21,7 +21,7 @@ from typing import Final
 
 import holdfast
 from holdfast.confine import starts
-from holdfast.confine.loopback import Loopback
+from holdfast.confine.loopback import Loopback, Services, refuse
 from holdfast.confine.starts import Command, Confinement, Exit, StartedCommand, StartFailed
 from holdfast.errors import OperationFailed
 from holdfast.sandbox.limits import Limits
@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 LOST_CODE: Final = -1  # the exit code of a command whose launcher died: nobody can know the real one
 STUCK_S: Final = 5.0  # a start unanswered for this long hangs in the kernel; others must not wait for it
+_NO_SERVICES: Final[Services] = {}
 _STOP_S: Final = 8.0  # longer than the launcher's own limit for killing what it owns
 # Isolated and without site-packages of its own: a small process, whatever is installed or configured.
 _BOOT: Final = (
@@ -46,6 +47,7 @@ class _Child:
     connection: "_Connection"
     started: asyncio.Future[orders.Event]
     on_exit: Callable[[Exit], None]
+    services: Services
 
 
 @dataclass(slots=True, eq=False)
@@ -82,11 +84,12 @@ class LauncherClient:
         confinement: Confinement | None = None,
         watch: socket.socket | None = None,
         limits: Limits | None = None,
+        services: Services | None = None,
     ) -> StartedCommand:
         """Run `command` on these descriptors.
 
         On `watch` a confined command hands its listener out. All stay the caller's to close. `on_exit` is
-        called exactly once if this returns.
+        called exactly once if this returns. `services` answer at the inner ports of its confinement.
 
         Raises:
             StartFailed: the program could not be executed; nothing runs.
@@ -95,11 +98,15 @@ class LauncherClient:
         flags = (orders.TTY if tty else 0) | (orders.WATCH if watch else 0)
         flags |= 0 if state is None else orders.HAS_STATE
         request = starts.request_of(command, confinement, flags=flags, owner=owner, limits=limits)
+        inner = () if confinement is None else confinement.inner_ports
         memfd: tuple[int, ...] = ()
         try:
             memfd = () if state is None else (orders.in_memory("holdfast-shell-state", state),)
             child = self._send(
-                request, (*streams, *memfd, *(() if watch is None else (watch.fileno(),))), on_exit
+                request,
+                (*streams, *memfd, *(() if watch is None else (watch.fileno(),))),
+                on_exit,
+                {port: (services or {}).get(port, refuse) for port in inner},
             )
         except OSError as exc:
             raise StartFailed(exc.errno or errno.EIO) from None
@@ -118,11 +125,18 @@ class LauncherClient:
             raise StartFailed(exc.errno or errno.EIO) from None
         return await self._outcome(child)
 
-    def _send(self, request: orders.Order, fds: tuple[int, ...], on_exit: Callable[[Exit], None]) -> _Child:
+    def _send(
+        self,
+        request: orders.Order,
+        fds: tuple[int, ...],
+        on_exit: Callable[[Exit], None],
+        services: Services = _NO_SERVICES,
+    ) -> _Child:
         """Raises OSError."""
         connection = self._current or self._connect()
         self._last_id += 1
-        child = _Child(self._last_id, connection, asyncio.get_running_loop().create_future(), on_exit)
+        started = asyncio.get_running_loop().create_future()
+        child = _Child(self._last_id, connection, started, on_exit, services)
         connection.children[child.id] = child
         try:
             orders.send_request(connection.sock, request._replace(id=child.id), fds)
@@ -208,7 +222,7 @@ class LauncherClient:
                 os.close(fd)
             return
         if listeners:
-            self._loopback.open(event.id, listeners)
+            self._loopback.open(event.id, listeners, child.services)
         if event.op == orders.EXITED:
             self._loopback.end(event.id)
             del connection.children[event.id]

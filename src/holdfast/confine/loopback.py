@@ -5,6 +5,9 @@ A command's network namespace has listening sockets where the services would be
 same port, and bytes and ends of file pass both ways. A listening socket belongs to one command: nobody else
 can be at the other end, and no other port can be reached through it, nor a daemon of ours at this one.
 
+Some ports lead to no service of the host but to code of ours (`services`): a proxy that belongs to this
+command alone has no address on the host at all.
+
 A service that listens on only one of 127.0.0.1 and ::1 is reached through both: a client that
 resolved `localhost` does not try the second address once the first has accepted.
 
@@ -15,22 +18,23 @@ import asyncio
 import os
 import signal
 import socket
-import struct
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NoReturn
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Final, NoReturn, TypeAlias
 
+from holdfast.egress.splice import reset, splice
 from holdfast.local.listeners import is_ours
 from holdfast.sandbox.kernel import kernel
 
 MAX_CONNECTIONS: Final = 128  # of one command; further ones wait to be accepted
 MAX_TOTAL: Final = 256  # of all commands: two descriptors each, half of the usual limit of 1024
-CHUNK_BYTES: Final = 64 * 1024  # held per direction; whoever sends faster waits
 DIAL_S: Final = 10.0  # loopback answers at once, unless the service's queue is full
 DRAIN_S: Final = 2.0  # what a command sent right before its end still arrives
 _STOP_S: Final = DRAIN_S + 3.0  # of a process for one command: what was sent arrives, or is cut off
 RETRY_S: Final = 0.1  # until accepting is tried again, when there are no descriptors left
+Service: TypeAlias = Callable[[socket.socket], Coroutine[None, None, None]]
+Services: TypeAlias = Mapping[int, Service]  # by port
+_NO_SERVICES: Final[Services] = {}
 _ADDRESSES: Final = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
-_RESET: Final = struct.pack("ii", 1, 0)  # struct linger: close by a reset
 
 
 class Loopback:
@@ -39,10 +43,15 @@ class Loopback:
     def __init__(self) -> None:
         self._commands: dict[int, _Command] = {}
 
-    def open(self, id_: int, listeners: Iterable[int]) -> None:
-        """Accept for this command from now on; the descriptors are ours."""
+    def open(self, id_: int, listeners: Iterable[int], services: Services = _NO_SERVICES) -> None:
+        """Accept for this command from now on; the descriptors are ours.
+
+        What comes in at a port of `services` is theirs to answer; it is closed once they return.
+        """
         sockets = [socket.socket(fileno=fd) for fd in listeners]
-        self._commands[id_] = _Command(sockets, has_room=self._has_room, freed=lambda: self._on_freed(id_))
+        self._commands[id_] = _Command(
+            sockets, services, has_room=self._has_room, freed=lambda: self._on_freed(id_)
+        )
 
     def end(self, id_: int) -> None:
         """The command has ended: accept nothing more, and give what it sent a moment to arrive."""
@@ -71,9 +80,15 @@ class _Command:
     """The listening sockets of one command, and what came through them."""
 
     def __init__(
-        self, listeners: list[socket.socket], *, has_room: Callable[[], bool], freed: Callable[[], None]
+        self,
+        listeners: list[socket.socket],
+        services: Services,
+        *,
+        has_room: Callable[[], bool],
+        freed: Callable[[], None],
     ) -> None:
         self.connections: set[asyncio.Task[None]] = set()
+        self._services = services
         self._loop = asyncio.get_running_loop()
         self._listeners = listeners
         self._has_room, self._on_freed = has_room, freed
@@ -136,7 +151,10 @@ class _Command:
             self._loop.call_later(RETRY_S, self.listen)
             return False
         inner.setblocking(False)
-        connection = self._loop.create_task(_serve(inner, listener.family, listener.getsockname()[1]))
+        port = listener.getsockname()[1]
+        service = self._services.get(port)
+        join = _serve(inner, listener.family, port) if service is None else _lend(inner, service)
+        connection = self._loop.create_task(join)
         self.connections.add(connection)
         connection.add_done_callback(self._on_closed)
         return True
@@ -144,6 +162,17 @@ class _Command:
     def _on_closed(self, connection: "asyncio.Task[None]") -> None:
         self.connections.discard(connection)
         self._on_freed()
+
+
+async def _lend(inner: socket.socket, service: Service) -> None:
+    """Have a service of ours answer a connection from inside."""
+    with inner:
+        await service(inner)
+
+
+async def refuse(inner: socket.socket) -> None:
+    """The service of a port that has none: a connection is broken off."""
+    reset(inner)
 
 
 async def _serve(inner: socket.socket, family: int, port: int) -> None:
@@ -157,21 +186,10 @@ async def _serve(inner: socket.socket, family: int, port: int) -> None:
                 outer.close()
                 raise ConnectionRefusedError
         except OSError:
-            _reset(inner)
+            reset(inner)
             return
         with outer:
-            whole = False
-            try:
-                async with asyncio.TaskGroup() as pumps:
-                    pumps.create_task(_pump(inner, outer))
-                    pumps.create_task(_pump(outer, inner))
-                whole = True
-            except* OSError:
-                pass  # one side broke off, and the other is told in the same way
-            finally:
-                if not whole:
-                    _reset(inner)
-                    _reset(outer)
+            await splice(inner, outer)
 
 
 async def _dial(family: int, port: int) -> socket.socket:
@@ -196,21 +214,6 @@ async def _connect(family: int, address: str, port: int) -> socket.socket:
         sock.close()
         raise
     return sock
-
-
-async def _pump(source: socket.socket, sink: socket.socket) -> None:
-    """Pass on bytes until the end of file, and that too."""
-    loop = asyncio.get_running_loop()
-    sink.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # chunks are as the sender made them
-    buffer = memoryview(bytearray(CHUNK_BYTES))
-    while length := await loop.sock_recv_into(source, buffer):
-        await loop.sock_sendall(sink, buffer[:length])
-        await asyncio.sleep(0)  # when both ends are quick, neither call above waits
-    sink.shutdown(socket.SHUT_WR)
-
-
-def _reset(sock: socket.socket) -> None:
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
 
 
 class Ports:

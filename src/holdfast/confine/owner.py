@@ -6,14 +6,13 @@ throw-away command shows whether it was the host or the policy: the host, then t
 """
 
 import os
-import signal
 import sys
-from collections.abc import Callable, Sequence
 
-from holdfast.annotations import TYPE_CHECKING, Final
+from holdfast.annotations import TYPE_CHECKING, Callable, Final, Sequence
 from holdfast.confine import starts
 from holdfast.confine.starts import Command, Confinement, Exit, Sandbox, SetupFailed, StartedCommand
 from holdfast.errors import SandboxUnavailable
+from holdfast.light import signal
 from holdfast.local.loop import Loop
 from holdfast.local.relay import Streams
 from holdfast.sandbox.launcher.children import Children, kept

@@ -170,17 +170,16 @@ def managed_ports(params: StartParams) -> tuple[int, ...] | None:
         SandboxUnavailable: it cannot be enforced.
     """
     asked = params.managed_network if params.enforce_managed_network else None
-    if params.network_proxy is not None:
+    launched = params.network_proxy is not None
+    if (launched or params.enforce_managed_network) and (
+        params.sandbox is None or (asked is None and not launched)
+    ):
         raise SandboxUnavailable(
-            "sandbox intent cannot be enforced on this executor: it has no network proxy"
-        )
-    if params.enforce_managed_network and (params.sandbox is None or asked is None):
-        raise SandboxUnavailable(
-            "sandbox intent cannot be enforced on this executor: a managed network needs sandbox and"
-            " managedNetwork"
+            "sandbox intent cannot be enforced on this executor: a managed network needs sandbox, and"
+            " managedNetwork or networkProxy"
         )
     if asked is None:
-        return None
+        return () if launched else None
     if asked.dangerously_allow_all_unix_sockets:
         raise UsageError("dangerouslyAllowAllUnixSockets is not granted: it would lead out of the sandbox")
     return loopback_ports(asked.loopback_ports)
@@ -205,7 +204,9 @@ def limits_of(params: StartParams) -> Limits | None:
 def managed_sockets(params: StartParams) -> tuple[str, ...]:
     """The unix sockets that a managed network lets through."""
     asked = params.managed_network if params.enforce_managed_network else None
-    return tuple(asked.allow_unix_sockets) if asked else ()
+    named = () if params.network_proxy is None else (params.network_proxy.proxy.unix_sockets or {}).items()
+    launched = (path for path, access in named if access == "allow")
+    return (*(asked.allow_unix_sockets if asked else ()), *launched)
 
 
 def loopback_ports(asked: Iterable[int]) -> tuple[int, ...]:

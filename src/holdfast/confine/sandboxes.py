@@ -5,12 +5,14 @@ confined through the real path, and the stage and errno of a refusal are kept.
 """
 
 import asyncio
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from holdfast.confine import starts
+from holdfast.confine.absence import HeldNames
 from holdfast.confine.guard import hide_homes
 from holdfast.confine.launch import LauncherClient
 from holdfast.confine.permissions import check_mechanism, count_rules, policy_of, where_of
@@ -31,6 +33,7 @@ from holdfast.wire.permissions import SandboxContext
 T = TypeVar("T")
 
 MAX_ASKED_RULES: Final = 256  # each is compared with each rule of the ceiling; codex sends a dozen
+MAX_BOUND: Final = 64  # policies with concrete paths that are remembered
 
 
 class Sandboxes:
@@ -60,10 +63,12 @@ class Sandboxes:
         environ: Mapping[str, str],
         managed_ports: tuple[int, ...] | None = None,
         managed_sockets: tuple[str, ...] = (),
+        inner_ports: tuple[int, ...] = (),
     ) -> Sandbox:
         """The sandbox for a command that starts in `cwd`.
 
-        With `managed_ports` the network is off, whatever the policy says, but for these ports and sockets.
+        With `managed_ports` the network is off, whatever the policy says, but for these ports and sockets,
+        and for `inner_ports`, which lead to whoever starts the command.
 
         Raises:
             UsageError: the policy makes no sense.
@@ -76,7 +81,7 @@ class Sandboxes:
         if managed_ports is not None:
             sockets = (*bound.sockets, *(absolute(path, "") for path in managed_sockets))
             bound = replace(bound, network=Network.OFF, sockets=tuple(dict.fromkeys(sockets)))
-        return await self.confine(bound, cwd=cwd, loopback_ports=managed_ports or ())
+        return await self.confine(bound, cwd=cwd, loopback_ports=managed_ports or (), inner_ports=inner_ports)
 
     def under(self, ceiling: BoundPolicy, files: ThreadPoolExecutor) -> "NarrowedSandboxes":
         """The same on this host, for commands that get no more than this policy on real paths allows."""
@@ -84,23 +89,36 @@ class Sandboxes:
             ceiling, self._launcher, files, path=self._path, choice=self._choice, trials=self._trials
         )
 
-    async def confine(self, bound: BoundPolicy, *, cwd: str, loopback_ports: tuple[int, ...] = ()) -> Sandbox:
+    async def confine(
+        self,
+        bound: BoundPolicy,
+        *,
+        cwd: str,
+        loopback_ports: tuple[int, ...] = (),
+        inner_ports: tuple[int, ...] = (),
+    ) -> Sandbox:
         """The sandbox for a command that starts in `cwd` under this policy.
 
-        Only a policy that has the network off can let ports of our loopback through.
+        Only a policy that has the network off can let ports of our loopback through, or has inner ones.
 
         Raises:
             UsageError, SandboxUnavailable: as `prepare` does.
         """
-        needs = needs_of(bound) | ({Need.LOOPBACK_PORTS} if loopback_ports else frozenset())
+        ports = (*loopback_ports, *inner_ports)
+        needs = needs_of(bound) | ({Need.LOOPBACK_PORTS} if ports else frozenset())
         if not needs:
             return Sandbox()
         if loopback_ports:
             await self._in_thread(lambda: refuse_own_ports(loopback_ports))
         await self.enforcement(needs)  # a policy that nobody enforces is not even looked at
-        plan, settled = await self._in_thread(lambda: starts.plan_of(bound, cwd, loopback_ports))
-        names = await self._in_thread(lambda: starts.hold_names(plan, settled))
+
+        def plan_now() -> tuple[Plan, BoundPolicy, HeldNames]:
+            plan, settled = starts.plan_of(bound, cwd, ports)
+            return plan, settled, starts.hold_names(plan, settled)
+
+        plan, settled, names = await self._in_thread(plan_now)
         enforcement, confinement = await self.carried_out(needs, plan)
+        confinement = replace(confinement, inner_ports=inner_ports)
         return starts.sandbox_of(enforcement, confinement, settled, names)
 
     async def carried_out(self, needs: frozenset[Need], plan: Plan) -> tuple[Enforcement, Confinement]:
@@ -187,13 +205,14 @@ class NarrowedSandboxes(Sandboxes):
         environ: Mapping[str, str],
         managed_ports: tuple[int, ...] | None = None,
         managed_sockets: tuple[str, ...] = (),
+        inner_ports: tuple[int, ...] = (),
     ) -> Sandbox:
         """As `Sandboxes.prepare`; without a context, what the ceiling allows.
 
         Raises:
             UsageError: besides, ports or sockets of the host are asked for.
         """
-        if managed_ports or managed_sockets:
+        if managed_ports or managed_sockets or inner_ports:
             raise UsageError("this executor lets no ports and no sockets of the host through")
         bound = await self._in_thread(lambda: narrow_to(self._ceiling, context, cwd=cwd, environ=environ))
         if managed_ports is not None:
@@ -226,6 +245,9 @@ def narrow_to(
     return narrow(settle(asked, look(asked)), ceiling)
 
 
+_bind = functools.lru_cache(maxsize=MAX_BOUND)(bind)  # clients send the same policy again and again
+
+
 def bound_of(
     context: SandboxContext, *, cwd: str, environ: Mapping[str, str], homes: Sequence[str] | None = None
 ) -> BoundPolicy:
@@ -236,4 +258,4 @@ def bound_of(
     """
     slash_tmp = os.path.isdir("/tmp")  # noqa: S108 - the place itself is what a policy may name
     where = where_of(context, cwd=cwd, environ=environ, slash_tmp=slash_tmp)
-    return hide_homes(bind(policy_of(context), where), found=homes)
+    return hide_homes(_bind(policy_of(context), where), found=homes)

@@ -64,6 +64,7 @@ class Confinement:
     way: Way
     tool: str = ""
     degraded: bool = False
+    inner_ports: tuple[int, ...] = ()  # of the plan's: they lead to us and not to the host's loopback
 
 
 @value

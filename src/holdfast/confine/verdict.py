@@ -85,6 +85,8 @@ def judge_of(sandbox: "Sandbox", cwd: str) -> Judge | None:
             sandbox.held.close()
         if created is not None:
             return DenialVerdict(True, created)
+        if exit_code == 0:
+            return DenialVerdict(False, None)
         return DenialVerdict(
             looks_denied(exit_code, output, sandboxed=True, network_off=policy.network is Network.OFF),
             classify(

@@ -10,11 +10,12 @@ from typing import Final
 
 import msgspec
 
+from holdfast.agents.changes.git import Git
 from holdfast.agents.sdk import own_variables, select_variables
+from holdfast.agents.supervisor import background
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.board.asyncstore import AsyncStore
 from holdfast.board.rules.rows import Run, Task
-from holdfast.dispatch.git import Git
 from holdfast.dispatch.installed import InstalledProfiles
 from holdfast.dispatch.rules import inheritance
 from holdfast.dispatch.rules.dispatcherstatus import DispatcherStatus
@@ -52,7 +53,7 @@ class DispatchContext:
 
     @property
     def git(self) -> Git:
-        return Git(self.home, self.environ.get("HOME", "/"))
+        return Git(self.home, self.environ.get("HOME", "/"), background.reach_exec_server)
 
     def grant(self, run: Run, workspace: Path, folder: Path) -> Grant:
         """The capability of a run, whose own directory is `folder`."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from weakref import WeakValueDictionary
 
+from holdfast.agents.changes import changes
 from holdfast.agents.supervisor.messages import WorkerReport
 from holdfast.board.rules.rows import Run, RunRef, Task
 from holdfast.board.store import Store
@@ -23,7 +24,7 @@ from holdfast.dispatch.rules.dispatcherstatus import DispatcherReport, is_news
 from holdfast.dispatch.rules.liveness import CallCounts, LivenessLimits, LivenessSample, LivenessWatch
 from holdfast.dispatch.rules.pressure import MAX_HERE
 from holdfast.dispatch.rules.rounds import TICK_S, Rounds, Starts, find_pause, hold_up, max_tries
-from holdfast.dispatch.run import changes, workspace
+from holdfast.dispatch.run import workspace
 from holdfast.dispatch.run.run import RunDriver, marks
 from holdfast.errors import HoldfastError, NotFound, StaleRun, StartupError, UsageError, is_storage_fault
 

@@ -1,8 +1,6 @@
 """What `holdfast exec` has to say, as lines for people and as a tree for machines. Pure module."""
 
-from collections.abc import Sequence
-
-from holdfast.annotations import TYPE_CHECKING, Final, Protocol
+from holdfast.annotations import TYPE_CHECKING, Final, Protocol, Sequence
 from holdfast.errors import HoldfastError, SandboxUnavailable, UsageError
 from holdfast.sandbox.policy.policy import PathDecision
 from holdfast.sandbox.values import value

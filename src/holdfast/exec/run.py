@@ -1,13 +1,10 @@
 """One command in a sandbox, for the person at the keyboard: what `holdfast exec` does."""
 
-import enum
 import errno
 import os
-import signal
 import sys
-from collections.abc import Mapping, Sequence
 
-from holdfast.annotations import TYPE_CHECKING
+from holdfast.annotations import TYPE_CHECKING, Mapping, Sequence
 from holdfast.confine.childenv import scrub
 from holdfast.confine.guard import hide_homes
 from holdfast.confine.owner import CommandOwner
@@ -15,6 +12,7 @@ from holdfast.confine.starts import Command, Exit, Sandbox, StartFailed, plan_of
 from holdfast.errors import HoldfastError, UsageError, from_os_error
 from holdfast.exec import outcome
 from holdfast.exec.outcome import Ending, ExecFailure, Explained, PathAnswer, Planned, Withheld
+from holdfast.light import StrEnum, signal
 from holdfast.local.loop import Loop
 from holdfast.local.relay import Course, Tail, occupy_standard_descriptors, open_streams
 from holdfast.sandbox.plan.resolve import locate, make_granted, trace
@@ -33,7 +31,7 @@ _MAX_TAIL = 64 * 1024  # bytes at the end of the output that are read for a reas
 _SIGSYS = 128 + signal.SIGSYS
 
 
-class Preset(enum.StrEnum):
+class Preset(StrEnum):
     READ_ONLY = "read-only"
     WORKSPACE_WRITE = "workspace-write"
     FULL_ACCESS = "full-access"

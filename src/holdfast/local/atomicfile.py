@@ -12,8 +12,8 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def replace_file(path: str | os.PathLike[str], data: bytes) -> None:
-    """Mode 0600. It is on the disk when this returns.
+def replace_file(path: str | os.PathLike[str], data: bytes, *, durable: bool = True) -> None:
+    """Mode 0600. It is on the disk when this returns; without `durable` a crash of the machine may undo it.
 
     Raises:
         OSError: it cannot be written.
@@ -21,7 +21,7 @@ def replace_file(path: str | os.PathLike[str], data: bytes) -> None:
     above, name = os.path.split(os.path.abspath(path))
     folder = os.open(above, _FOLDER)
     try:
-        replace_at(folder, name, data)
+        replace_at(folder, name, data, durable=durable)
     finally:
         os.close(folder)
 

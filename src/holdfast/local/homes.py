@@ -9,12 +9,11 @@ STATE is $XDG_STATE_HOME or ~/.local/state. RUNTIME is $XDG_RUNTIME_DIR; without
 used: not /tmp, in which commands may write, so that hiding a part of it costs them more.
 """
 
-import contextlib
 import os
-from collections.abc import Iterator, Mapping
 
-from holdfast.annotations import Final
+from holdfast.annotations import Final, Iterator, Mapping
 from holdfast.home import state_directory
+from holdfast.light import suppress
 
 FOLDER: Final = "homes"
 MAX_HOMES: Final = 64  # that are remembered; each costs a confined command a mount
@@ -52,11 +51,11 @@ def remember(home: str | os.PathLike[str], environ: Mapping[str, str] = os.envir
     kept = list(_links(folder))
     for path, target in kept:
         if not os.path.isdir(target):
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 os.unlink(path)
     if len(kept) >= MAX_HOMES and all(target != real for _, target in kept):
         raise OSError(f"{folder} remembers {MAX_HOMES} homes already")
-    with contextlib.suppress(FileExistsError):
+    with suppress(FileExistsError):
         os.symlink(real, os.path.join(folder, hashlib.sha256(os.fsencode(real)).hexdigest()[:16]))
 
 
@@ -71,5 +70,5 @@ def _links(folder: str) -> Iterator[tuple[str, str]]:
         return
     for name in names[: 2 * MAX_HOMES]:
         path = os.path.join(folder, name)
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             yield path, os.readlink(path)

@@ -5,11 +5,10 @@ A call has the name and the meaning that it has there, so what is written for on
 
 import os
 import select
-import signal
 import time
-from collections.abc import Callable
 
-from holdfast.annotations import Any, Final, Protocol
+from holdfast.annotations import Any, Callable, Final, Protocol
+from holdfast.light import signal
 
 _IN: Final = select.POLLIN | select.POLLHUP | select.POLLERR | select.POLLNVAL
 _OUT: Final = select.POLLOUT | select.POLLHUP | select.POLLERR | select.POLLNVAL

@@ -10,14 +10,12 @@ our terminal is as it was, then we stop. Continued, it is the other way round. I
 read our terminal nor change it, which would stop us although the command goes on.
 """
 
-import contextlib
 import os
 import select
-import signal
 import stat
-from collections.abc import Callable, Iterator
 
-from holdfast.annotations import Final, Protocol, Self
+from holdfast.annotations import Callable, Final, Protocol, Self
+from holdfast.light import signal, suppress
 from holdfast.local.loop import AnyLoop, Cancellable
 
 STDIN, STDOUT, STDERR = 0, 1, 2
@@ -187,7 +185,7 @@ class OwnTerminal:
         import termios
         import tty
 
-        with contextlib.suppress(termios.error):  # it may be gone, of which we are told in other ways
+        with suppress(termios.error):  # it may be gone, of which we are told in other ways
             if not self.taken:
                 self.settings = termios.tcgetattr(STDIN)
             self.taken = True
@@ -199,7 +197,7 @@ class OwnTerminal:
 
         if self.taken:
             self.taken = False
-            with contextlib.suppress(termios.error):  # it may be gone
+            with suppress(termios.error):  # it may be gone
                 termios.tcsetattr(STDIN, termios.TCSADRAIN, self.settings)
 
     def is_ours(self) -> bool:
@@ -258,7 +256,7 @@ def _writer_to(fd: int) -> tuple[int, Callable[[memoryview], int]]:
         return fd, lambda data: os.write(fd, data)
     if stat.S_ISFIFO(status.st_mode) or (stat.S_ISCHR(status.st_mode) and status.st_rdev != _MASTER):
         flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-        with contextlib.suppress(OSError):  # another user's, or nobody reads: the write will say so
+        with suppress(OSError):  # another user's, or nobody reads: the write will say so
             own = os.open(f"/proc/self/fd/{fd}", flags)
             return own, lambda data: os.write(own, data)
     if stat.S_ISSOCK(status.st_mode):
@@ -338,6 +336,16 @@ class Streams:
 
     def resize(self) -> None:
         """Our terminal may have another size now."""
+
+    def __enter__(self) -> Self:
+        if self.terminal is not None:
+            self.terminal.take()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Our own terminal is as it was before."""
+        if self.terminal is not None:
+            self.terminal.give_back()
 
     def stop_input(self) -> None:
         """The command has ended: what is typed now is for somebody else."""
@@ -448,6 +456,7 @@ class TerminalStreams(Streams):
         terminal.on_taken = self.resize
         termios.tcsetattr(slave, termios.TCSANOW, terminal.settings)
         self.theirs = (slave, slave, slave)
+        loop.add_signal_handler(signal.SIGWINCH, self.resize)
         self.resize()
 
     def join(self, tail: Tail, gone: Callable[[], object], ended: Callable[[], object]) -> None:
@@ -458,20 +467,13 @@ class TerminalStreams(Streams):
     def resize(self) -> None:
         import termios
 
-        with contextlib.suppress(termios.error):
+        with suppress(termios.error):
             termios.tcsetwinsize(self._master, termios.tcgetwinsize(STDOUT))
 
 
-@contextlib.contextmanager
-def open_streams(loop: AnyLoop) -> Iterator[Streams]:
-    """A terminal if we are on one, otherwise pipes. Our own terminal is as before afterwards."""
-    if not on_terminal():
-        yield Pipes(loop)
-        return
-    with OwnTerminal() as terminal:
-        streams = TerminalStreams(loop, terminal)
-        loop.add_signal_handler(signal.SIGWINCH, streams.resize)
-        yield streams
+def open_streams(loop: AnyLoop) -> Streams:
+    """A terminal if we are on one, otherwise pipes; to be entered."""
+    return TerminalStreams(loop, OwnTerminal()) if on_terminal() else Pipes(loop)
 
 
 def _same(one: int, other: int) -> bool:

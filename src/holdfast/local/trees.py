@@ -7,7 +7,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import BinaryIO, Final, Literal, NamedTuple, TypeAlias
 
 MAX_DEPTH: Final = 200  # directories one in another; each is an open descriptor while we are below it
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -36,14 +36,19 @@ class TreeEntry(NamedTuple):
 class TreeWalk:
     """Everything below a directory, until `most` entries; one that is not there is empty.
 
-    `enter` says by its path whether a directory is looked into. `whole` is False once something was left out
-    because of number or depth.
+    `enter` says by its path whether a directory is looked into, `order` what a directory's names are sorted
+    by. `whole` is False once something was left out because of number or depth.
     """
 
     def __init__(
-        self, top: str | os.PathLike[str], *, most: int, enter: Callable[[str], bool] = lambda _path: True
+        self,
+        top: str | os.PathLike[str],
+        *,
+        most: int,
+        enter: Callable[[str], bool] = lambda _path: True,
+        order: Callable[[str], tuple[bool, str]] = lambda name: (False, name),
     ) -> None:
-        self._top, self._left, self._enter = os.fspath(top), most, enter
+        self._top, self._left, self._enter, self._order = os.fspath(top), most, enter, order
         self.whole = True
 
     def __iter__(self) -> Iterator[TreeEntry]:
@@ -84,7 +89,7 @@ class TreeWalk:
             self.whole = False
             names.pop()
         self._left -= len(names)
-        return iter(sorted(names))
+        return iter(sorted(names, key=self._order))
 
     def _look(self, path: str, name: str, folder: int, *, deep: bool) -> TreeEntry | None:
         try:
@@ -114,6 +119,16 @@ def read_below(top: str | os.PathLike[str], path: str, most: int) -> bytes | Non
     Raises:
         OSError: it cannot be read.
     """
+    with open_below(top, path) as file:
+        return file.read(most) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
+
+
+def open_below(top: str | os.PathLike[str], path: str) -> BinaryIO:
+    """What is at a path below a directory, reached through no link, whatever it is.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
     *folders, name = path.split("/")
     fd = os.open(os.fspath(top), _FOLDER)
     try:
@@ -121,7 +136,7 @@ def read_below(top: str | os.PathLike[str], path: str, most: int) -> bytes | Non
             inner = os.open(folder, _FOLDER, dir_fd=fd)
             os.close(fd)
             fd = inner
-        return read_regular(name, fd, most)
+        return open(os.open(name, _READ, dir_fd=fd), "rb")
     finally:
         os.close(fd)
 

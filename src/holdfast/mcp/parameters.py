@@ -261,6 +261,12 @@ class ReadOutput(OfWorker, kw_only=True):
     max_bytes: Annotated[int, Meta(ge=1, le=MAX_READ, description="Of the end of what it said.")] = 16 * 1024
 
 
+class ReadDiff(OfWorker, kw_only=True):
+    max_bytes: Annotated[int, Meta(ge=1, le=MAX_READ, description="Of the beginning of the patch.")] = (
+        32 * 1024
+    )
+
+
 class SendToWorker(OfWorker, kw_only=True):
     text: Text = ""
     keys: Annotated[tuple[Name, ...], Meta(max_length=MAX_ITEMS, description="enter, escape, ctrl-c …")] = ()

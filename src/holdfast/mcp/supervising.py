@@ -26,7 +26,7 @@ INSTRUCTIONS: Final = (
     "Tasks of a kanban board (kanban_*), and the agent CLIs in sandboxes on this machine (worker_*). "
     "worker_run starts one, worker_wait tells when it has ended, waits for an answer or is blocked; "
     "worker_explain tells why, worker_approve and worker_send answer it, worker_grant starts it again "
-    "with what its sandbox refused, worker_result shows what it answered."
+    "with what its sandbox refused, worker_result shows what it answered, worker_diff what it changed."
 )
 
 

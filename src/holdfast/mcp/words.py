@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from holdfast.agents.evidence.evidence import Denied, WorkerState
-from holdfast.agents.supervisor.messages import WorkerReport, WorkerResult
+from holdfast.agents.supervisor.messages import WorkerDiff, WorkerReport, WorkerResult
 from holdfast.errors import HoldfastError
 
 MAX_REFUSALS: Final = 5  # of one worker in words; its members have more
+MAX_PATHS: Final = 100  # likewise
 _GRANTS: Final = {"--allow-write": "allow_write", "--allow-read": "allow_read", "--network": "network"}
 
 
@@ -41,6 +42,16 @@ def describe_result(result: WorkerResult) -> str:
         lines.append("It has not ended; this is what it said so far.")
     lines += ["", result.answer or result.screen or "It answered nothing."]
     return "\n".join(lines)
+
+
+def describe_diff(found: WorkerDiff, shown: str) -> str:
+    """What changed: the paths, then as much of the patch as is shown."""
+    where = f"in {found.cwd} since {found.since} was started"
+    if not (found.count or found.paths):
+        return f"Nothing changed {where}."
+    rest = len(found.diff.encode()) - len(shown.encode())
+    cut = [f"[{rest} bytes more: holdfast worker diff {found.id}]"] if rest else []
+    return "\n".join([f"{found.count} changed {where}:", *found.paths[:MAX_PATHS], "", shown, *cut])
 
 
 def refusals(report: WorkerReport) -> list[str]:

@@ -112,6 +112,15 @@ async def _result(workers: Workers, asked: OfWorker) -> Said:
     return words.describe_result(found), {"worker": _members(found, _RESULT)}
 
 
+async def _diff(workers: Workers, asked: parameters.ReadDiff) -> Said:
+    worker = await workers.find(asked.worker)
+    found = await worker.diff()
+    shown = found.diff.encode()[: asked.max_bytes].decode("utf-8", "ignore")
+    members = {"since": found.since, "count": found.count, "paths": found.paths, "diff": shown}
+    members["cut"] = shown != found.diff
+    return words.describe_diff(found, shown), {"worker": worker_row(worker.report), **members}
+
+
 async def _equivalence(workers: Workers, asked: OfWorker) -> Said:
     found = await (await workers.find(asked.worker)).equivalence()
     return "\n".join(equivalence.lines(found)), {"equivalence": msgspec.to_builtins(found)}
@@ -197,6 +206,12 @@ WORKER_TOOLS: Final[tuple[tuple[Tool, WorkerCall], ...]] = (
         "What a worker answered in the end, how it ended, and what was refused to it.",
         OfWorker,
         _result,
+    ),
+    _look(
+        "worker_diff",
+        "What changed in a worker's directory since it was started: paths and a patch.",
+        parameters.ReadDiff,
+        _diff,
     ),
     _look(
         "worker_equivalence",

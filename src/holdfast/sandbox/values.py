@@ -4,12 +4,20 @@
 has until its command runs. What that path imports is made with this instead; type checkers treat both alike.
 """
 
-from holdfast.annotations import Any, Literal, NoReturn, TypeVar, dataclass_transform
+from holdfast.annotations import (
+    FEW,
+    Any,
+    Literal,
+    NoReturn,
+    TypeVar,
+    compile_constructor,
+    dataclass_transform,
+    fill_fields,
+)
 
 T = TypeVar("T")
 
 _DERIVED = object()
-_FEW = 32  # instances, from which on a class is worth a constructor of its own
 
 
 def derived(*, init: Literal[False] = False) -> Any:
@@ -39,18 +47,12 @@ def _construct(self: Any, *args: Any, **named: Any) -> None:
     """Until a class is used often: compiling a constructor takes longer than a short run uses it."""
     cls = type(self)
     cls._uses += 1
-    if cls._uses > _FEW:
+    if cls._uses > FEW:
         cls.__init__ = _compile(cls)
         cls.__init__(self, *args, **named)
         return
     names = cls.__match_args__
-    if len(args) > len(names):
-        raise TypeError(f"{cls.__name__} takes {len(names)} fields, not {len(args)}")
-    fields = {**cls._defaults, **dict(zip(names, args, strict=False)), **named}
-    wrong = [name for name in names if name not in fields] + [name for name in named if name not in names]
-    wrong += [name for name in names[: len(args)] if name in named]
-    if wrong:
-        raise TypeError(f"{cls.__name__}: a field is missing, unknown or given twice: {', '.join(wrong)}")
+    fields = fill_fields(cls.__name__, names, cls._defaults, args, named)
     for name in names:
         object.__setattr__(self, name, fields[name])
     if hasattr(cls, "__post_init__"):
@@ -58,13 +60,10 @@ def _construct(self: Any, *args: Any, **named: Any) -> None:
 
 
 def _compile(cls: Any) -> Any:
-    scope = {f"_{name}": default for name, default in cls._defaults.items()}
-    arguments = [f"{name}=_{name}" if name in cls._defaults else name for name in cls.__match_args__]
-    steps = [f"_set(self,{name!r},{name})" for name in cls.__match_args__]
+    steps = [f"_act(self,{name!r},{name})" for name in cls.__match_args__]
     steps += ["self.__post_init__()"] if hasattr(cls, "__post_init__") else []
-    source = f"def __init__(self,{','.join(arguments)}): {';'.join(steps) or 'pass'}"
-    exec(source, scope | {"_set": object.__setattr__}, scope)  # noqa: S102 - names of fields, nothing else
-    return scope["__init__"]
+    step = ";".join(steps) or "pass"
+    return compile_constructor("__init__(self", cls.__match_args__, cls._defaults, step, object.__setattr__)
 
 
 def _values(self: Any) -> tuple[Any, ...]:

@@ -16,13 +16,17 @@ from collections import deque
 from collections.abc import Awaitable, Coroutine
 from typing import TYPE_CHECKING, Final, Protocol
 
+import msgspec
+
 from holdfast import tracing
 from holdfast.errors import HoldfastError, InvalidRequest, MethodNotFound, RemoteProtocolError, face, kind
 from holdfast.server.executor import Executor, ServerSession
 from holdfast.server.metrics import NO_METRICS, Metrics
+from holdfast.server.questions import NO_ANSWER, Questions
 from holdfast.wire import rpc
 from holdfast.wire.environment import InitializeParams, InitializeResult
 from holdfast.wire.methods import METHODS, MethodRow, decode_params
+from holdfast.wire.rpc import JsonValue
 
 if TYPE_CHECKING:  # loaded once the first answer is sent
     from holdfast.server.router import Router
@@ -106,6 +110,7 @@ class ExecConnection:
         self._writable.set()
         self._reading = True
         self._waiting = 0
+        self._questions = Questions()
         self._lanes = {True: asyncio.Semaphore(self._slots), False: asyncio.Semaphore(self._slots)}
 
     @functools.cached_property
@@ -125,6 +130,8 @@ class ExecConnection:
         """One message arrived. If nothing is under way, what can be answered at once is, right here."""
         if self._ended:
             return  # it came in one read with the message for which the peer was dropped
+        if self._questions.any and b'"method"' not in message and self._take_answer(message):
+            return  # whoever waits for it does not wait for the requests before it
         if self._idle and self._slots == 1 and self._writable.is_set():
             self._unfinished = self._take(message)
             if self._unfinished is None and not self._ended:
@@ -156,6 +163,26 @@ class ExecConnection:
         """Send an event; the caller is paused through `on_writing_paused`, not here."""
         self._wire.send(message)
 
+    def offer(self, message: bytes) -> None:
+        """Send what may be lost: nothing is kept of it while the peer does not keep up."""
+        if self._writable.is_set():
+            self._wire.send(message)
+
+    async def ask(self, method: str, params: msgspec.Struct, timeout_s: float) -> JsonValue:
+        """The client's answer to a request of ours; None: there is none, for whatever reason."""
+        asked = self._questions.begin(method, params)
+        if asked is None:
+            return NO_ANSWER
+        number, message = asked
+        self.push(message)
+        return await self._questions.wait(number, timeout_s)
+
+    def _take_answer(self, message: bytes) -> bool:
+        try:
+            return self._questions.answer(rpc.decode(message))
+        except RemoteProtocolError:
+            return False  # answered in its turn
+
     async def _send_and_wait(self, message: bytes) -> None:
         self._wire.send(message)
         await self._writable.wait()
@@ -183,6 +210,7 @@ class ExecConnection:
         except* _Finished:
             pass
         finally:
+            self._questions.end()
             if "_router" in vars(self):
                 with contextlib.suppress(asyncio.CancelledError):
                     await self._router.aclose()
@@ -233,6 +261,8 @@ class ExecConnection:
                 return self._trace(message) if tracing.is_enabled() else self._answer(message)
             case rpc.Notification(method="initialized") if self._stage is not HandshakeStage.NEW:
                 self._stage = HandshakeStage.READY
+            case rpc.Response() | rpc.ErrorResponse() if self._questions.answer(message):
+                pass
             case _:
                 self._drop_peer()  # a notification we do not know, or an answer to what we never asked
         return None

@@ -87,6 +87,8 @@ def environment_info(environ: Mapping[str, str]) -> EnvironmentInfo:
             http_header_env_vars=True,
             linux_approved_root_write_preserves_restrictions=True,
             linux_root_write_preserves_devices=True,
+            network_proxy_launch=sys.platform == "linux",
+            network_proxy_review_domains=sys.platform == "linux",
             sandboxed_file_streaming=True,
             shell_snapshot_v2=True,
             holdfast_close_stdin=True,

@@ -9,10 +9,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
+import msgspec
+
 from holdfast.errors import InvalidRequest, SessionAttached
 from holdfast.sandbox.plan.select import ANY, Choice
 from holdfast.server.environment import environment_info, login_shell
 from holdfast.wire.environment import EnvironmentInfo
+from holdfast.wire.rpc import JsonValue
 
 if TYPE_CHECKING:  # loaded when used: the first answer of a server needs none of them
     from concurrent.futures import ThreadPoolExecutor
@@ -114,9 +117,13 @@ class Sessions(Generic[T, C]):
 
 
 class EventSink(Protocol):
-    """A connection as the session sees it: somewhere to send events."""
+    """A connection as the session sees it: somewhere to send events, and somebody to ask."""
 
     def push(self, message: bytes) -> None: ...
+
+    def offer(self, message: bytes) -> None: ...
+
+    async def ask(self, method: str, params: msgspec.Struct, timeout_s: float) -> JsonValue: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +155,7 @@ class ServerSession:
 
     @functools.cached_property
     def processes(self) -> "Processes":
-        from holdfast.server.processes.processes import Processes
+        from holdfast.server.processes.processes import NetworkSide, Processes
 
         return Processes(
             self._executor.launcher,
@@ -162,11 +169,21 @@ class ServerSession:
             ceiling=self._executor.ceiling,
             open_commands=self._executor.open_commands,
             spooled=self._executor.clocks.kept_s is not None,  # who keeps them wants all that they say
+            network=NetworkSide(
+                self._ask, self._offer, private_via_upstream=self._executor.private_via_upstream
+            ),
         )
 
     def _push(self, message: bytes) -> None:
         if self.listener is not None:
             self.listener.push(message)
+
+    def _offer(self, message: bytes) -> None:
+        if self.listener is not None:
+            self.listener.offer(message)
+
+    async def _ask(self, method: str, params: msgspec.Struct, timeout_s: float) -> JsonValue:
+        return None if self.listener is None else await self.listener.ask(method, params, timeout_s)
 
 
 class Executor:
@@ -177,9 +194,16 @@ class Executor:
     open_commands: "OpenCommands | None" = None  # who listens for the commands of a process, if anybody does
 
     def __init__(
-        self, environ: Mapping[str, str] = os.environ, clocks: Clocks = _CLOCKS, choice: Choice = ANY
+        self,
+        environ: Mapping[str, str] = os.environ,
+        clocks: Clocks = _CLOCKS,
+        choice: Choice = ANY,
+        *,
+        private_via_upstream: bool = False,
     ) -> None:
+        """`private_via_upstream`: a command's proxy reaches private hosts through ours, if there is one."""
         self.environ = dict(environ)
+        self.private_via_upstream = private_via_upstream
         self.clocks = clocks
         self._choice = choice
         self.sessions: Sessions[ServerSession, EventSink] = Sessions(detached_s=clocks.detached_s)

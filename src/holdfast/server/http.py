@@ -14,6 +14,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from holdfast.egress.upstream import Proxies
 from holdfast.errors import HoldfastError, InvalidRequest, OperationFailed, UsageError
 from holdfast.server import httprules
 from holdfast.wire.http import BodyDelta, HttpRequestParams, HttpResponse
@@ -46,7 +47,7 @@ class HttpRequests:
         self._notify = notify
         self._environ = environ
         self._authority = environ.get("CODEX_CA_CERTIFICATE") or None
-        self._proxies = httprules.Proxies.from_environ(environ)
+        self._proxies = Proxies.from_environ(environ)
         self._transports: dict[str | None, httpx2.AsyncHTTPTransport] = {}  # by proxy; None is direct
         self._active: set[str] = set()  # ids of streams
 

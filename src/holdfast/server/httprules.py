@@ -7,7 +7,7 @@ name a header or a variable, never a value or a URL: both may carry secrets.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 from urllib.parse import SplitResult, unquote_to_bytes, urlsplit
 
@@ -230,57 +230,3 @@ def pieces(chunk: bytes) -> Iterator[bytes]:
     """`chunk` in parts that fit one delta each."""
     for start in range(0, len(chunk), MAX_DELTA_BYTES):
         yield chunk[start : start + MAX_DELTA_BYTES]
-
-
-@dataclass(frozen=True, slots=True)
-class Proxies:
-    """Which proxy the environment wants for a URL; upper-case names win, as in the reference."""
-
-    http: str | None = field(repr=False)  # a proxy URL may hold a password
-    https: str | None = field(repr=False)
-    bypass: tuple[str, ...]
-
-    @classmethod
-    def from_environ(cls, environ: Mapping[str, str]) -> "Proxies":
-        def first(*names: str) -> str | None:
-            return next((environ[name].strip() for name in names if environ.get(name, "").strip()), None)
-
-        # In a CGI process HTTP_PROXY is the client's "Proxy" header, not the administrator's word.
-        http = ("http_proxy",) if "REQUEST_METHOD" in environ else ("HTTP_PROXY", "http_proxy")
-        entries = (entry.strip().lower() for entry in (first("NO_PROXY", "no_proxy") or "").split(","))
-        return cls(
-            http=_proxy_url(first(*http, "ALL_PROXY", "all_proxy")),
-            https=_proxy_url(first("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")),
-            bypass=tuple(entry for entry in entries if entry),
-        )
-
-    def choose(self, scheme: str, host: str) -> str | None:
-        """The proxy's URL, or None to connect directly."""
-        if any(_bypasses(entry, host.lower()) for entry in self.bypass):
-            return None
-        return self.https if scheme == "https" else self.http
-
-
-def _proxy_url(text: str | None) -> str | None:
-    return text if text is None or "://" in text else f"http://{text}"
-
-
-def _bypasses(entry: str, host: str) -> bool:
-    """`*`, a domain with everything below it, an address, or an IPv4 network as address/bits."""
-    if entry == "*":
-        return True
-    network, slash, bits = entry.partition("/")
-    if slash:
-        inside, address = _ipv4(network), _ipv4(host)
-        if inside is None or address is None or not bits.isdecimal() or int(bits) > 32:
-            return False
-        return (inside ^ address) >> (32 - int(bits)) == 0
-    domain = entry.strip("[]").lstrip(".")
-    return host == domain or host.endswith("." + domain)
-
-
-def _ipv4(text: str) -> int | None:
-    parts = text.split(".")
-    if len(parts) != 4 or not all(part.isdecimal() and int(part) < 256 for part in parts):
-        return None
-    return int.from_bytes(bytes(map(int, parts)), "big")

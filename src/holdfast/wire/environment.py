@@ -31,6 +31,7 @@ class Capabilities(MethodResult, frozen=True):
     linux_approved_root_write_preserves_restrictions: bool = False
     linux_root_write_preserves_devices: bool = False
     network_proxy_launch: bool = False
+    network_proxy_review_domains: bool = False
     sandboxed_file_streaming: bool = False
     shell_snapshot_v2: bool = msgspec.field(default=False, name="shellSnapshotV2")
 

@@ -1,13 +1,14 @@
 """Messages about processes. Pure module."""
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
 from holdfast.wire.environment import ShellInfo
+from holdfast.wire.network import ManagedNetwork, NetworkProxy
 from holdfast.wire.paths import PathUri
 from holdfast.wire.permissions import SandboxContext
-from holdfast.wire.structs import U16, U64, MethodResult, Params
+from holdfast.wire.structs import U64, MethodResult, Params
 
 
 class EnvPolicy(Params, frozen=True):
@@ -21,13 +22,6 @@ class EnvPolicy(Params, frozen=True):
 class ShellSnapshotRequest(Params, frozen=True):
     scope_id: str
     shell: ShellInfo
-
-
-class ManagedNetwork(Params, frozen=True):
-    loopback_ports: list[U16] = []
-    allow_local_binding: bool = False
-    allow_unix_sockets: list[str] = []
-    dangerously_allow_all_unix_sockets: bool = False
 
 
 class ProcessLimits(Params, frozen=True):
@@ -72,9 +66,7 @@ class StartParams(Params, frozen=True):
     sandbox: SandboxContext | None = None
     enforce_managed_network: bool = False
     managed_network: ManagedNetwork | None = None
-    network_proxy: dict[str, Any] | None = (
-        None  # refused until there is a proxy, so its shape is not ours yet
-    )
+    network_proxy: NetworkProxy | None = None
     metadata: StartMetadata | None = None
     watch: bool = False  # ours: tell what the sandbox refuses, as it happens
     limits: ProcessLimits | None = None  # ours

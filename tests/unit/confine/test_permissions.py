@@ -7,6 +7,7 @@ from holdfast.confine.permissions import (
     check_cwd,
     loopback_ports,
     managed_ports,
+    managed_sockets,
     policy_of,
     runs_directly,
     where_of,
@@ -27,6 +28,7 @@ from holdfast.sandbox.policy.policy import (
     Where,
     bind,
 )
+from holdfast.wire.network import ManagedNetwork, NetworkProxy, ProxySettings
 from holdfast.wire.paths import PathUri
 from holdfast.wire.permissions import (
     CurrentWorkingDirectory,
@@ -49,7 +51,7 @@ from holdfast.wire.permissions import (
     UnknownPath,
     Unrestricted,
 )
-from holdfast.wire.processes import ManagedNetwork, StartParams
+from holdfast.wire.processes import StartParams
 from tests.support.rows import every_row
 
 SRV = PathUri.parse("file:///srv")
@@ -168,6 +170,17 @@ def start(**more: object) -> StartParams:
     return StartParams("p", ["true"], SRV, {}, False, **more)  # type: ignore[arg-type]
 
 
+PROXY = NetworkProxy(
+    ProxySettings(True, True, True, True, False, False, "full", unix_sockets={"/s": "allow", "/t": "deny"})
+)
+
+
+def test_a_proxy_alone_takes_the_network_away_and_grants_the_sockets_that_it_names() -> None:
+    asked = start(sandbox=context(Disabled()), network_proxy=PROXY)
+    assert managed_ports(asked) == ()
+    assert managed_sockets(asked) == ("/s",)
+
+
 def test_ports_are_managed_only_where_that_is_enforced() -> None:
     asked = ManagedNetwork([81, 80, 81], allow_local_binding=True, allow_unix_sockets=["/s"])
     inside = context(Disabled())
@@ -184,8 +197,8 @@ def test_ports_are_managed_only_where_that_is_enforced() -> None:
         {"enforce_managed_network": True},
         {"enforce_managed_network": True, "sandbox": context(Disabled())},
         {"enforce_managed_network": True, "managed_network": ManagedNetwork([80])},
-        {"network_proxy": {}},
-        {"network_proxy": {}, "sandbox": context(Disabled())},
+        {"network_proxy": PROXY},
+        {"network_proxy": PROXY, "enforce_managed_network": True},
     ],
 )
 def test_a_managed_network_without_what_it_takes_fails_closed(more: dict[str, object]) -> None:

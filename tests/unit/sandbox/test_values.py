@@ -4,7 +4,8 @@ import copy
 
 import pytest
 
-from holdfast.sandbox.values import _FEW, derived, replace, value
+from holdfast.annotations import FEW
+from holdfast.sandbox.values import derived, replace, value
 
 
 @value
@@ -40,7 +41,7 @@ class Doubled:
 def uses(request: pytest.FixtureRequest) -> None:
     """Both constructors: the one that is shared, and the one that is compiled for a class in use."""
     if request.param == "many":
-        for _ in range(_FEW + 1):
+        for _ in range(FEW + 1):
             Point(1), Other(1), Doubled(1)
 
 

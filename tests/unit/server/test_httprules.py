@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.errors import UsageError
 from holdfast.server import httprules
-from holdfast.server.httprules import Header, Hop, Proxies
+from holdfast.server.httprules import Header, Hop
 from holdfast.wire.http import HttpHeader, HttpHeaderResult
 from holdfast.wire.rpc import MAX_MESSAGE_BYTES
 from tests.support.rows import every_row
@@ -198,51 +198,3 @@ def test_a_large_chunk_is_cut_into_deltas() -> None:
 
 def test_the_largest_buffered_body_fits_one_message() -> None:
     assert 48_000_000 < httprules.MAX_BUFFERED_BYTES * 4 / 3 + 512 * 1024 < MAX_MESSAGE_BYTES
-
-
-@every_row(
-    ("environ", "http", "https"),
-    [
-        ({}, None, None),
-        ({"HTTP_PROXY": "http://p", "http_proxy": "http://q"}, "http://p", None),
-        ({"http_proxy": "q:8080", "https_proxy": "http://r"}, "http://q:8080", "http://r"),
-        ({"ALL_PROXY": "http://a", "HTTPS_PROXY": "http://s"}, "http://a", "http://s"),
-        ({"HTTP_PROXY": " ", "all_proxy": "socks5://a"}, "socks5://a", "socks5://a"),
-        ({"HTTP_PROXY": "http://p", "REQUEST_METHOD": "GET"}, None, None),
-    ],
-)
-def test_the_environment_names_the_proxy(
-    environ: dict[str, str], http: str | None, https: str | None
-) -> None:
-    proxies = Proxies.from_environ(environ)
-    assert (proxies.choose("http", "h"), proxies.choose("https", "h")) == (http, https)
-
-
-@every_row(
-    ("no_proxy", "host", "direct"),
-    [
-        ("*", "any", True),
-        ("foo.org", "foo.org", True),
-        ("foo.org", "a.Foo.org", True),
-        ("foo.org", "xfoo.org", False),
-        (".foo.org", "foo.org", True),
-        ("a, ,b", "b", True),
-        ("127.0.0.0/8", "127.9.9.9", True),
-        ("127.0.0.0/8", "128.0.0.1", False),
-        ("0.0.0.0/0", "1.2.3.4", True),
-        ("127.0.0.0/8", "localhost", False),
-        ("127.0.0.0/x", "127.0.0.1", False),
-        ("127.0.0.0/33", "127.0.0.1", False),
-        ("fe80::/10", "fe80::1", False),
-        ("300.0.0.0/8", "127.0.0.1", False),
-        ("[::1]", "::1", True),
-        ("", "h", False),
-    ],
-)
-def test_no_proxy_names_the_exceptions(no_proxy: str, host: str, direct: bool) -> None:
-    proxies = Proxies.from_environ({"HTTP_PROXY": "http://p", "NO_PROXY": no_proxy})
-    assert (proxies.choose("http", host) is None) == direct
-
-
-def test_a_proxys_password_is_not_shown() -> None:
-    assert "secret" not in repr(Proxies.from_environ({"ALL_PROXY": "http://u:secret@p"}))

@@ -36,6 +36,15 @@ TEXT = Member(REQ, "x", 1)
 NUMBER = Member(REQ, 2**64 - 1, -1)
 OPTIONAL_NUMBER = Member(OPT, 2**64 - 1, "1")
 FLAG = Member(DEFAULT, True, 1)
+PROXY = {
+    "enabled": True,
+    "enableSocks5": True,
+    "enableSocks5Udp": False,
+    "allowUpstreamProxy": True,
+    "dangerouslyAllowAllUnixSockets": False,
+    "allowLocalBinding": False,
+    "mode": "full",
+}
 LINK_AWARE = {"path": PATH, "followSymlinks": FOLLOW, "sandbox": SANDBOX}
 
 MEMBERS: dict[str, dict[str, Member]] = {
@@ -64,7 +73,7 @@ MEMBERS: dict[str, dict[str, Member]] = {
         "sandbox": SANDBOX,
         "enforceManagedNetwork": FLAG,
         "managedNetwork": Member(OPT, {"loopbackPorts": [65535]}, {"loopbackPorts": [65536]}),
-        "networkProxy": Member(OPT, {"proxy": {}}, "on"),
+        "networkProxy": Member(OPT, {"proxy": PROXY}, {"proxy": {**PROXY, "mode": "some"}}),
         "metadata": Member(OPT, {"threadId": None, "toolCallId": "c"}, {"threadId": 1}),
         "watch": FLAG,
     },

@@ -190,8 +190,11 @@ class _Look(Digest):
         begin = self.since(index)
         if isinstance(voice.claim, Idle) and voice.claim.since is not None:
             begin = voice.claim.since
-        stable = holdups.STABLE_S if voice.source in holdups.SHOWN else 0.0
-        worked = any(self.of(kind)[0] < index for kind in (Working, Progress) if self.of(kind))
+        stable = 0.0
+        if voice.source in holdups.SHOWN:  # where it stands for a while after it was answered
+            begin = max([begin, *(self.items[answer].at for answer in self.of(Answered)[-1:])])
+            stable = holdups.STABLE_S
+        worked = any(self.of(kind)[0] < index for kind in (Working, Progress, Answered) if self.of(kind))
         return voice, begin, stable + (HOLD_S if worked else 0.0)
 
 

@@ -129,6 +129,22 @@ class WorkerResult(WorkerReport, frozen=True, kw_only=True, rename="camel"):
     screen: str = ""
 
 
+class WorkerDiff(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What changed in a worker's directory since the worker `since` was started there.
+
+    That is the worker itself, or the one that it was started again instead of. `paths` have a letter each
+    (A, M, D); behind them, and not in `count`, stands what is ignored (!) and what was not looked at (?).
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    id: str
+    cwd: str
+    since: str
+    count: int
+    paths: list[str]
+    diff: str
+
+
 class GrantParams(msgspec.Struct, kw_only=True):
     """Start a worker again, with more than it had. Values of its variables are in no file: they come here."""
 

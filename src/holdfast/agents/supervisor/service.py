@@ -30,11 +30,12 @@ from holdfast.agents.supervisor import background, daemons, messages, processes
 from holdfast.agents.supervisor.granting import regrant
 from holdfast.agents.supervisor.supervisor import Supervisor
 from holdfast.agents.worker import book
+from holdfast.agents.worker.answering import answer
 from holdfast.agents.worker.book import WorkerRecords
 from holdfast.agents.worker.equivalence import EquivalenceReport
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.agents.worker.retention import KEPT_BYTES, KEPT_S
-from holdfast.agents.worker.worker import GRACE_S, FollowedWorker, answer, now
+from holdfast.agents.worker.worker import GRACE_S, FollowedWorker, now
 from holdfast.local import homekey
 from holdfast.unixrpc.server import Peer, RpcLimits, RpcServer
 
@@ -272,6 +273,8 @@ class SupervisorService:
         outcome = await worker.send(asked.text) if asked.text else "pressed"
         for name in asked.keys:
             await worker.press(name)
+        if asked.keys:
+            await worker.settle(f"pressed: {' '.join(asked.keys)}")
         return messages.Sent(asked.worker, outcome)
 
     async def _approve(self, asked: messages.ApproveParams, _peer: Peer) -> messages.GivenAnswer:

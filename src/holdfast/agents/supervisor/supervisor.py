@@ -244,6 +244,7 @@ class Supervisor:
 
     async def _start(self, worker: FollowedWorker, ready: PreparedStart, wish: WorkerSpec) -> None:
         record = worker.record
+        looking = self._tasks.start(asyncio.to_thread(self.book.add_baseline, record))
         await self._give_own_files(worker, ready)
         environment = await background.reach_exec_server(self.book.home)
         self._environments[record.id] = environment
@@ -263,6 +264,7 @@ class Supervisor:
             if trouble.claim is not None:
                 worker.add(Evidence(Source.DENIAL, now(), trouble.claim, trouble.words()[:MAX_SEEN]))
         explaining = _prepare_tracing(record, ready)
+        before = await looking  # whatever changes from now on may be its doing
         try:
             process = await _start_process(environment, record, ready, traced=explaining is not None)
         except (SandboxUnavailable, InvalidRequest) as exc:
@@ -301,6 +303,7 @@ class Supervisor:
             record.untraced = explaining.off
             worker.save()
         self._tasks.start(self._follow(worker, environment, process))
+        self._tasks.start(asyncio.to_thread(self.book.complete_baseline, record, before))
         if ready.stdin is not None:
             with contextlib.suppress(HoldfastError):  # it ended without reading all of it, which is its right
                 await process.write(ready.stdin)

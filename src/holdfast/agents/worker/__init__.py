@@ -1,8 +1,8 @@
 """One worker: from what is asked for (a WorkerSpec) to a confined process, how its output is understood,
 what the kernel says of it, and what is kept of it on disk.
 
-Imports: agents.catalog, agents.evidence, agents.terminal, client, client.events, confine, doctor.compare,
-doctor.explain, errors, local, sandbox, sandbox.plan, sandbox.policy, sandbox.watcher, wire.
-Open to other rooms: book, channels, equivalence, explaining, launching, logins, ownfiles, ownsandbox,
-retention, statefiles, surroundings, worker.
+Imports: agents.catalog, agents.changes, agents.evidence, agents.terminal, client, client.events, confine,
+doctor.compare, doctor.explain, errors, local, sandbox, sandbox.plan, sandbox.policy, sandbox.watcher, wire.
+Open to other rooms: answering, book, channels, equivalence, explaining, launching, logins, ownfiles,
+ownsandbox, retention, statefiles, surroundings, worker.
 """

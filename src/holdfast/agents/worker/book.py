@@ -4,6 +4,7 @@
       exec.sock supervisor.sock supervisor.lock *.log
       workers/ID/
         record.json      what was asked and what became of it, replaced whole
+        baseline.json    what was in its directory when it, or the one it replaces, was started
         errand.json      the prompt of one that is led over ACP, for whoever takes it over
         wish.json        what was asked for, to start it again with one more grant
         evidence.jsonl   the newest evidence; the file before it is evidence.jsonl.1
@@ -27,6 +28,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from holdfast.agents.changes.baseline import Baseline, read_rest, take_baseline
 from holdfast.agents.evidence.evidence import JournalEntry, decode_entry
 from holdfast.agents.worker.acp import AcpRequest
 from holdfast.agents.worker.launching import WorkerSpec
@@ -100,6 +102,13 @@ class KeptWish(msgspec.Struct, kw_only=True):
     wish: WorkerSpec
     variables: list[str] = []
     keyed: bool = False  # a key of its provider was given
+
+
+class KeptBaseline(msgspec.Struct, frozen=True):
+    """A worker's directory when the worker `since` was started."""
+
+    since: str
+    taken: Baseline
 
 
 class WorkerRecords:
@@ -195,6 +204,35 @@ class WorkerRecords:
                 f"it is not known what {worker} was started with",
                 remedy="start it with `holdfast worker run`",
             ) from None
+
+    def add_baseline(self, record: Record) -> KeptBaseline:
+        """What is in its directory now. One that is started again goes on with that of the one before it.
+
+        Where it cannot be kept, nobody knows later what the worker changed.
+        """
+        kept = None if record.after is None else self.baseline(record.after)
+        found = kept or KeptBaseline(record.id, take_baseline(Path(record.cwd)))
+        self._keep_baseline(record, found, durable=False)  # its start waits for it
+        return found
+
+    def complete_baseline(self, record: Record, found: KeptBaseline) -> None:
+        """Add what there was no time to read before the start, as far as it is as it was."""
+        if found.since == record.id:
+            found = KeptBaseline(record.id, read_rest(Path(record.cwd), found.taken))
+        self._keep_baseline(record, found, durable=True)
+
+    def _keep_baseline(self, record: Record, found: KeptBaseline, *, durable: bool) -> None:
+        with contextlib.suppress(OSError):
+            place = self.folder(record.id) / "baseline.json"
+            replace_file(place, msgspec.json.encode(found), durable=durable)
+
+    def baseline(self, worker: str) -> KeptBaseline | None:
+        """None when there is none that can be read."""
+        try:
+            found = (self.folder(worker) / "baseline.json").read_bytes()
+            return msgspec.json.decode(found, type=KeptBaseline)
+        except (OSError, msgspec.MsgspecError):
+            return None
 
     def __iter__(self) -> Iterator[Record]:
         """Every worker whose record can be read, the oldest first."""

@@ -28,9 +28,7 @@ from holdfast.agents.evidence.evidence import (
     Failure,
     JournalEntry,
     Source,
-    Trouble,
     Vanished,
-    Want,
     Wants,
     WorkerState,
     WorkerStatus,
@@ -39,7 +37,7 @@ from holdfast.agents.evidence.evidence import (
 from holdfast.agents.evidence.holdups import open_requests, shows_work, takes_text
 from holdfast.agents.evidence.status import WorkerLimits, classify, decide_end
 from holdfast.agents.terminal import keys
-from holdfast.agents.worker import acp, procwatch
+from holdfast.agents.worker import procwatch
 from holdfast.agents.worker.book import (
     MAX_EVIDENCE_BYTES,
     MAX_OUTPUT_BYTES,
@@ -53,7 +51,7 @@ from holdfast.agents.worker.refusals import RefusalTally, Whose, make_evidence
 from holdfast.client.events.ordering import Exited as ProcessExited
 from holdfast.client.events.ordering import Output
 from holdfast.client.process import Process
-from holdfast.errors import HoldfastError, InvalidRequest, UsageError, is_storage_fault
+from holdfast.errors import HoldfastError, InvalidRequest, is_storage_fault
 from holdfast.wire.processes import DeniedCall as Refusal
 from holdfast.wire.processes import UnconfirmedCall
 
@@ -69,7 +67,6 @@ MOMENT_S: Final = 10.0  # between two looks at what the kernel ended: more and i
 SAME_S: Final = 1.0  # the same claim again within this time is not written down again
 _SIGNALS: Final = frozenset({1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 14, 15, 24, 25, 31})  # that end a process
 _NO_CODE: Final = -1  # of a command whose launcher died
-_ATTACH = "attach to its terminal and answer there, or send the key of a choice"
 
 
 def _steady(about: str) -> str:
@@ -463,6 +460,8 @@ class FollowedWorker:
                 case keys.WaitFor(until):
                     await self._wait_for_news(until)
                 case keys.Outcome() as outcome:
+                    if outcome is keys.Outcome.SUBMITTED:
+                        self._note_answer("a text was submitted")
                     return outcome.value
 
     async def _wait_for_input_line(self, seen: Input) -> Input:
@@ -514,80 +513,21 @@ class FollowedWorker:
         with contextlib.suppress(HoldfastError):  # it is gone, or a person was quicker
             for key in dialog.keys:
                 await self.press(key)
-            said = f"answered by rule with {' '.join(dialog.keys)}: {question}"
-            self.add(Evidence(Source.SCREEN, now(), Answered("by rule"), said[:MAX_SEEN]))
+            await self.settle(f"answered by rule with {' '.join(dialog.keys)}: {question}")
+
+    async def settle(self, said: str) -> None:
+        """After the keys that answer a dialog: what its screen shows of that from now on is another one."""
+        with contextlib.suppress(HoldfastError):  # it has ended by that
             await self._wait_until_drawn()
+        self._note_answer(said)
+
+    def _note_answer(self, said: str) -> None:
+        """What its screen showed until now was before this: whoever waits is not told of it again."""
+        self.add(Evidence(Source.SCREEN, now(), Answered("typed"), said[:MAX_SEEN]))
+        self.judge()
 
     async def resize(self, rows: int, cols: int) -> None:
         """Raises HoldfastError when it has no terminal."""
         process, _ = self._terminal()
         await process.resize(rows, cols)
         self.channel.resize(rows, cols)
-
-
-async def answer(
-    worker: FollowedWorker, agent: Agent, *, option: str | None, deny: bool, request: str | None
-) -> dict[str, object]:
-    """Answer the oldest open question, once and not for ever unless `option` says so; what was answered.
-
-    Raises:
-        InvalidRequest: nothing is asked, or something else than `request`, or no answer to it is known.
-        UsageError: that option is not offered.
-    """
-    worker.tick()
-    if worker.record.acp:
-        return await _by_option(worker, option=option, deny=deny, request=request)
-    if not worker.record.tty:
-        raise InvalidRequest(
-            f"{worker.record.id} cannot be answered", remedy="start it with --acp --ask, or with --tty --ask"
-        )
-    if option is not None or request is not None:
-        raise UsageError("a dialog on a terminal has keys, not options", remedy=_ATTACH)
-    return await _by_keys(worker, agent, deny=deny)
-
-
-async def _by_option(
-    worker: FollowedWorker, *, option: str | None, deny: bool, request: str | None
-) -> dict[str, object]:
-    asked = worker.asked()
-    wants = next((one for one in asked if request in (None, one.request)), None)
-    if wants is None or worker.process is None:
-        raise InvalidRequest(
-            f"{worker.record.id} does not ask that" if asked else _describe_no_question(worker)
-        )
-    chosen = acp.choose(wants, option, deny=deny)
-    await worker.process.write(acp.answer(wants, chosen), write_id=f"answer-{wants.request}")
-    if wants not in worker.asked():
-        raise InvalidRequest("somebody else has answered it meanwhile")
-    worker.add(Evidence(Source.PROTOCOL, now(), Answered(wants.request), f"answered: {chosen.id}"))
-    denied = chosen.kind.startswith("reject")
-    if denied:
-        seen = f"a person denied: {wants.question}"
-        worker.add(Evidence(Source.PROTOCOL, now(), Trouble(Failure.PERMISSION), seen))
-    worker.judge()
-    return {
-        "question": wants.question,
-        "denied": denied,
-        "request": wants.request,
-        "option": chosen.id,
-        "kind": chosen.kind,
-    }
-
-
-async def _by_keys(worker: FollowedWorker, agent: Agent, *, deny: bool) -> dict[str, object]:
-    status = worker.status
-    shown = worker.channel.shown().replace("\r\n", "\n")
-    dialog = next((one for one in agent.dialogs if one.pattern.search(shown)), None)
-    if status.state is not WorkerState.WAITING or (dialog is None and status.detail != Want.DECISION):
-        raise InvalidRequest(_describe_no_question(worker))
-    if dialog is None:
-        raise InvalidRequest(f"nobody has described the keys of this dialog of {agent.name}", remedy=_ATTACH)
-    keys = dialog.deny if deny else dialog.approve
-    for key in keys:
-        await worker.press(key)
-    return {"question": status.about, "denied": deny, "keys": list(keys)}
-
-
-def _describe_no_question(worker: FollowedWorker) -> str:
-    status = worker.status
-    return f"{worker.record.id} asks for no decision: it is {status.state} {status.detail}".rstrip()

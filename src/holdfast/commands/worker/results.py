@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.commands.clickoptions import home_option
-from holdfast.commands.output import OneLine, show_data
+from holdfast.commands.output import OneLine, printable, show_data
 from holdfast.commands.worker.connected import (
     complete_worker,
     grant_options,
@@ -38,6 +38,29 @@ async def result(workers: "Workers", id: str, as_json: bool) -> int:
         click.echo(to_json(found))
         return 0
     show_data((found.answer or found.screen).encode() + b"\n")
+    return 0
+
+
+@click.command(cls=OneLine)
+@on_worker
+async def diff(workers: "Workers", id: str, as_json: bool) -> int:
+    """Print what changed where a worker works.
+
+    Its directory is compared with what was there when it was started, or when the first one was of one that
+    was started again with a grant. In a git work tree, what a .gitignore names is only listed.
+
+    \b
+    Examples:
+      holdfast worker diff codex-1f2e3d
+      holdfast worker diff codex-1f2e3d | git apply --reverse
+    """
+    found = await (await workers.find(id)).diff()
+    if as_json:
+        click.echo(to_json(found))
+        return 0
+    show_data(found.diff.encode())
+    if not found.diff:
+        click.echo(f"nothing changed in {printable(found.cwd)} since {found.since} was started", err=True)
     return 0
 
 

@@ -27,7 +27,7 @@ from holdfast.commands.worker.connected import (
     to_json,
     with_workers,
 )
-from holdfast.commands.worker.results import grant, prune, result, stop
+from holdfast.commands.worker.results import diff, grant, prune, result, stop
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def worker() -> None:
     """
 
 
-for _command in (grant, prune, result, stop):
+for _command in (diff, grant, prune, result, stop):
     worker.add_command(_command)
 _cancel = copy.copy(stop)
 _cancel.hidden = True  # whoever says so means that

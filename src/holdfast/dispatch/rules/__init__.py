@@ -2,6 +2,6 @@
 outcomes, liveness, load.
 
 Imports: agents.catalog, agents.evidence, board.rules, errors, sandbox.policy.
-Open to other rooms: dispatcherstatus, inheritance, liveness, manifest, outcome, pressure, profiles, prompts,
+Open to other rooms: dispatcherstatus, inheritance, liveness, outcome, pressure, profiles, prompts,
 reminders, rounds, runsteps.
 """

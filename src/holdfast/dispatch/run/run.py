@@ -14,6 +14,9 @@ from typing import Final
 
 import msgspec
 
+from holdfast.agents.changes import changes, manifest
+from holdfast.agents.changes.git import find_repository
+from holdfast.agents.changes.manifest import Changes, Manifest
 from holdfast.agents.supervisor.messages import WorkerReport
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.board.rules.retry import FailureKind
@@ -22,13 +25,11 @@ from holdfast.board.store import Store
 from holdfast.board.verbs import runs
 from holdfast.board.verbs.reviews import RequestedChanges
 from holdfast.dispatch.context import DispatchContext, worker_of
-from holdfast.dispatch.git import find_repository
-from holdfast.dispatch.rules import manifest, outcome, profiles, prompts, runsteps
-from holdfast.dispatch.rules.manifest import Changes, Manifest
+from holdfast.dispatch.rules import outcome, profiles, prompts, runsteps
 from holdfast.dispatch.rules.outcome import Complete, Fail, Outcome, Stop, WorkerEnd, WorkFound
 from holdfast.dispatch.rules.profiles import BRIEF, WorkerProfile
 from holdfast.dispatch.rules.runsteps import RunEvent, RunStep
-from holdfast.dispatch.run import changes, scripts, workspace
+from holdfast.dispatch.run import scripts, workspace
 from holdfast.dispatch.run.budgetmeter import BudgetMeter
 from holdfast.dispatch.run.workspace import Workspace
 from holdfast.errors import (

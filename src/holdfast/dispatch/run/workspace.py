@@ -20,13 +20,12 @@ from typing import Final
 
 import msgspec
 
+from holdfast.agents.changes import changes, manifest
+from holdfast.agents.changes.git import Git, find_repository
 from holdfast.board.rules.rows import Task, WorkspaceKind
 from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.store import Store
 from holdfast.dispatch.context import DispatchContext
-from holdfast.dispatch.git import Git, find_repository
-from holdfast.dispatch.rules import manifest
-from holdfast.dispatch.run import changes
 from holdfast.errors import HoldfastError, NotFound, OperationFailed, UsageError
 from holdfast.local.atomicfile import open_folder, replace_file, write_below
 from holdfast.local.shown import is_text

@@ -24,10 +24,9 @@ it runs: what is killed on the way there does not say so.
 import errno
 import os
 import select
-import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from holdfast.annotations import Final, NamedTuple, NoReturn
+from holdfast.annotations import Callable, Final, Iterable, Iterator, NamedTuple, NoReturn, Sequence
+from holdfast.light import signal
 from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.kernel.kernel import Stage, StageFailed
 from holdfast.sandbox.kernel.namespaces import drop, fork, isolate, own_mounts
@@ -168,7 +167,7 @@ def run(
     if command.tty is not None and plan.base is not Base.UNTOUCHED:
         command = command._replace(tty=CONSOLE)
     if command.job_fd >= 0:
-        _report(status_fd, encode_report(weakened, runs=True))
+        _report(status_fd, encode_report(weakened, begins=True))
         pid = start_job(command, lambda: become(command), status_fd)
     else:
         with Stage("exec", os.fsdecode(command.program)):

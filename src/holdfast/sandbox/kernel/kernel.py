@@ -13,12 +13,10 @@ the plan was made.
 import ctypes
 import errno
 import os
-import signal
-from collections.abc import Callable, Collection
 from ctypes import c_char_p, c_int, c_long, c_size_t, c_uint, c_uint16, c_uint32, c_uint64, c_ulong, c_void_p
-from types import TracebackType
 
-from holdfast.annotations import Final
+from holdfast.annotations import Callable, Collection, Final
+from holdfast.light import signal
 
 # sched.h
 CLONE_NEWNS: Final = 0x00020000
@@ -122,9 +120,7 @@ class Stage:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: object) -> None:
         if isinstance(exc, OSError):
             raise StageFailed(self._name, exc.errno or errno.EIO, self._path) from exc
 

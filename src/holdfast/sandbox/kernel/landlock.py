@@ -9,10 +9,9 @@ import ctypes
 import errno
 import os
 import stat
-from collections.abc import Iterable
 from ctypes import c_int, c_int32, c_size_t, c_uint, c_uint64, c_void_p
 
-from holdfast.annotations import Final
+from holdfast.annotations import Final, Iterable
 from holdfast.sandbox.kernel.kernel import numbered, open_path
 from holdfast.sandbox.plan.rights import (
     NEWEST_KNOWN_ABI,

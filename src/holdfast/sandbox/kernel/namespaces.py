@@ -8,13 +8,13 @@
 Standard library only, and little of it: this runs in a forked child of the launcher.
 """
 
-import contextlib
 import errno
 import fcntl
 import os
 import struct
 
 from holdfast.annotations import Final
+from holdfast.light import suppress
 from holdfast.sandbox.kernel import kernel, landlock, seccomp
 from holdfast.sandbox.kernel.kernel import Stage, StageFailed
 from holdfast.sandbox.kernel.view import SHARED_MEMORY
@@ -108,7 +108,7 @@ def map_ids(*, uid: int, gid: int) -> None:
 
 def warm() -> None:
     """Make what every confined start needs once, before anything is forked."""
-    with contextlib.suppress(KeyError):  # not one of the machines we know; the start will say so
+    with suppress(KeyError):  # not one of the machines we know; the start will say so
         seccomp.program(_MACHINE, seccomp.Sockets.BROKERED)
 
 

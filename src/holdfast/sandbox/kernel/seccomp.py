@@ -16,12 +16,11 @@ A `socketpair` of streams has no address and is always possible. Datagrams are r
 as pairs: they are sent to any address without a `connect`.
 """
 
-import enum
 import errno
-import functools
 import struct
 
 from holdfast.annotations import TYPE_CHECKING, Final
+from holdfast.light import Enum, cache
 from holdfast.sandbox.values import value
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ _SET_FILTER, _NEW_LISTENER = 1, 1 << 3  # of seccomp(2)
 _X32_BIT: Final = 0x40000000  # on x86_64: the same calls by other numbers
 
 
-class Sockets(enum.Enum):
+class Sockets(Enum):
     """Which sockets a command may make."""
 
     BROKERED = "brokered"  # IP, routing, and unix streams whose connect and bind a broker carries out
@@ -283,7 +282,7 @@ def instructions(machine: str, sockets: Sockets, *, alone: bool = False) -> list
     return [*code, *ret(ALLOW)]
 
 
-@functools.cache  # made once in the launcher, inherited by every child it forks
+@cache  # made once in the launcher, inherited by every child it forks
 def program(machine: str, sockets: Sockets, *, alone: bool = False) -> bytes:
     """The filter as the kernel takes it: an array of `struct sock_filter`.
 
@@ -302,7 +301,7 @@ def no_other_listener(numbers: dict[str, int], action: int) -> list[Instruction]
     return when(numbers["seccomp"], [*load_arg(0), *when(_SET_FILTER, inner), *load_number()])
 
 
-@functools.cache
+@cache
 def broker_program(machine: str) -> bytes:
     """The filter with which a broker hears of what it carries out.
 
@@ -318,7 +317,7 @@ def broker_program(machine: str) -> bytes:
     return assemble([*code, *ret(ALLOW)])
 
 
-@functools.cache
+@cache
 def no_unix_program(machine: str) -> bytes:
     """Takes unix sockets, but for pairs, from a command that was to have a broker.
 
@@ -331,7 +330,7 @@ def no_unix_program(machine: str) -> bytes:
     return assemble([*code, *ret(ALLOW)])
 
 
-@functools.cache
+@cache
 def no_programs(machine: str) -> bytes:
     """The filter of a broker, which never becomes another program.
 

@@ -9,17 +9,16 @@ every start needs is imported where it is needed; an owner that forks often has 
 
 import errno
 import os
-import signal
 import time
-from collections.abc import Callable, Sequence
 
-from holdfast.annotations import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from holdfast.annotations import TYPE_CHECKING, Callable, Final, NamedTuple, NoReturn, Sequence
+from holdfast.light import signal
 from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.kernel.kernel import PARENT, SESSION, StageFailed, processes
 from holdfast.sandbox.plan import covers, plan
 from holdfast.sandbox.protocol import orders
 from holdfast.sandbox.protocol.orders import ConfinementKind, Event, Order
-from holdfast.sandbox.protocol.report import MAX_REPORT, decode_report
+from holdfast.sandbox.protocol.report import MAX_REPORT, decode_report, is_complete
 
 if TYPE_CHECKING:
     import socket
@@ -309,8 +308,9 @@ class Children:
         """More of a report, or its end."""
         start = self._setting_up[status]
         data = os.read(status, MAX_REPORT)
-        if data:
-            self._setting_up[status] = start._replace(report=start.report + data)
+        told = start.report + data
+        if data and not is_complete(told):
+            self._setting_up[status] = start._replace(report=told)
             return
         group = start.group
         del self._setting_up[status]
@@ -320,7 +320,7 @@ class Children:
         listeners = _take(channel) if channel else []
         if (brokered := self._brokered.pop(status, None)) is not None:
             self._take_listener(brokered)
-        report = decode_report(start.report)
+        report = decode_report(told)
         failure = report.failure
         if start.kind is not None and not report.runs and failure is None:
             failure = StageFailed("killed", errno.EIO)

@@ -9,10 +9,9 @@ Standard library only, and loaded only for a command whose plan covers something
 
 import errno
 import os
-import signal
-from collections.abc import Callable
 
-from holdfast.annotations import TYPE_CHECKING, Final, NoReturn
+from holdfast.annotations import TYPE_CHECKING, Callable, Final, NoReturn
+from holdfast.light import signal
 from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.plan.covers import MAX_FOLDERS, covers_of, names_of
 from holdfast.sandbox.plan.plan import Plan, StepKind

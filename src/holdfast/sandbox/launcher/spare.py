@@ -12,9 +12,8 @@ Standard library only, and little of it.
 
 import errno
 import os
-from collections.abc import Sequence
 
-from holdfast.annotations import Final, NamedTuple, NoReturn
+from holdfast.annotations import Final, NamedTuple, NoReturn, Sequence
 from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.protocol import orders
 from holdfast.sandbox.protocol.orders import ConfinementKind, Order

@@ -17,9 +17,7 @@ hidden can be listed.
 The launcher imports this.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-
-from holdfast.annotations import Final, NamedTuple
+from holdfast.annotations import Callable, Final, Iterator, NamedTuple, Sequence
 from holdfast.sandbox.plan.plan import MASKS, Base, Plan, Step, StepKind
 from holdfast.sandbox.plan.rights import (
     EVERYTHING,

@@ -11,16 +11,15 @@ system first. `WRITABLE /` is possible.
 The launcher imports this module, so it needs little of the standard library.
 """
 
-import enum
-
 from holdfast.annotations import Final
+from holdfast.light import StrEnum
 from holdfast.sandbox.values import value
 
 MAX_SOCKETS: Final = 32  # granted ones; each may cost a descriptor in one message, which takes at most 253
 MAX_LOOPBACK_PORTS: Final = 64  # two sockets each, in one message, which takes at most 253
 
 
-class Base(enum.StrEnum):
+class Base(StrEnum):
     """What is there before the first step."""
 
     HOST = "host"  # everything is visible and read-only
@@ -28,7 +27,7 @@ class Base(enum.StrEnum):
     UNTOUCHED = "untouched"  # the host as it is; there are no steps
 
 
-class StepKind(enum.StrEnum):
+class StepKind(StrEnum):
     READABLE = "readable"  # shows the path, read-only, where nothing was visible
     WRITABLE = "writable"  # shows the path with the host's own permissions
     READ_ONLY = "read-only"  # takes writing away below a writable path

@@ -5,22 +5,20 @@ replace is refused: the link would lead elsewhere for the next command. Director
 protected or hidden are pinned for the same reason: renamed away, the rule would no longer find it.
 """
 
-import enum
-from collections.abc import Iterable, Mapping
-
-from holdfast.annotations import Final
+from holdfast.annotations import Final, Iterable, Mapping
 from holdfast.errors import SandboxUnavailable
+from holdfast.light import Enum
 from holdfast.sandbox.plan.plan import Base, Plan, PlanLink, Step, StepKind
 from holdfast.sandbox.policy.paths import depth, parent, within
 from holdfast.sandbox.policy.policy import Access, BoundGlob, BoundPolicy, BoundRule, Network, Place, Special
 from holdfast.sandbox.values import replace, value
 
 
-class FoundKind(enum.Enum):
-    MISSING = enum.auto()
-    OUT_OF_SIGHT = enum.auto()  # a directory on the way may not be searched by us
-    FILE = enum.auto()  # anything that is not a directory
-    DIRECTORY = enum.auto()
+class FoundKind(Enum):
+    MISSING = "missing"
+    OUT_OF_SIGHT = "out of sight"  # a directory on the way may not be searched by us
+    FILE = "file"  # anything that is not a directory
+    DIRECTORY = "directory"
 
 
 @value

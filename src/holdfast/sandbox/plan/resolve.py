@@ -3,9 +3,8 @@
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
 
-from holdfast.annotations import Final, NamedTuple
+from holdfast.annotations import Final, Iterable, Iterator, Mapping, NamedTuple
 from holdfast.errors import SandboxUnavailable, UsageError, from_os_error
 from holdfast.sandbox.plan.planner import Crossing, DiskSnapshot, FoundKind, GitDir, PatternMatch, Sight
 from holdfast.sandbox.policy.paths import absolute, is_file_to_make, join, name, parent

@@ -5,12 +5,11 @@ how a start of one kind went on this host (`confine/sandboxes.py` makes them). A
 nothing meets is refused: a command that asked for limits never runs without them.
 """
 
-import enum
 import errno
-from collections.abc import Mapping
 
-from holdfast.annotations import TYPE_CHECKING, Final
+from holdfast.annotations import TYPE_CHECKING, Final, Mapping
 from holdfast.errors import SandboxUnavailable
+from holdfast.light import StrEnum
 from holdfast.sandbox.policy.policy import BoundPolicy, Network
 from holdfast.sandbox.values import replace, value
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.sandbox.reasons.fingerprints import Fingerprint
 
 
-class Need(enum.StrEnum):
+class Need(StrEnum):
     """One kind of limit that a policy may ask for."""
 
     FILE_SYSTEM = "filesystem"
@@ -27,14 +26,14 @@ class Need(enum.StrEnum):
     UNIX_SOCKETS = "unix-sockets"
 
 
-class Backend(enum.StrEnum):
+class Backend(StrEnum):
     NONE = "none"
     NAMESPACES = "namespaces"
     BWRAP = "bwrap"
     LANDLOCK = "landlock"
 
 
-class Way(enum.StrEnum):
+class Way(StrEnum):
     """One way to confine a command; the strongest first."""
 
     USER_NAMESPACE = "user namespace"

@@ -2,9 +2,7 @@
 Pure module.
 """
 
-from collections.abc import Iterable, Mapping
-
-from holdfast.annotations import Final
+from holdfast.annotations import Final, Iterable, Mapping
 
 # Below a home. A worker reads none of it, and neither does a command of `exec` unless it is allowed.
 CREDENTIALS: Final = (

@@ -4,9 +4,7 @@ They hold keys, sockets and the store, with which a command could ask a daemon f
 What a run needs lies below one, in a directory of its own, and may be granted there.
 """
 
-from collections.abc import Mapping, Sequence
-
-from holdfast.annotations import Final
+from holdfast.annotations import Final, Mapping, Sequence
 from holdfast.errors import UsageError
 from holdfast.sandbox.policy.paths import within
 from holdfast.sandbox.policy.policy import Access, At, BoundPolicy, BoundRule, Rule

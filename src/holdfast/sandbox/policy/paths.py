@@ -1,7 +1,6 @@
 """Absolute paths as text: folded, compared and measured without looking at the disk. Pure module."""
 
-from collections.abc import Callable
-
+from holdfast.annotations import Callable
 from holdfast.errors import UsageError
 
 # Names that people and tools give to files; anything else that is granted before it exists is a directory.

@@ -10,11 +10,9 @@ because hooks and settings in there run outside the sandbox later. An explicit w
 Three policies have a name: `read_only`, `workspace_write`, `full_access`.
 """
 
-import enum
-from collections.abc import Iterable
-
-from holdfast.annotations import TYPE_CHECKING, Final, TypeAlias, assert_never
+from holdfast.annotations import TYPE_CHECKING, Final, Iterable, TypeAlias, assert_never
 from holdfast.errors import UsageError
+from holdfast.light import IntEnum, StrEnum
 from holdfast.sandbox.policy.credentials import is_credential
 from holdfast.sandbox.policy.paths import absolute, depth, join, quote, within
 from holdfast.sandbox.values import derived, replace, value
@@ -39,7 +37,7 @@ PLATFORM_ROOTS: Final = (
 _RESOLVER: Final = "/etc/resolv.conf"
 
 
-class Access(enum.IntEnum):
+class Access(IntEnum):
     """In the order in which they win on the same path."""
 
     READ = 1
@@ -47,7 +45,7 @@ class Access(enum.IntEnum):
     DENY = 3
 
 
-class Place(enum.StrEnum):
+class Place(StrEnum):
     """A place whose path depends on the machine and the run."""
 
     ROOT = "root"
@@ -58,12 +56,12 @@ class Place(enum.StrEnum):
     UNKNOWN = "unknown"  # of a newer version; means nothing here
 
 
-class Network(enum.StrEnum):
+class Network(StrEnum):
     ON = "enabled"
     OFF = "restricted"
 
 
-class PolicyKind(enum.StrEnum):
+class PolicyKind(StrEnum):
     MANAGED = "managed"  # we build the sandbox
     DISABLED = "disabled"  # no sandbox at all
     EXTERNAL = "external"  # somebody else isolates the files; the network flag is ours
@@ -181,14 +179,16 @@ class BoundPolicy:
     cwd: str
     glob_depth: int | None = None
     sockets: tuple[str, ...] = ()
-    _hash: int = derived()  # once: every file call needs it
+    _hash: int | None = derived()  # once: every file call needs it, and no start of a command
 
     def __post_init__(self) -> None:
-        key = (self.rules, self.globs, self.network, self.kind, self.restricted, self.minimal, self.cwd)
-        object.__setattr__(self, "_hash", hash((*key, self.glob_depth, self.sockets)))
+        object.__setattr__(self, "_hash", None)
 
     def __hash__(self) -> int:
-        return self._hash
+        if self._hash is None:
+            key = (self.rules, self.globs, self.network, self.kind, self.restricted, self.minimal, self.cwd)
+            object.__setattr__(self, "_hash", hash((*key, self.glob_depth, self.sockets)))
+        return self._hash  # type: ignore[return-value] # set above
 
     @property
     def full_read(self) -> bool:

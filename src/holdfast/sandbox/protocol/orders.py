@@ -134,11 +134,14 @@ def receive_event(sock: "_socket.socket", max_fds: int) -> tuple[Event, list[int
     return (unpack_event(data), fds) if data else None
 
 
-def receive_with_fds(sock: "_socket.socket", size: int, max_fds: int) -> tuple[bytes, list[int]]:
+def receive_with_fds(
+    sock: "_socket.socket", size: int, max_fds: int, flags: int = 0
+) -> tuple[bytes, list[int]]:
     """One message with its descriptors, close-on-exec, which the library's `recv_fds` forgets."""
     import _socket as socket
 
-    data, ancillary, _, _ = sock.recvmsg(size, socket.CMSG_SPACE(max_fds * 4), socket.MSG_CMSG_CLOEXEC)
+    flags |= socket.MSG_CMSG_CLOEXEC
+    data, ancillary, _, _ = sock.recvmsg(size, socket.CMSG_SPACE(max_fds * 4), flags)
     return data, [fd for _level, _kind, raw in ancillary for (fd,) in struct.iter_unpack("i", raw)]
 
 

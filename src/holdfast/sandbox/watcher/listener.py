@@ -11,37 +11,27 @@ first, which opens it.
 Standard library only, and little of it: this runs in a forked child of the launcher, and in that of `exec`.
 """
 
-import ctypes
+import _socket as socket
 import errno
 import os
 import struct
-from ctypes import c_int, c_void_p
 
 from holdfast.annotations import Final
 from holdfast.sandbox.kernel import kernel, seccomp
 from holdfast.sandbox.kernel.kernel import Stage
+from holdfast.sandbox.protocol.orders import receive_with_fds
 
 NO_BROKER: Final = "sockets"  # what came out weaker: nobody carries out calls on unix sockets
 _MACHINE: Final = os.uname().machine
 _ANSWER: Final = struct.Struct("<i")  # an errno, or 0 with the descriptors
 _MAX_HANDED: Final = 3  # listener, root, mounts
-# linux/socket.h: struct msghdr, iovec and cmsghdr, as on every machine of 64 bits
-_HEADER: Final = struct.Struct("@QIQQQQi4x")
-_PART: Final = struct.Struct("@QQ")
-_CONTROL: Final = struct.Struct("@Qii")
-_AF_UNIX, _SOCK_SEQPACKET, _SOL_SOCKET, _SCM_RIGHTS = 1, 5, 1, 1
-_MSG_CMSG_CLOEXEC, _MSG_DONTWAIT = 0x40000000, 0x40
-
-_socketpair = kernel.named("socketpair", c_int, c_int, c_int, c_void_p)
-_sendmsg = kernel.named("sendmsg", c_int, c_void_p, c_int)
-_recvmsg = kernel.named("recvmsg", c_int, c_void_p, c_int)
+_CHANNEL: Final = (socket.AF_UNIX, socket.SOCK_SEQPACKET, 0)
 
 
 def pair() -> tuple[int, int]:
     """Two ends of a channel for `hand_out`, of which neither survives exec. Raises OSError."""
-    ends = (ctypes.c_int * 2)()
-    _socketpair(_AF_UNIX, _SOCK_SEQPACKET | os.O_CLOEXEC, 0, ctypes.byref(ends))
-    return ends[0], ends[1]
+    ours, theirs = socket.socketpair(*_CHANNEL)
+    return ours.detach(), theirs.detach()
 
 
 def broker_out(channel: int, *, watched: bool, network_off: bool) -> tuple[str, ...]:
@@ -74,8 +64,7 @@ def hand_out(channel: int, *, watched: bool, network_off: bool) -> bool:
             except OSError as exc:
                 os.write(channel, _ANSWER.pack(exc.errno or errno.EIO))
                 return False
-            message = _Message(_ANSWER.pack(0), fds)
-            _sendmsg(channel, message.address, 0)
+            _send(channel, fds)
             return True
     finally:
         for fd in (channel, *fds):
@@ -92,8 +81,7 @@ def hand_out_namespaces(channel: int) -> None:
     try:
         with Stage("masks"):
             fds += (os.open(f"/proc/self/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC) for kind in ("user", "mnt"))
-            message = _Message(_ANSWER.pack(0), fds)
-            _sendmsg(channel, message.address, 0)
+            _send(channel, fds)
     finally:
         for fd in (channel, *fds):
             os.close(fd)
@@ -123,42 +111,24 @@ def take(channel: int) -> list[int]:
     Raises:
         OSError: there is no listener, and why; EPIPE when nothing was sent at all; EAGAIN for not yet.
     """
-    message = _Message(bytes(_ANSWER.size), [-1] * _MAX_HANDED)
-    got = _recvmsg(channel, message.address, _MSG_CMSG_CLOEXEC | _MSG_DONTWAIT)
-    if fds := message.descriptors():
+    sock = socket.socket(*_CHANNEL, channel)
+    try:
+        data, fds = receive_with_fds(sock, _ANSWER.size, _MAX_HANDED, socket.MSG_DONTWAIT)
+    finally:
+        sock.detach()
+    if fds:
         return fds
-    code = _ANSWER.unpack(message.data())[0] if got == _ANSWER.size else errno.EPIPE
+    code = _ANSWER.unpack(data)[0] if len(data) == _ANSWER.size else errno.EPIPE
     raise OSError(code, os.strerror(code))
 
 
-class _Message:
-    """A `struct msghdr` with a few bytes and descriptors, or with room for them.
-
-    By hand: loading the library's sockets would take longer than handing a listener out.
-    """
-
-    def __init__(self, data: bytes, fds: list[int]) -> None:
-        rights = _CONTROL.pack(_CONTROL.size + 4 * len(fds), _SOL_SOCKET, _SCM_RIGHTS)
-        rights += struct.pack(f"{len(fds)}i", *fds)
-        self._data = ctypes.create_string_buffer(data, len(data))
-        self._rights = ctypes.create_string_buffer(rights, len(rights) + 7 & ~7)
-        self._part = ctypes.create_string_buffer(_PART.pack(ctypes.addressof(self._data), len(data)))
-        header = _HEADER.pack(
-            *(0, 0, ctypes.addressof(self._part), 1, ctypes.addressof(self._rights), len(self._rights), 0)
-        )
-        self._header = ctypes.create_string_buffer(header, len(header))
-        self.address = ctypes.addressof(self._header)
-
-    def data(self) -> bytes:
-        return self._data.raw
-
-    def descriptors(self) -> list[int]:
-        """Those that came with it."""
-        if _HEADER.unpack(self._header.raw)[5] < _CONTROL.size:
-            return []
-        length, _, kind = _CONTROL.unpack_from(self._rights)
-        count = (length - _CONTROL.size) // 4 if kind == _SCM_RIGHTS else 0
-        return list(struct.unpack_from(f"{count}i", self._rights, _CONTROL.size))
+def _send(channel: int, fds: list[int]) -> None:
+    sock = socket.socket(*_CHANNEL, channel)
+    try:
+        rights = struct.pack(f"{len(fds)}i", *fds)
+        sock.sendmsg([_ANSWER.pack(0)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+    finally:
+        sock.detach()
 
 
 def pin(path: str) -> int:

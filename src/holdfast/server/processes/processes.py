@@ -11,7 +11,7 @@ import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import UNSET
 
@@ -36,6 +36,10 @@ from holdfast.server.processes.snapshot import ShellSnapshots, read_output
 from holdfast.wire import processes as wire
 from holdfast.wire.structs import Empty
 
+if TYPE_CHECKING:  # loaded for a process that has a proxy
+    from holdfast.confine.loopback import Services
+    from holdfast.server.processes.proxying import AskClient, ProcessProxy
+
 MAX_CLOSED: Final = 256  # closed processes kept per session, so that quick starts do not add up to gigabytes
 MAX_WAIT_S: Final = 24 * 3600.0  # a long poll beyond this is a day old; keeps the timer arithmetic finite
 ROWS, COLS = 24, 80
@@ -48,6 +52,15 @@ class _Started:
     ours: list[int]
     watch: wire.WatchReport | None
     enforcement: Enforcement
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSide:
+    """Whom the proxies of processes ask and tell, and what their executor does about its own proxy."""
+
+    ask: "AskClient"
+    offer: Callable[[bytes], None]
+    private_via_upstream: bool = False
 
 
 @dataclass(slots=True)
@@ -75,6 +88,7 @@ class Processes:
         ceiling: CommandCeiling | None = None,
         open_commands: OpenCommands | None = None,
         spooled: bool = False,
+        network: NetworkSide,
     ) -> None:
         self._launcher = launcher
         self._sandboxes = sandboxes
@@ -87,6 +101,7 @@ class Processes:
         self._ceiling = ceiling
         self._open_commands = open_commands
         self._spooled = spooled
+        self._network = network
         self._entries: dict[str, SessionProcess | _Starting] = {}
         self._closed: dict[SessionProcess, asyncio.TimerHandle] = {}
         self._snapshots = ShellSnapshots()
@@ -119,20 +134,29 @@ class Processes:
         env = final_env(params.env, params.env_policy, self._server_env)
         if params.tty:
             env.setdefault("SHELL", self._shell)  # as a terminal's programs expect
+        ports = managed_ports(params)
+        proxy = self._make_proxy(params, ports or ())
         sandbox = await self._sandboxes.prepare(
             params.sandbox,
             cwd=cwd,
             environ=env,
-            managed_ports=managed_ports(params),
+            managed_ports=ports,
             managed_sockets=managed_sockets(params),
+            inner_ports=() if proxy is None else proxy.ports,
         )
-        capture = functools.partial(read_output, self._launcher, self._owner, sandbox.confinement)
+        if proxy is not None:
+            env |= proxy.variables
+            sandbox = proxy.declare(sandbox)
+        services = None if proxy is None else proxy.services
+        capture = functools.partial(read_output, self._launcher, self._owner, sandbox.confinement, services)
         prepared = await self._snapshots.apply(params, cwd, env, capture)
         if not params.argv:
             raise UsageError("argv must not be empty")
         if params.process_id in self._entries:
             raise InvalidRequest(f"process {params.process_id} already exists")
-        command = _command(prepared.argv, params.arg0, cwd, prepared.env)
+        # What start-up files say of proxies is not meant for a command that has one of its own.
+        final = prepared.env if proxy is None else prepared.env | proxy.variables
+        command = _command(prepared.argv, params.arg0, cwd, final)
         process = SessionProcess(
             params.process_id,
             push=self._push,
@@ -146,7 +170,9 @@ class Processes:
             if params.process_id in self._entries:  # while we waited
                 process.discard()
                 raise InvalidRequest(f"process {params.process_id} already exists")
-        task = asyncio.ensure_future(self._launch(process, command, params, prepared.state, sandbox))
+        task = asyncio.ensure_future(
+            self._launch(process, command, params, prepared.state, sandbox, services)
+        )
         entry = self._entries[params.process_id] = _Starting(task)
         try:
             started = await task
@@ -173,6 +199,22 @@ class Processes:
         if self._paused:
             process.pause()
         return self._build_result(process, started.enforcement, started.watch)
+
+    def _make_proxy(self, params: wire.StartParams, taken: tuple[int, ...]) -> "ProcessProxy | None":
+        """The proxy that this process is to have; its code is loaded with the first."""
+        if params.network_proxy is None:
+            return None
+        from holdfast.server.processes.proxying import make_proxy, upstreams_of
+
+        side = self._network
+        return make_proxy(
+            params.process_id,
+            params.network_proxy,
+            taken=taken,
+            upstream=upstreams_of(self._server_env, private=side.private_via_upstream),
+            ask=side.ask,
+            offer=side.offer,
+        )
 
     async def _listen(
         self,
@@ -214,6 +256,7 @@ class Processes:
         params: wire.StartParams,
         state: bytes | None,
         sandbox: Sandbox,
+        services: "Services | None",
     ) -> _Started:
         """Make the streams and order the start; returns our ends once the command runs."""
         ours: list[int] = []
@@ -244,6 +287,7 @@ class Processes:
                     on_exit=process.on_ended,
                     confinement=sandbox.confinement,
                     watch=channel,
+                    services=services,
                     limits=limits_of(params)
                     if self._ceiling is None
                     else self._ceiling.limit(limits_of(params)),

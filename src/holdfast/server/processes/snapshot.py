@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from holdfast.confine.launch import LauncherClient
+from holdfast.confine.loopback import Services
 from holdfast.confine.starts import Command, Confinement, Exit
 from holdfast.errors import HoldfastError
 from holdfast.server.processes import shellstate
@@ -113,6 +114,7 @@ async def read_output(
     launcher: LauncherClient,
     owner: int,
     confinement: Confinement | None,
+    services: Services | None,
     argv: list[str],
     cwd: str,
     env: dict[str, str],
@@ -132,6 +134,7 @@ async def read_output(
                 streams=(null, write, null),
                 on_exit=lambda end: None if ended.done() else ended.set_result(end),
                 confinement=confinement,
+                services=services,
             )
             launch_id = started.id
             os.close(write)

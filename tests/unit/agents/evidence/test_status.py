@@ -566,6 +566,28 @@ RULE_BY_RULE = {
         "decision",
         "wants",
     ),
+    "a screen that has not changed yet since a text was submitted is no wait for another": Story(
+        [
+            (2, Source.SCREEN, Wants(Want.PROMPT)),
+            (30, Source.SCREEN, Answered("typed")),
+            (30.5, Source.SCREEN, Wants(Want.PROMPT)),
+        ],
+        34,
+        WorkerState.RUNNING,
+        "thinking",
+        "hold",
+    ),
+    "one that still shows it a while later waits again": Story(
+        [
+            (2, Source.SCREEN, Wants(Want.PROMPT)),
+            (30, Source.SCREEN, Answered("typed")),
+            (30.5, Source.SCREEN, Wants(Want.PROMPT)),
+        ],
+        36,
+        WorkerState.WAITING,
+        "prompt",
+        "idle",
+    ),
     "an answer is progress": Story(
         [(2, Source.PROTOCOL, Wants(Want.DECISION, request="1")), (300, Source.PROTOCOL, Answered("1"))],
         310,

@@ -44,7 +44,7 @@ def test_a_plan_describes_every_operation() -> None:
     ]
 
 
-@pytest.mark.parametrize("base", Base)
+@pytest.mark.parametrize("base", list(Base))
 def test_every_base_is_described(base: Base) -> None:
     lines = Plan(base, (), network_off=False, cwd="/").describe()
     assert lines[1:] == ["network is on", "starts in /"]

@@ -93,7 +93,7 @@ def names(root: str, *present: str) -> tuple[str, ...]:
     return tuple(join(root, name) for name in (".agents", ".aws", ".codex", ".git") if name not in present)
 
 
-@pytest.mark.parametrize("network", Network)
+@pytest.mark.parametrize("network", list(Network))
 def test_full_write_leaves_the_view_alone(network: Network) -> None:
     for free in (Policy(None, network), Policy(None, network, PolicyKind.EXTERNAL), policy((ROOT, WRITE))):
         made = plan(free.with_network(network), {})

@@ -5,7 +5,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.dispatch.rules.linediff import patch_lines
+from holdfast.agents.changes.linediff import patch_lines
 from tests.support.patience import patient
 
 LINES = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "d\n", "\n"]), max_size=40)

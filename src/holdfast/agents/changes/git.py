@@ -15,12 +15,11 @@ import hashlib
 import os
 import stat
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.agents.supervisor import background
 from holdfast.client.environment import Environment
 from holdfast.client.policy import Policy
 from holdfast.errors import NotFound, OperationFailed, UsageError
@@ -36,6 +35,7 @@ GIT_S: Final = 120.0  # a checkout of a large repository on a busy disk
 MAX_SAID: Final = 300  # characters of git's own words in an error
 MAX_OUTPUT: Final = 64 << 20  # bytes; the list of a repository with half a million files
 MAX_POINTER: Final = 8192  # bytes of a file that names a git directory
+MAX_PACKED: Final = 16 << 20  # bytes of the list of a repository's branches: a hundred thousand of them
 _OID: Final = {40: "", 64: "[extensions]\n\tobjectFormat = sha256\n"}
 
 _SETTINGS: Final = {
@@ -143,6 +143,36 @@ def _check_ours(path: str, *folders: Path) -> None:
             )
 
 
+def read_head(repository: Repository) -> str:
+    """The commit that is checked out, by looking; "" where there is none yet, or nobody can tell."""
+    try:
+        said = _read_ref(repository.folder, "HEAD")
+        name = said.removeprefix("ref: ")
+        if name != said:
+            if not name.startswith("refs/") or ".." in name:
+                return ""
+            said = _read_ref(repository.shared, name) or _read_packed(repository, name)
+    except (OSError, ValueError):
+        return ""
+    return said if len(said) in _OID and not said.strip("0123456789abcdef") else ""
+
+
+def _read_ref(folder: Path, name: str) -> str:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        return (read_below(folder, name, MAX_POINTER) or b"").decode().strip()
+    return ""
+
+
+def _read_packed(repository: Repository, name: str) -> str:
+    with contextlib.suppress(FileNotFoundError):
+        listed = read_below(repository.shared, "packed-refs", MAX_PACKED) or b""
+        for line in listed.decode("utf-8", "replace").splitlines():
+            oid, _, named = line.partition(" ")
+            if named == name:
+                return oid
+    return ""
+
+
 @functools.cache
 def find_git(home: str, user: str) -> str:
     """The program, found once: at the start of a dispatcher.
@@ -161,10 +191,11 @@ def find_git(home: str, user: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Git:
-    """Of one home, whose exec server confines it; `user` is the home of the person."""
+    """Of one home, whose exec server, which `reach` opens, confines it; `user` is the home of the person."""
 
     home: Path
     user: str
+    reach: Callable[[Path], Awaitable[Environment]]
 
     @contextlib.asynccontextmanager
     async def alone(self, repository: Repository) -> AsyncIterator[None]:
@@ -203,7 +234,7 @@ class Git:
         program = find_git(str(self.home), self.user)
         own = Path(tempfile.mkdtemp(prefix=".git-", dir=self.home))
         try:
-            environment = await background.reach_exec_server(self.home)
+            environment = await self.reach(self.home)
             try:
                 yield GitSession(self, program, environment, own)
             finally:

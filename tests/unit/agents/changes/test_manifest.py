@@ -1,4 +1,4 @@
-from holdfast.dispatch.rules.manifest import CUT, MAX_DIFF, MAX_LISTED, Manifest, ManifestEntry, compare
+from holdfast.agents.changes.manifest import CUT, MAX_DIFF, MAX_LISTED, Manifest, ManifestEntry, compare
 
 
 def text(words: str, *, at: int = 1, mode: int = 0o644) -> ManifestEntry:

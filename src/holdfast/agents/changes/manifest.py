@@ -1,13 +1,13 @@
 """What is in a directory, and what changed between two looks at it. Pure module."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from holdfast.dispatch.rules.linediff import patch_lines
+from holdfast.agents.changes.linediff import patch_lines
 
 MAX_DIFF: Final = 1 << 20  # bytes of text; the list of paths is kept whole
 MAX_LISTED: Final = 1000  # paths by name; beyond that only their number
@@ -15,13 +15,14 @@ MAX_PATH: Final = 1000  # characters of each
 MAX_BESIDE: Final = 100  # of them are kept for what is not shown, where all are asked for
 CUT: Final = "\n[the rest of the diff is cut]\n"
 NOT_WHOLE: Final = "? more files, or deeper directories, than are looked at: this is not all"
-EntryKind: TypeAlias = Literal["file", "link", "other", "repository", "unreadable", "too deep"]
+EntryKind: TypeAlias = Literal["file", "link", "other", "repository", "unreadable", "too deep", "unseen"]
 # Of what nobody can show: behind its path, and in its place in a diff.
 _KINDS: Final[Mapping[str, str]] = {
     "other": "neither a file nor a directory",
     "repository": "a nested git repository",
     "unreadable": "cannot be read",
     "too deep": "a directory too deep to be looked into",
+    "unseen": "new or changed: nobody looked at it before",
 }
 
 
@@ -85,8 +86,13 @@ def folders_above(path: str) -> list[str]:
     return ["/".join(parts[:number]) + "/" for number in range(1, len(parts) + 1)]
 
 
-def compare(before: Manifest, after: Manifest, ignored: Mapping[str, IgnoredFiles] | None = None) -> Changes:
-    """As a patch where both sides are known as text, otherwise in words."""
+def compare(
+    before: Manifest,
+    after: Manifest,
+    ignored: Mapping[str, IgnoredFiles] | None = None,
+    notes: Sequence[str] = (),
+) -> Changes:
+    """As a patch where both sides are known as text, otherwise in words; `notes` stand before it."""
     found = [
         (path, old, new)
         for path, old, new in _pair_up(before.entries, after.entries)
@@ -96,6 +102,7 @@ def compare(before: Manifest, after: Manifest, ignored: Mapping[str, IgnoredFile
         f"! {path[:MAX_PATH]} (ignored: {held.files} files, {held.size} bytes)"
         for path, held in sorted((ignored or {}).items())
     ]
+    beside[:0] = notes
     if not (before.whole and after.whole):
         beside.insert(0, NOT_WHOLE)
     parts = [f"# {line}\n" for line in beside[:MAX_LISTED]]
@@ -114,6 +121,8 @@ def compare(before: Manifest, after: Manifest, ignored: Mapping[str, IgnoredFile
 
 def _kind(old: ManifestEntry | None, new: ManifestEntry | None) -> str:
     words = _KINDS.get((new or old or _NOTHING).kind)
+    if words is None and old is not None and old.kind == "unseen":
+        words = _KINDS[old.kind]
     return f" ({words})" if words else ""
 
 

@@ -12,14 +12,16 @@ import hashlib
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from holdfast.dispatch.git import Git, GitSession, Repository, mode_of
-from holdfast.dispatch.rules import manifest
-from holdfast.dispatch.rules.manifest import Changes, EntryKind, Manifest, ManifestEntry
+import msgspec
+
+from holdfast.agents.changes import manifest
+from holdfast.agents.changes.git import Git, GitSession, Repository, mode_of
+from holdfast.agents.changes.manifest import Changes, EntryKind, Manifest, ManifestEntry
 from holdfast.errors import OperationFailed
 from holdfast.local.shown import show_name
 from holdfast.local.trees import TreeEntry, TreeWalk, read_below, read_regular
@@ -41,17 +43,23 @@ def look(folder: Path) -> Manifest:
     """Everything below a directory, except what we keep there. One that is not there is empty."""
     entries: dict[str, ManifestEntry] = {}
     budget = MAX_TEXTS
-    walk = _walk(folder, MAX_ENTRIES)
-    for found in walk:
-        entry = _describe(found, functools.partial(_read_text, found, budget))
+    walked = walk(folder, MAX_ENTRIES)
+    for found in walked:
+        entry = describe(found, functools.partial(_read_text, found, budget))
         if entry is not None:
             budget -= entry.size if entry.text is not None else 0
             entries[show_name(found.path)] = entry
-    return Manifest(entries, whole=walk.whole)
+    return Manifest(entries, whole=walked.whole)
 
 
-def _walk(folder: Path, most: int) -> TreeWalk:
-    return TreeWalk(folder, most=most, enter=lambda path: path != _OWN and os.path.basename(path) != _GIT)
+def walk(folder: Path, most: int) -> TreeWalk:
+    """In each directory last what tools leave behind: of a tree that is too large, that may be missed."""
+    return TreeWalk(
+        folder,
+        most=most,
+        enter=lambda path: path != _OWN and os.path.basename(path) != _GIT,
+        order=lambda name: (name in _BYPRODUCTS, name),
+    )
 
 
 def glance(folder: Path) -> tuple[int, int] | None:
@@ -65,7 +73,7 @@ def glance(folder: Path) -> tuple[int, int] | None:
     return (len(sizes), sum(sizes)) if walk.whole else None
 
 
-def _describe(found: TreeEntry, read: Callable[[], str | None]) -> ManifestEntry | None:
+def describe(found: TreeEntry, read: Callable[[], str | None]) -> ManifestEntry | None:
     """What to write down of something in a tree; None for a directory that was looked into, and for ours."""
     if found.path in (_GIT, _OWN):  # of the workspace itself, which no worker changes
         return None
@@ -89,7 +97,7 @@ def _describe(found: TreeEntry, read: Callable[[], str | None]) -> ManifestEntry
 
 def _read_text(found: TreeEntry, left: int) -> str | None:
     """Raises OSError where it cannot be read at all, also if it is too long to be kept."""
-    _check_readable(found)
+    check_readable(found)
     if found.status.st_size > min(MAX_TEXT, left):
         return None
     return decode_text(read_regular(found.name, found.folder, MAX_TEXT + 1))
@@ -150,10 +158,16 @@ async def since_commit(
         tree = session.own / "tree"
         tree.mkdir(exist_ok=True)
         await _drop_converted(session, repository, base, workspace, tree, blobs, found)
-        ignored = await _find_ignored(session, repository, base, workspace, tree, blobs, found)
-        texts = await _read_blobs(session, repository, base, found.before.values())
+        new = {
+            path: entry.size
+            for path, entry in found.after.items()
+            if path not in blobs and entry.kind != "repository"
+        }
+        ignored = await find_ignored(session, IgnoreRules(repository, base, workspace, found.rules), new)
+        texts = await read_blobs(session, repository, base, found.before.values())
     before = {show_name(path): _entry_of(blob, texts) for path, blob in found.before.items()}
-    after = await asyncio.to_thread(_with_texts, workspace, found, ignored)
+    kept = {path: _as_git_keeps(entry) for path, entry in found.after.items() if path not in ignored}
+    after = await asyncio.to_thread(with_texts, workspace, kept)
     listing = manifest.collapse(ignored, found.files)
     return manifest.compare(
         Manifest(before), Manifest(after, whole=found.whole), {show_name(k): n for k, n in listing.items()}
@@ -174,8 +188,8 @@ def parse_tree(listed: bytes) -> dict[str, Blob]:
 def _compare_tree(workspace: Path, blobs: dict[str, Blob], digits: int) -> TreeDifference:
     difference = TreeDifference()
     missing = {path: blob for path, blob in blobs.items() if not path.startswith(f"{_OWN}/")}
-    walk = _walk(workspace, MAX_IN_TREE)
-    for found in walk:
+    walked = walk(workspace, MAX_IN_TREE)
+    for found in walked:
         old = missing.pop(found.path, None)
         if not found.is_folder:
             difference.files.update(manifest.folders_above(found.path))
@@ -183,18 +197,18 @@ def _compare_tree(workspace: Path, blobs: dict[str, Blob], digits: int) -> TreeD
                 difference.rules.append(found.path)
         if old is not None and _is_same(found, old, digits):
             continue
-        entry = _describe(found, functools.partial(_check_readable, found))
+        entry = describe(found, functools.partial(check_readable, found))
         if old is not None:
             difference.before[found.path] = old
         if entry is not None:
             difference.after[found.path] = entry
-    difference.whole = walk.whole
-    if walk.whole:  # else they may be among those that nobody looked at
+    difference.whole = walked.whole
+    if walked.whole:  # else they may be among those that nobody looked at
         difference.before |= missing
     return difference
 
 
-def _check_readable(found: TreeEntry) -> None:
+def check_readable(found: TreeEntry) -> None:
     if not os.access(found.name, os.R_OK, dir_fd=found.folder, effective_ids=True, follow_symlinks=False):
         raise PermissionError
 
@@ -204,19 +218,25 @@ def _is_same(found: TreeEntry, old: Blob, digits: int) -> bool:
     status = found.status
     if mode_of(status) != old.mode or not (stat.S_ISLNK(status.st_mode) or stat.S_ISREG(status.st_mode)):
         return False
+    if stat.S_ISREG(status.st_mode):
+        return status.st_size == old.size and holds(found, old.oid, old.size)
     try:
-        if stat.S_ISLNK(status.st_mode):
-            data: bytes | None = os.fsencode(os.readlink(found.name, dir_fd=found.folder))
-        elif status.st_size != old.size:
-            return False
-        else:
-            data = read_regular(found.name, found.folder, old.size + 1)
+        target = os.fsencode(os.readlink(found.name, dir_fd=found.folder))
     except OSError:
         return False
-    return data is not None and _hash(data, digits) == old.oid
+    return hash_blob(target, digits) == old.oid
 
 
-def _hash(data: bytes, digits: int) -> str:
+def holds(found: TreeEntry, oid: str, size: int) -> bool:
+    """Whether a file holds what has this name, and so many bytes: no more of it is read."""
+    try:
+        data = read_regular(found.name, found.folder, size + 1)
+    except OSError:
+        return False
+    return data is not None and hash_blob(data, len(oid)) == oid
+
+
+def hash_blob(data: bytes, digits: int) -> str:
     digest = hashlib.sha1 if digits == 40 else hashlib.sha256
     return digest(b"blob %d\0" % len(data) + data).hexdigest()
 
@@ -246,7 +266,7 @@ async def _drop_converted(
     ]
     if not attributes or not asked:
         return
-    rules = await _read_blobs(session, repository, base, [blobs[path] for path in attributes])
+    rules = await read_blobs(session, repository, base, [blobs[path] for path in attributes])
     for path in attributes:
         _copy(tree, path, (rules.get(blobs[path].oid) or "").encode())
     there = await asyncio.to_thread(_copy_all, workspace, tree, asked, MAX_CONVERTED)
@@ -258,31 +278,37 @@ async def _drop_converted(
             del found.before[path], found.after[path]
 
 
-async def _find_ignored(
-    session: GitSession,
-    repository: Repository,
-    base: str,
-    workspace: Path,
-    tree: Path,
-    blobs: dict[str, Blob],
-    found: TreeDifference,
-) -> dict[str, int]:
-    """Files that are new and that a .gitignore names, with their sizes: copies of those files are asked."""
-    new = [path for path, entry in found.after.items() if path not in blobs and entry.kind != "repository"]
-    if not new or not found.rules:
+@dataclass(frozen=True, slots=True)
+class IgnoreRules:
+    """Where .gitignore files lie: `below` a workspace, which is `prefix` in its repository, or `above` it."""
+
+    repository: Repository
+    base: str
+    workspace: Path
+    below: Sequence[str]
+    prefix: str = ""
+    above: Sequence[str] = ()
+
+
+async def find_ignored(session: GitSession, rules: IgnoreRules, asked: Mapping[str, int]) -> dict[str, int]:
+    """Which of these files a .gitignore names, with their sizes: copies of those files are asked."""
+    if not asked or not (rules.below or rules.above):
         return {}
-    await asyncio.to_thread(_copy_all, workspace, tree, found.rules, MAX_RULES)
+    tree = session.own / "tree"
+    await asyncio.to_thread(_copy_all, rules.workspace, tree / rules.prefix, rules.below, MAX_RULES)
+    await asyncio.to_thread(_copy_all, rules.repository.top, tree, rules.above, MAX_RULES)
+    start = f"./{rules.prefix}"  # a colon begins no name then
     try:
         said = await session.on_objects(
-            repository,
-            base,
+            rules.repository,
+            rules.base,
             *("check-ignore", "--no-index", "-z", "--stdin"),
-            input=b"".join(os.fsencode(f"./{path}\0") for path in new),  # a colon begins no name then
+            input=b"".join(os.fsencode(f"{start}{path}\0") for path in asked),
         )
     except OperationFailed:  # also when none is: then all are shown
         return {}
-    paths = (os.fsdecode(line).removeprefix("./") for line in said.split(b"\0"))
-    return {path: found.after[path].size for path in paths if path in found.after}
+    paths = (os.fsdecode(line).removeprefix(start) for line in said.split(b"\0"))
+    return {path: asked[path] for path in paths if path in asked}
 
 
 def _copy_all(workspace: Path, tree: Path, paths: Iterable[str], most: int) -> list[str]:
@@ -302,7 +328,7 @@ def _copy(tree: Path, path: str, data: bytes) -> None:
     (tree / path).write_bytes(data)
 
 
-async def _read_blobs(
+async def read_blobs(
     session: GitSession, repository: Repository, base: str, blobs: Iterable[Blob]
 ) -> dict[str, str | None]:
     """Their texts, within the bounds of what is kept; an object that is not what its name says is none."""
@@ -327,7 +353,7 @@ async def _read_blobs(
         head = said[at:end].split()
         size = int(head[2]) if len(head) == 3 else -1  # missing: the line stands alone
         data, at = said[end + 1 : end + 1 + max(size, 0)], end + 2 + size
-        texts[oid] = decode_text(data) if _hash(data, len(oid)) == oid else None
+        texts[oid] = decode_text(data) if hash_blob(data, len(oid)) == oid else None
     return texts
 
 
@@ -337,20 +363,20 @@ def _entry_of(blob: Blob, texts: dict[str, str | None]) -> ManifestEntry:
     return ManifestEntry(kind, 0 if kind == "link" else blob.size, 0, mode, texts.get(blob.oid))
 
 
-def _with_texts(workspace: Path, found: TreeDifference, ignored: dict[str, int]) -> dict[str, ManifestEntry]:
-    entries: dict[str, ManifestEntry] = {}
+def _as_git_keeps(entry: ManifestEntry) -> ManifestEntry:
+    mode = 0o755 if entry.mode & stat.S_IXUSR else 0o644  # all of it that git keeps
+    return msgspec.structs.replace(entry, mode=mode) if entry.kind == "file" else entry
+
+
+def with_texts(workspace: Path, entries: Mapping[str, ManifestEntry]) -> dict[str, ManifestEntry]:
+    """Files of a workspace by path as shown, with what they hold as far as that is text and short."""
+    shown: dict[str, ManifestEntry] = {}
     left = MAX_TEXTS
-    for path, entry in sorted(found.after.items()):
-        if path in ignored:
-            continue
-        shown = entry
-        if entry.kind == "file":
-            text = None
-            if entry.size <= min(MAX_TEXT, left):
-                with contextlib.suppress(OSError):
-                    text = decode_text(read_below(workspace, path, MAX_TEXT + 1))
-                left -= entry.size
-            mode = 0o755 if entry.mode & stat.S_IXUSR else 0o644  # all of it that git keeps
-            shown = ManifestEntry("file", entry.size, entry.mtime_ns, mode, text)
-        entries[show_name(path)] = shown
-    return entries
+    for path, entry in sorted(entries.items()):
+        text = entry.text
+        if entry.kind == "file" and entry.size <= min(MAX_TEXT, left):
+            with contextlib.suppress(OSError):
+                text = decode_text(read_below(workspace, path, MAX_TEXT + 1))
+            left -= entry.size
+        shown[show_name(path)] = msgspec.structs.replace(entry, text=text)
+    return shown

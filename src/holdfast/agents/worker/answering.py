@@ -1,0 +1,80 @@
+"""A question of a worker answered: by an option of a structured request, or by keys on its terminal."""
+
+from typing import Final
+
+from holdfast.agents.catalog.agent import Agent
+from holdfast.agents.evidence.evidence import Answered, Evidence, Failure, Source, Trouble, Want, WorkerState
+from holdfast.agents.worker import acp
+from holdfast.agents.worker.worker import FollowedWorker, now
+from holdfast.errors import InvalidRequest, UsageError
+
+_ATTACH: Final = "attach to its terminal and answer there, or send the key of a choice"
+
+
+async def answer(
+    worker: FollowedWorker, agent: Agent, *, option: str | None, deny: bool, request: str | None
+) -> dict[str, object]:
+    """Answer the oldest open question, once and not for ever unless `option` says so; what was answered.
+
+    Raises:
+        InvalidRequest: nothing is asked, or something else than `request`, or no answer to it is known.
+        UsageError: that option is not offered.
+    """
+    worker.tick()
+    if worker.record.acp:
+        return await _by_option(worker, option=option, deny=deny, request=request)
+    if not worker.record.tty:
+        raise InvalidRequest(
+            f"{worker.record.id} cannot be answered", remedy="start it with --acp --ask, or with --tty --ask"
+        )
+    if option is not None or request is not None:
+        raise UsageError("a dialog on a terminal has keys, not options", remedy=_ATTACH)
+    return await _by_keys(worker, agent, deny=deny)
+
+
+async def _by_option(
+    worker: FollowedWorker, *, option: str | None, deny: bool, request: str | None
+) -> dict[str, object]:
+    asked = worker.asked()
+    wants = next((one for one in asked if request in (None, one.request)), None)
+    if wants is None or worker.process is None:
+        raise InvalidRequest(
+            f"{worker.record.id} does not ask that" if asked else _describe_no_question(worker)
+        )
+    chosen = acp.choose(wants, option, deny=deny)
+    await worker.process.write(acp.answer(wants, chosen), write_id=f"answer-{wants.request}")
+    if wants not in worker.asked():
+        raise InvalidRequest("somebody else has answered it meanwhile")
+    worker.add(Evidence(Source.PROTOCOL, now(), Answered(wants.request), f"answered: {chosen.id}"))
+    denied = chosen.kind.startswith("reject")
+    if denied:
+        seen = f"a person denied: {wants.question}"
+        worker.add(Evidence(Source.PROTOCOL, now(), Trouble(Failure.PERMISSION), seen))
+    worker.judge()
+    return {
+        "question": wants.question,
+        "denied": denied,
+        "request": wants.request,
+        "option": chosen.id,
+        "kind": chosen.kind,
+    }
+
+
+async def _by_keys(worker: FollowedWorker, agent: Agent, *, deny: bool) -> dict[str, object]:
+    status = worker.status
+    shown = worker.channel.shown().replace("\r\n", "\n")
+    dialog = next((one for one in agent.dialogs if one.pattern.search(shown)), None)
+    if status.state is not WorkerState.WAITING or (dialog is None and status.detail != Want.DECISION):
+        raise InvalidRequest(_describe_no_question(worker))
+    if dialog is None:
+        raise InvalidRequest(f"nobody has described the keys of this dialog of {agent.name}", remedy=_ATTACH)
+    keys = dialog.deny if deny else dialog.approve
+    for key in keys:
+        await worker.press(key)
+    await worker.settle(f"{'denied' if deny else 'approved'}: {status.about}")
+    return {"question": status.about, "denied": deny, "keys": list(keys)}
+
+
+def _describe_no_question(worker: FollowedWorker) -> str:
+    status = worker.status
+    return f"{worker.record.id} asks for no decision: it is {status.state} {status.detail}".rstrip()

@@ -1,0 +1,288 @@
+"""A connection to a host that was allowed: its name is looked up once, every address is looked at, and it is
+one of those that is dialled. Nothing in between can make the name mean something else.
+
+With a proxy of the host's own in between that proxy looks the name up again, so what it dials cannot be
+pinned; what our own name server says is checked all the same, if it knows the name.
+"""
+
+import asyncio
+import contextlib
+import errno
+import ipaddress
+import os
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from holdfast.egress import upstream as upstreams
+from holdfast.egress.addresses import Address, is_loopback, is_public, unmap
+from holdfast.egress.hosts import Host
+from holdfast.egress.upstream import Scheme, Upstream, Upstreams
+from holdfast.local.listeners import is_ours
+
+RESOLVE_S: Final = 2.0  # as the reference: a name server that is slower counts as one that does not answer
+CONNECT_S: Final = 10.0  # for all addresses of a name together
+STAGGER_S: Final = 0.25  # RFC 8305: how long the next address waits for the one before
+MAX_ADDRESSES: Final = 8  # of a name that are tried; all that it has are looked at
+MAX_LOOKUPS: Final = 64  # at once, of the whole process: each is a thread until its name server has answered
+MAX_HEAD: Final = 16 * 1024  # of a proxy's answer to CONNECT
+
+Resolver: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]  # the addresses of a name, as text
+
+
+class NotPublic(OSError):
+    """The name leads to an address that is not public, and nobody allowed that."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(errno.EACCES, f"the host has the address {address}, which is not public")
+        self.address = address
+
+
+class LookupFailed(OSError):
+    """The name has no address, or nobody says so in time."""
+
+
+_looking = threading.BoundedSemaphore(MAX_LOOKUPS)
+
+
+async def look_up(name: str) -> Sequence[str]:
+    """The addresses of a name, as this host's resolver knows them.
+
+    In a thread of its own that nothing waits for: whoever gives up does so at once.
+
+    Raises:
+        OSError: it has none, or there are too many to ask at once.
+    """
+    if not _looking.acquire(blocking=False):
+        raise LookupFailed(errno.EAGAIN, "too many names are being looked up")
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Sequence[str]] = loop.create_future()
+
+    def tell(found: Sequence[str], problem: OSError | None) -> None:
+        if answer.done():
+            return
+        if problem is None:
+            answer.set_result(found)
+        else:
+            answer.set_exception(problem)
+
+    def ask() -> None:
+        found: list[str] = []
+        problem: OSError | None = None
+        try:
+            rows = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+            found = list(dict.fromkeys(str(row[4][0]) for row in rows))
+        except (OSError, UnicodeError) as exc:
+            problem = LookupFailed(errno.ENOENT, str(exc))
+        finally:
+            _looking.release()
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits
+            loop.call_soon_threadsafe(tell, found, problem)
+
+    threading.Thread(target=ask, name="holdfast-lookup", daemon=True).start()
+    return await answer
+
+
+def is_own(address: Address) -> bool:
+    """Whether an address is one of this machine's interfaces, by trying to be it."""
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as sock:
+            sock.bind((str(address), 0))
+    except OSError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The way to a host, looked up and looked at: its addresses, or the upstream proxy on the way."""
+
+    host: Host
+    addresses: tuple[Address, ...]
+    above: Upstream | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dialer:
+    """Makes connections outside. What it asks about names, addresses and ports are arguments for tests."""
+
+    resolve: Resolver = look_up
+    upstream: Upstreams = upstreams.NONE
+    is_own: Callable[[Address], bool] = is_own
+    is_daemon: Callable[[int], bool] = is_ours
+
+    async def dial(self, host: Host, port: int, *, private: bool = False) -> socket.socket:
+        """A connection to a host, through the upstream proxy if there is one; not blocking.
+
+        Raises:
+            NotPublic: an address of it is not public or this machine's own, and `private` is not set.
+            OSError: the name has no address, or nobody answers there.
+        """
+        return await self.connect(await self.find(host, private=private), port)
+
+    async def find(self, host: Host, *, private: bool = False, scheme: Scheme = "https") -> Route:
+        """The way to a host. The name is looked up here and nowhere else.
+
+        Raises:
+            NotPublic, OSError: as `dial` does.
+        """
+        above = self.upstream.lead_to(scheme, host)
+        found: list[Address] = []
+        if host.address is not None:
+            found = [host.address]
+        else:
+            try:
+                found = await self._ask(host.name)
+            except LookupFailed:
+                if above is None:
+                    raise
+        for address in found:
+            if not private and (not is_public(address) or self.is_own(address)):
+                raise NotPublic(address)
+        return Route(host, tuple(found), above)
+
+    async def connect(self, route: Route, port: int) -> socket.socket:
+        """Take this way to the end.
+
+        Raises:
+            NotPublic: a daemon of ours is there, which takes us for its user.
+            OSError: nobody answers there.
+        """
+        if route.above is None:
+            return await self._connect_directly(route, port)
+        sock = await self.reach(route.above)
+        try:
+            await _tunnel(sock, route.above, route.host, port)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    async def _connect_directly(self, route: Route, port: int) -> socket.socket:
+        sock = await connect(route.addresses, port)
+        try:
+            address = unmap(ipaddress.ip_address(sock.getpeername()[0]))
+            here = is_loopback(address) or self.is_own(address)
+            # Asked once we are connected: it is this one that listens.
+            if here and await asyncio.to_thread(self.is_daemon, port):
+                raise NotPublic(address)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    async def reach(self, above: Upstream) -> socket.socket:
+        """Connect to an upstream proxy, which is the host's own choice and may be anywhere.
+
+        Raises:
+            OSError: nobody answers there.
+        """
+        try:
+            addresses = [unmap(ipaddress.ip_address(above.host))]
+        except ValueError:
+            addresses = await self._ask(above.host)
+        return await connect(addresses, above.port)
+
+    async def _ask(self, name: str) -> list[Address]:
+        try:
+            async with asyncio.timeout(RESOLVE_S):
+                # The last dot keeps this host's search list out: another name is not meant.
+                texts = await self.resolve(f"{name}." if "." in name else name)
+        except TimeoutError:
+            raise LookupFailed(errno.ETIMEDOUT, "the name server does not answer") from None
+        found = [unmap(ipaddress.ip_address(text.partition("%")[0])) for text in texts]
+        if not found:
+            raise LookupFailed(errno.ENOENT, "the name has no address")
+        return found
+
+
+async def connect(addresses: Sequence[Address], port: int) -> socket.socket:
+    """The first of these addresses that answers; each gets a head start over the next.
+
+    Raises:
+        OSError: none does.
+    """
+    waiting = _interleave(addresses)[:MAX_ADDRESSES]
+    running: set[asyncio.Task[socket.socket]] = set()
+    problem = OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+    try:
+        async with asyncio.timeout(CONNECT_S):
+            while waiting or running:
+                if waiting:
+                    running.add(asyncio.create_task(_connect(waiting.pop(0), port)))
+                done, running = await asyncio.wait(
+                    running,
+                    timeout=STAGGER_S if waiting else None,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                for task in done:
+                    error = task.exception()
+                    if error is None:
+                        won = task.result()
+                        for other in done - {task}:
+                            if other.exception() is None:
+                                other.result().close()
+                        return won
+                    problem = error if isinstance(error, OSError) else problem
+    except TimeoutError:
+        problem = OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+    finally:
+        for task in running:
+            task.add_done_callback(_discard)
+            task.cancel()
+    raise problem
+
+
+def _discard(task: "asyncio.Task[socket.socket]") -> None:
+    """Close what came too late."""
+    if not task.cancelled() and task.exception() is None:
+        task.result().close()
+
+
+def _interleave(addresses: Sequence[Address]) -> list[Address]:
+    """By turns of both families, beginning with that of the first."""
+    first = [address for address in addresses if address.version == addresses[0].version]
+    second = [address for address in addresses if address.version != addresses[0].version]
+    mixed: list[Address] = []
+    while first or second:
+        mixed += [group.pop(0) for group in (first, second) if group]
+    return mixed
+
+
+async def _connect(address: Address, port: int) -> socket.socket:
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await asyncio.get_running_loop().sock_connect(sock, (str(address), port))
+        if sock.getsockname() == sock.getpeername():
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens there")  # met itself
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+async def _tunnel(sock: socket.socket, above: Upstream, host: Host, port: int) -> None:
+    """Have the upstream proxy connect us further."""
+    target = f"[{host}]:{port}" if ":" in host.name else f"{host}:{port}"
+    head = f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n"
+    if above.authorization is not None:
+        head += f"Proxy-Authorization: {above.authorization}\r\n"
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(CONNECT_S):
+            await loop.sock_sendall(sock, f"{head}\r\n".encode("ascii"))
+            answer = b""
+            while not answer.endswith(b"\r\n\r\n"):  # byte by byte: what follows is not ours
+                if len(answer) >= MAX_HEAD or not (got := await loop.sock_recv(sock, 1)):
+                    raise ConnectionRefusedError(errno.ECONNREFUSED, "the upstream proxy broke off")
+                answer += got
+    except TimeoutError:
+        raise OSError(errno.ETIMEDOUT, "the upstream proxy does not answer") from None
+    status = answer.split(b" ", 2)[1:2]
+    if not answer.startswith(b"HTTP/1.") or not status or not status[0].startswith(b"2"):
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "the upstream proxy refused the connection")

@@ -1,0 +1,83 @@
+"""The gate of one command: every attempt to reach a host is judged, told of, and only then made.
+
+`proxy.py` and `socks.py` speak with the programs; each knows a gate and no rule.
+"""
+
+import socket
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from holdfast.egress.dial import Dialer, NotPublic, Route
+from holdfast.egress.upstream import Scheme
+from holdfast.egress.verdicts import (
+    NOT_PUBLIC,
+    Attempt,
+    Protocol,
+    ProxyPolicy,
+    Verdict,
+    guard_mode,
+    guard_port,
+    is_explicit,
+    judge,
+    may_be_asked,
+)
+
+Ask: TypeAlias = Callable[[Attempt], Awaitable[Verdict]]
+Tell: TypeAlias = Callable[[Attempt, Verdict], None]
+
+
+class Gate:
+    """Judges by one policy. `ask` decides about hosts that no rule mentions, `tell` hears every verdict."""
+
+    def __init__(self, policy: ProxyPolicy, dialer: Dialer, *, tell: Tell, ask: Ask | None = None) -> None:
+        self._policy = policy
+        self._dialer = dialer
+        self._tell = tell
+        self._ask = ask
+
+    async def admit(self, attempt: Attempt) -> Route | Verdict:
+        """The way to a host, or why there is none. The name is looked up after everything else allowed it.
+
+        Raises:
+            OSError: it is allowed, and has no address.
+        """
+        early = guard_port(self._policy, attempt)
+        if early is not None:
+            self._tell(attempt, early)
+            return early
+        verdict = judge(self._policy, attempt.host, attempt.port)
+        if self._ask is not None and may_be_asked(verdict):
+            verdict = await self._ask(attempt)
+        if not verdict.allowed:
+            self._tell(attempt, verdict)
+            return verdict
+        late = guard_mode(self._policy, attempt)
+        if late is not None:
+            self._tell(attempt, verdict)
+            self._tell(attempt, late)
+            return late
+        return await self._find(attempt, verdict)
+
+    async def _find(self, attempt: Attempt, verdict: Verdict) -> Route | Verdict:
+        private = self._policy.rules.private or is_explicit(self._policy, attempt.host, attempt.port)
+        scheme: Scheme = "http" if attempt.protocol is Protocol.HTTP else "https"
+        try:
+            route = await self._dialer.find(attempt.host, private=private, scheme=scheme)
+        except NotPublic:
+            self._tell(attempt, NOT_PUBLIC)
+            return NOT_PUBLIC
+        except OSError:
+            self._tell(attempt, verdict)
+            raise
+        self._tell(attempt, verdict)
+        return route
+
+    async def connect(self, route: Route, port: int) -> socket.socket:
+        """A connection all the way; raises OSError."""
+        return await self._dialer.connect(route, port)
+
+    async def connect_http(self, route: Route, port: int) -> socket.socket:
+        """A connection for plain HTTP: an upstream proxy takes that without a tunnel. Raises OSError."""
+        if route.above is not None:
+            return await self._dialer.reach(route.above)
+        return await self._dialer.connect(route, port)

@@ -1,0 +1,285 @@
+"""Hosts as they are asked for, rules about them, and which rule decides. Pure module.
+
+A rule is a name (`api.example.com`), its subdomains (`*.example.com`), both (`**.example.com`), every host
+(`*`, to allow only) or an address, each with a port behind a colon or without. Names are compared as they
+would be asked of a name server: lower case, in ASCII, without the last dot. What a resolver might take for an
+address written otherwise (`0x7f.1`, `2130706433`) is no name.
+"""
+
+import enum
+import ipaddress
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from holdfast.egress.addresses import Address, is_public, unmap
+from holdfast.errors import UsageError
+
+MAX_NAME: Final = 253  # of a name in the DNS, without its last dot
+MAX_TEXT: Final = 1024  # of a host as it was written, before anything is done with it
+DEFAULT_PORTS: Final = frozenset({80, 443})
+ANY_PORT: Final = None
+_LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)", re.ASCII)
+_NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
+_PORT: Final = re.compile(r"[0-9]{1,5}", re.ASCII)
+
+
+class BadHost(ValueError):
+    """This is no host that anybody may be connected to; the text says why, and does not repeat it."""
+
+
+class Reason(enum.Enum):
+    """How a host was decided about, in the words of the protocol."""
+
+    ALLOWED = "allowed"
+    DENIED = "denied"
+    NOT_ALLOWED = "not_allowed"
+    NOT_ALLOWED_LOCAL = "not_allowed_local"
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host in the one way to write it: an ASCII name in lower case, or an address."""
+
+    name: str
+    address: Address | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it leads to no public place, as far as its text tells."""
+        if self.address is not None:
+            return not is_public(self.address)
+        return self.name == "localhost" or self.name.endswith(".localhost")
+
+
+class Extent(enum.Enum):
+    """Which hosts a rule is about."""
+
+    EXACT = ""
+    BELOW = "*."
+    TREE = "**."
+    ALL = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class HostRule:
+    """A rule about hosts: those of `extent` around `name`, at these ports; None: at any."""
+
+    extent: Extent
+    name: str
+    ports: frozenset[int] | None
+
+    def __str__(self) -> str:
+        host = f"[{self.name}]" if ":" in self.name else self.name
+        shown = f"{self.extent.value}{host}"
+        if self.ports is None or self.ports == DEFAULT_PORTS:
+            return shown
+        return f"{shown}:{','.join(map(str, sorted(self.ports)))}"
+
+    def covers(self, host: Host, port: int) -> bool:
+        """Whether the rule is about this host and port."""
+        return (self.ports is None or port in self.ports) and self._covers_name(host)
+
+    def _covers_name(self, host: Host) -> bool:
+        below = host.address is None and host.name.endswith(f".{self.name}")
+        match self.extent:
+            case Extent.ALL:
+                return True
+            case Extent.EXACT:
+                return host.name == self.name
+            case Extent.BELOW:
+                return below
+            case Extent.TREE:
+                return below or host.name == self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided about a host, and the rule that did, if one did."""
+
+    reason: Reason
+    rule: HostRule | None = None
+
+    @property
+    def allowed(self) -> bool:
+        return self.reason is Reason.ALLOWED
+
+
+@dataclass(frozen=True, slots=True)
+class HostRules:
+    """What may be reached. `private`: also addresses that are not public."""
+
+    allow: tuple[HostRule, ...] = ()
+    deny: tuple[HostRule, ...] = ()
+    private: bool = False
+    _by_name: dict[str, list[tuple[bool, HostRule]]] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
+
+    def __post_init__(self) -> None:
+        for denies, rules in ((True, self.deny), (False, self.allow)):
+            for rule in rules:
+                self._by_name.setdefault(rule.name, []).append((denies, rule))
+        for found in self._by_name.values():
+            found.sort(key=lambda item: item[1].extent is not Extent.EXACT)
+
+    def find(self, host: Host, port: int, *, denies: bool) -> HostRule | None:
+        """The narrowest rule of one kind that is about this host and port."""
+        for name in _parents(host):
+            for kind, rule in self._by_name.get(name, ()):
+                if kind is denies and rule.covers(host, port):
+                    return rule
+        return None
+
+
+def _parents(host: Host) -> Iterator[str]:
+    """The names that a rule about this host can have, the narrowest first; that of every host is empty."""
+    yield host.name
+    if host.address is None:
+        rest = host.name
+        while "." in rest:
+            rest = rest.partition(".")[2]
+            yield rest
+    yield ""
+
+
+def decide(rules: HostRules, host: Host, port: int) -> Decision:
+    """Whether this host may be reached, as far as that is known before its name was looked up.
+
+    A denial beats everything. An address that is not public needs a rule of its own: `*` is not meant for it.
+    """
+    if denied := rules.find(host, port, denies=True):
+        return Decision(Reason.DENIED, denied)
+    allowed = rules.find(host, port, denies=False)
+    if host.is_local and not rules.private and not (allowed and allowed.extent is Extent.EXACT):
+        return Decision(Reason.NOT_ALLOWED_LOCAL)
+    return Decision(Reason.ALLOWED, allowed) if allowed else Decision(Reason.NOT_ALLOWED)
+
+
+def may_be_private(rules: HostRules, host: Host, decision: Decision) -> bool:
+    """Whether an allowed host may turn out not to be public: all may, or the rule is about that address."""
+    exact = decision.rule is not None and decision.rule.extent is Extent.EXACT
+    return rules.private or (host.is_local and exact)
+
+
+def parse_host(text: str) -> Host:
+    """The host that a text names, brackets around an IPv6 address allowed.
+
+    Raises:
+        BadHost: nobody may be connected to what it names.
+    """
+    if not text or len(text) > MAX_TEXT:
+        raise BadHost("a host has between 1 and 253 characters")
+    if text.startswith("[") or ":" in text:
+        return _literal_v6(text)
+    name = text if text.isascii() else _to_ascii(text)
+    name = name.lower().removesuffix(".")
+    labels = name.split(".")
+    if len(name) > MAX_NAME or not all(map(_LABEL.fullmatch, labels)):
+        raise BadHost("a name has labels of letters, digits and hyphens, between dots")
+    if not _NUMBER.fullmatch(labels[-1]):
+        return Host(name)
+    try:
+        return _host_of(ipaddress.IPv4Address(text))
+    except ValueError:
+        raise BadHost("an IPv4 address is written as four decimal numbers") from None
+
+
+def _literal_v6(text: str) -> Host:
+    inner = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    try:
+        if "%" in inner:  # a zone, which means something on one machine only
+            raise ValueError
+        return _host_of(ipaddress.IPv6Address(inner))
+    except ValueError:
+        raise BadHost("this is not an IPv6 address") from None
+
+
+def _host_of(address: Address) -> Host:
+    inner = unmap(address)
+    return Host(str(inner), inner)
+
+
+def _to_ascii(text: str) -> str:
+    try:
+        return text.encode("idna").decode("ascii")
+    except UnicodeError:
+        raise BadHost("the name cannot be written in ASCII") from None
+
+
+def parse_target(text: str, default_port: int | None = None) -> tuple[Host, int]:
+    """Host and port of `host:port`, as in CONNECT; without a port the one that is given.
+
+    Raises:
+        BadHost: it names no host, or no port.
+    """
+    name, port = _split_port(text)
+    number = default_port if port is None else port
+    if number is None:
+        raise BadHost("a port is missing")
+    return parse_host(name), number
+
+
+def _split_port(text: str) -> tuple[str, int | None]:
+    """Host and port; an IPv6 address with a port is in brackets."""
+    if text.startswith("["):
+        inner, closed, rest = text.partition("]")
+        name = inner + closed
+    elif text.count(":") > 1:
+        return text, None
+    else:
+        name, colon, after = text.partition(":")
+        rest = colon + after
+    if not rest:
+        return name, None
+    if not rest.startswith(":") or not _PORT.fullmatch(rest[1:]) or not 0 < int(rest[1:]) < 1 << 16:
+        raise BadHost("a port is a number from 1 to 65535")
+    return name, int(rest[1:])
+
+
+def parse_rule(
+    text: str, *, denies: bool = False, default_ports: frozenset[int] | None = DEFAULT_PORTS
+) -> HostRule:
+    """The rule that a text is; without a port one that denies is about every port.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        return _rule(text, denies=denies, default_ports=default_ports)
+    except BadHost as exc:
+        raise UsageError(
+            f"{text!r:.300} is no rule about hosts: {exc}",
+            remedy="write api.example.com, *.example.com, **.example.com, or a host and its port",
+        ) from None
+
+
+def _rule(text: str, *, denies: bool, default_ports: frozenset[int] | None) -> HostRule:
+    name, port = _split_port(text)
+    ports = frozenset({port}) if port is not None else (ANY_PORT if denies else default_ports)
+    if name == Extent.ALL.value:
+        if denies:
+            raise BadHost("every host can be allowed, and not denied: what is not allowed is refused")
+        return HostRule(Extent.ALL, "", ports)
+    for extent in (Extent.TREE, Extent.BELOW):
+        if name.startswith(extent.value):
+            base = parse_host(name.removeprefix(extent.value))
+            if base.address is not None:
+                raise BadHost("an address has no subdomains")
+            return HostRule(extent, base.name, ports)
+    return HostRule(Extent.EXACT, parse_host(name).name, ports)
+
+
+def parse_rules(allow: Iterable[str] = (), deny: Iterable[str] = (), *, private: bool = False) -> HostRules:
+    """The rules of `--allow-host` and the like.
+
+    Raises:
+        UsageError: a text is no rule.
+    """
+    return HostRules(
+        tuple(map(parse_rule, allow)), tuple(parse_rule(text, denies=True) for text in deny), private
+    )

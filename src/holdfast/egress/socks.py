@@ -1,0 +1,111 @@
+"""A SOCKS5 proxy (RFC 1928) on one connection of a command: TCP connections to names and addresses.
+
+The connection comes out of the command's own network namespace: that is who it is, so no method of
+authentication is asked for. A name is text of the length that its first byte says, so a NUL may be in it: it
+is a name for nobody (`hosts.parse_host`).
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+from typing import Final
+
+from holdfast.egress.gate import Gate
+from holdfast.egress.hosts import BadHost, Host, parse_host
+from holdfast.egress.splice import splice, take_leave
+from holdfast.egress.verdicts import Attempt, Protocol, Verdict
+
+REQUEST_S: Final = 30.0  # from the first byte to the whole request, which are a few dozen bytes
+VERSION: Final = 5
+NO_AUTHENTICATION: Final = 0
+NO_METHOD: Final = 0xFF
+CONNECT: Final = 1
+IPV4, NAME, IPV6 = 1, 3, 4
+SUCCEEDED, FAILED, NOT_ALLOWED, UNREACHABLE, REFUSED = 0, 1, 2, 4, 5
+NO_COMMAND, NO_ADDRESS_TYPE = 7, 8
+
+
+class _Ended(Exception):
+    """The program does not speak SOCKS5, or asks for what there is not; the answer is this byte, if any."""
+
+    def __init__(self, reply: int | None = None) -> None:
+        super().__init__()
+        self.reply = reply
+
+
+async def serve(sock: socket.socket, gate: Gate) -> None:
+    """Answer one request and join the connection to it; the caller closes it."""
+    with contextlib.suppress(OSError):
+        try:
+            async with asyncio.timeout(REQUEST_S):
+                host, port = await _read_request(sock)
+            outer = await _reach(sock, gate, host, port)
+        except TimeoutError:
+            return
+        except _Ended as exc:
+            if exc.reply is not None:
+                await _reply(sock, exc.reply)
+            await take_leave(sock)
+            return
+        with outer:
+            await _reply(sock, SUCCEEDED)
+            await splice(sock, outer)
+
+
+async def _read_request(sock: socket.socket) -> tuple[Host, int]:
+    version, count = await _read(sock, 2)
+    if version != VERSION:
+        raise _Ended
+    if NO_AUTHENTICATION not in await _read(sock, count):
+        await asyncio.get_running_loop().sock_sendall(sock, bytes((VERSION, NO_METHOD)))
+        raise _Ended
+    await asyncio.get_running_loop().sock_sendall(sock, bytes((VERSION, NO_AUTHENTICATION)))
+    version, command, _, kind = await _read(sock, 4)
+    if version != VERSION:
+        raise _Ended
+    if kind not in (IPV4, NAME, IPV6):
+        raise _Ended(NO_ADDRESS_TYPE)
+    length = {IPV4: 4, IPV6: 16}.get(kind) or (await _read(sock, 1))[0]
+    raw = await _read(sock, length)
+    port = int.from_bytes(await _read(sock, 2), "big")
+    if command != CONNECT:
+        raise _Ended(NO_COMMAND)  # nothing is listened for outside, and no datagram leaves
+    try:
+        text = raw.decode("ascii") if kind == NAME else str(ipaddress.ip_address(raw))
+        if not port:
+            raise BadHost("a port is a number from 1 to 65535")
+        return parse_host(text), port
+    except (BadHost, UnicodeDecodeError):
+        raise _Ended(NOT_ALLOWED) from None
+
+
+async def _reach(sock: socket.socket, gate: Gate, host: Host, port: int) -> socket.socket:
+    name, number = sock.getpeername()[:2]
+    client = f"[{name}]:{number}" if ":" in name else f"{name}:{number}"
+    try:
+        way = await gate.admit(Attempt(Protocol.SOCKS5_TCP, host, port, client))
+        if isinstance(way, Verdict):
+            raise _Ended(NOT_ALLOWED)
+        return await gate.connect(way, port)
+    except ConnectionRefusedError:
+        raise _Ended(REFUSED) from None
+    except OSError:
+        raise _Ended(UNREACHABLE) from None
+
+
+async def _reply(sock: socket.socket, code: int) -> None:
+    """What became of it; where we are connected from is nobody's business."""
+    answer = bytes((VERSION, code, 0, IPV4, 0, 0, 0, 0, 0, 0))
+    await asyncio.get_running_loop().sock_sendall(sock, answer)
+
+
+async def _read(sock: socket.socket, length: int) -> bytes:
+    """Exactly so many bytes: what comes behind the request is for the other end."""
+    found = b""
+    while len(found) < length:
+        got = await asyncio.get_running_loop().sock_recv(sock, length - len(found))
+        if not got:
+            raise _Ended
+        found += got
+    return found

@@ -1,0 +1,106 @@
+"""Messages about the managed network: the proxy of a process, questions to the client, what was decided.
+
+Pure module.
+"""
+
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from holdfast.wire.structs import U16, U64, MethodResult, Params
+
+MAX_HOST: Final = 253  # bytes of a host that is asked about or told of
+MAX_REASON: Final = 1024  # bytes of a decider's words
+MAX_PROCESS_ID: Final = 256  # bytes, where the client is asked
+MAX_QUESTIONS: Final = 256  # of one connection at once; further ones are answered with no
+GRACE_S: Final = 5.0  # beyond the client's own time, for the way there and back
+
+AskedProtocol: TypeAlias = Literal["http", "https_connect", "socks5_tcp", "socks5_udp"]
+
+
+class ManagedNetwork(Params, frozen=True):
+    loopback_ports: list[U16] = []
+    allow_local_binding: bool = False
+    allow_unix_sockets: list[str] = []
+    dangerously_allow_all_unix_sockets: bool = False
+
+
+class ProxySettings(Params, frozen=True):
+    enabled: bool
+    enable_socks5: bool
+    enable_socks5_udp: bool
+    allow_upstream_proxy: bool
+    dangerously_allow_all_unix_sockets: bool
+    allow_local_binding: bool
+    mode: Literal["full", "limited"]
+    domains: dict[str, Literal["allow", "deny", "none"]] | None = None
+    unix_sockets: dict[str, Literal["allow", "deny", "none"]] | None = None
+    review_domains: list[str] | None = None
+    credential_masking: bool | None = None
+    credential_providers: dict[str, Any] | None = None  # refused, so its shape is not ours
+
+
+class NetworkProxy(Params, frozen=True):
+    """A proxy for this process alone. What the client keeps for its own records is not looked at."""
+
+    proxy: ProxySettings
+    audit_metadata: dict[str, Any] | None = None
+    environment_id: str | None = None
+    execution_id: str | None = None
+    policy_decision_timeout_ms: U64 | None = None  # the client is asked about hosts that no rule mentions
+
+
+class PolicyQuestion(MethodResult, frozen=True):
+    protocol: AskedProtocol
+    host: str
+    port: int
+
+
+class PolicyRequest(MethodResult, frozen=True):
+    """`network/policyRequest`: may this process reach that host?"""
+
+    process_id: str
+    request: PolicyQuestion
+
+
+class AllowDecision(MethodResult, frozen=True, tag="allow"):
+    pass
+
+
+class DenyDecision(MethodResult, frozen=True, tag="deny"):
+    reason: str
+
+
+class AskDecision(MethodResult, frozen=True, tag="ask"):
+    """It is still asked elsewhere; until then it is no."""
+
+    reason: str
+
+
+PolicyAnswer: TypeAlias = AllowDecision | DenyDecision | AskDecision
+
+
+class PolicyReply(MethodResult, frozen=True):
+    decision: PolicyAnswer
+
+
+class PolicyDecision(MethodResult, frozen=True):
+    """`network/policyDecision`: what was decided, by whom, and why."""
+
+    process_id: str
+    timestamp: str
+    scope: Literal["domain", "non_domain"]
+    decision: Literal["allow", "deny", "ask"]
+    source: Literal["baseline_policy", "mode_guard", "proxy_state", "decider"]
+    reason: str
+    protocol: AskedProtocol
+    host: str
+    port: U16
+    method: str | msgspec.UnsetType = msgspec.UNSET
+    client: str | msgspec.UnsetType = msgspec.UNSET
+    policy_override: bool = False
+
+
+def is_plain(text: str, most: int) -> bool:
+    """Whether a text of the peer is short and has nothing in it that a terminal would act on."""
+    return len(text.encode("utf-8", "surrogatepass")) <= most and text.isprintable()
