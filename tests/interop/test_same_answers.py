@@ -217,7 +217,8 @@ DIFFERENCES |= {
         2,
         _printed(
             b'403 blocked-by-allowlist json {"decision": "deny", "host": "a.invalid", "port": 80, '
-            b'"protocol": "http", "reason": "not_allowed_local", "source": "baseline_policy", "status": "blocked"}\n'
+            b'"protocol": "http", "reason": "not_allowed_local", "source": "baseline_policy", '
+            b'"status": "blocked"}\n'
         ),
         _printed(b"502  {}\n"),
     ),

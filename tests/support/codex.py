@@ -46,12 +46,20 @@ class CodexClient:
         self.variables: dict[str, str] = {}  # of its environment, besides the usual
         self._binary = binary
         self._home = base / "client"
+        self._profile: str | None = None
         self.workspace.mkdir()
         (self._home / ".codex").mkdir(parents=True)
 
-    def configure(self, provider_url: str, *, features: Iterable[str] = (), more: str = "") -> None:
-        """Write config.toml: the scripted model, nothing that calls home, and `more` at the end."""
+    def configure(
+        self, provider_url: str, *, features: Iterable[str] = (), more: str = "", profile: str | None = None
+    ) -> None:
+        """Write config.toml: the scripted model, nothing that calls home, and `more` at the end.
+
+        `profile` names permissions of `more`, which hold instead of a sandbox.
+        """
+        self._profile = profile
         lines = [
+            *([] if profile is None else [f'default_permissions = "{profile}"']),
             'model = "gpt-5.5"',  # a name whose built-in description offers shell, patch and image tools
             'model_provider = "script"',
             "check_for_update_on_startup = false",
@@ -85,7 +93,8 @@ class CodexClient:
         Raises:
             AssertionError: it did not end in time, or not with status 0.
         """
-        await self._to_end("-s", sandbox, exec_server_url=exec_server_url, limit_s=limit_s)
+        held = ("-s", sandbox) if self._profile is None else ()
+        await self._to_end(*held, exec_server_url=exec_server_url, limit_s=limit_s)
 
     async def execute_confined(self, *options: str) -> list[dict[str, Any]]:
         """`codex exec` in its own `workspace-write` sandbox, to its end; what it says held in its turns.

@@ -80,6 +80,7 @@ class RelayService:
         self.answers: defaultdict[str, deque[tuple[int, object] | None]] = defaultdict(deque)
         self.refuse: defaultdict[str, deque[int]] = defaultdict(deque)  # statuses of upgrades, by role
         self.tamper: Tamper = lambda _direction, _frame, raw: [raw]
+        self.deaf = False  # are pings left unanswered?
         self.resets = True  # does the executor hear of a client that is gone?
         self.executor: _Socket | None = None
         self.clients: dict[str, _Socket] = {}
@@ -195,7 +196,7 @@ class RelayService:
         if self.refuse[role]:
             await self._respond(writer, self.refuse[role].popleft(), {})
             self._news.set()
-            writer.close()
+            await reader.read()
             return
         frames = ServerProtocol(max_size=relayframes.MAX_FRAME_BYTES)
         frames.receive_data(head)
@@ -214,6 +215,8 @@ class RelayService:
                 for event in frames.events_received():
                     if isinstance(event, Frame) and event.opcode is Opcode.BINARY:
                         self._route(mine, role, bytes(event.data))
+                if self.deaf:
+                    frames.data_to_send()
                 mine.flush()
                 await writer.drain()
                 self._news.set()
@@ -244,9 +247,13 @@ class RelayService:
                 self.executor.send(relayframes.reset(stream, "gone"))
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError):
-            await self._serve(reader, writer)
-        writer.close()
+        try:
+            with suppress(ConnectionError):
+                await self._serve(reader, writer)
+        finally:
+            writer.transport.abort()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
 
 
 @asynccontextmanager

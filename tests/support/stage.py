@@ -41,10 +41,11 @@ class Stage:
         features: Iterable[str] = (),
         config: str = "",
         fault: Fault | None = None,
+        profile: str | None = None,
     ) -> AsyncIterator[tuple[Provider, Recorder]]:
         """The client configured for a block that runs it, and the recording judged afterwards."""
         async with scripted(script) as model, recording(lambda: self.server.url, fault) as recorder:
-            self.client.configure(model.url, features=features, more=config)
+            self.client.configure(model.url, features=features, more=config, profile=profile)
             self._recorder = recorder
             yield model, recorder
         problems = broken_rules(recorder.entries, sorted_by_client=not self._ours)

@@ -172,7 +172,14 @@ def remove(name: str, stop: bool) -> Answer:
 @click.argument("directory", default="")
 @click.option("--stop", is_flag=True)
 def bridge(directory: str, stop: bool) -> None:
-    """Join our standard streams to the server that is kept for a directory: the other end of ssh."""
+    """Join standard input and output to the server that is kept here.
+
+    This is what `ssh` runs over there. The server is that of a directory, and is started if there is none.
+
+    \b
+    Example:
+      holdfast environment bridge /srv/app
+    """
     from holdfast.agents.worker.bridge import pass_on
     from holdfast.commands.daemons import keptserver
 

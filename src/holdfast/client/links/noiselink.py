@@ -146,8 +146,8 @@ class NoiseLink:
         if self._channel is not None:
             self._receiver.on_end(error)
         elif not self.established.done():
-            known = error if isinstance(error, ConnectionLost) else None
-            self.established.set_exception(known or Unreachable(f"the handshake failed: {error}"))
+            broken = "" if isinstance(error, ConnectionLost) else "the handshake failed: "
+            self.established.set_exception(Unreachable(f"{broken}{error}"))
 
     def on_writable(self, now: bool) -> None:
         self._writable = now

@@ -1,0 +1,81 @@
+"""The real Codex CLI with its managed network: the exec server starts the proxy, filters, asks and tells.
+
+The Codex CLI's own server sits the same examination (`-k theirs`).
+"""
+
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.support.codex import CodexClient, requires_codex
+from tests.support.httpd import httpd, reply
+from tests.support.provider import command, turns
+from tests.support.servers import codex_server, holdfast_server
+from tests.support.stage import Stage
+
+PROFILE = """
+[permissions.filtered]
+extends = ":workspace"
+[permissions.filtered.network]
+enabled = true
+[permissions.filtered.network.domains]
+"localhost" = "allow"
+"denied.example" = "deny"
+"""
+FILTERED: Final[dict[str, Any]] = {
+    "features": ["network_proxy"],
+    "config": PROFILE,
+    "profile": "filtered",
+}
+
+
+@pytest.fixture(params=["ours", "theirs"])
+async def stage(request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
+    binary = requires_codex()
+    ours = request.param == "ours"
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="holdfast-") as folder:
+        base = Path(folder).resolve()
+        launch = holdfast_server(base / "server") if ours else codex_server(binary, base / "server")
+        async with launch as server:
+            yield Stage(CodexClient(binary, base), server, ours=ours)
+
+
+async def test_codex_has_the_executor_filter_the_network_of_its_commands(stage: Stage) -> None:
+    """Only by the proxy, only to the listed host, and codex is told of every decision."""
+    async with httpd({"/page": reply(body=b"hello")}) as web:
+        ask = f"""
+        echo "active:$CODEX_NETWORK_PROXY_ACTIVE"
+        through() {{
+            p=${{HTTP_PROXY#http://}}; exec 3<>/dev/tcp/${{p%:*}}/${{p#*:}}
+            printf 'GET http://%s HTTP/1.1\\r\\nHost: %s\\r\\n' "$1" "${{1%%/*}}" >&3
+            printf 'Connection: close\\r\\n\\r\\n' >&3
+            echo "$1: $(tr -d '\\r' <&3 | sed -n '1p;$p' | tr '\\n' ' ')"
+        }}
+        through localhost:{web.port}/page
+        through blocked.invalid/
+        through denied.example/
+        (exec 3<>/dev/tcp/127.0.0.1/{web.port}) 2>/dev/null && echo DIRECTLY
+        true
+        """
+        script = turns([command("c1", ask)])
+        async with stage.connected(script, **FILTERED) as (model, recorder):
+            await stage.client.execute(recorder.url)
+    said = model.output("c1")
+    assert "active:1\n" in said
+    assert f"localhost:{web.port}/page: HTTP/1.1 200 " in said, said
+    assert [line for line in said.splitlines() if line.rstrip().endswith("hello")]
+    assert "blocked.invalid/: HTTP/1.1 403" in said
+    assert "denied.example/: HTTP/1.1 403" in said
+    assert "DIRECTLY" not in said
+    [started] = recorder.sent("process/start", kind="request")
+    assert started.params["enforceManagedNetwork"] is True
+    assert started.params["networkProxy"]["proxy"]["enabled"] is True
+    told = [entry.params for entry in recorder.sent("network/policyDecision", by="server")]
+    assert [(one["host"], one["decision"], one["reason"]) for one in told] == [
+        ("localhost", "allow", "allow"),
+        ("blocked.invalid", "deny", "not_allowed"),
+        ("denied.example", "deny", "denied"),
+    ]
