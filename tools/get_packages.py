@@ -26,6 +26,7 @@ PACKAGES: Final = {
     "less": Package("less", "a pager in a terminal"),
     "nodejs": Package("node", "agent CLIs that are scripts"),
     "npm": Package("npm", "fetching the agent CLIs"),
+    "openssh-server": Package("sshd", "environments that are reached by ssh"),
     "postgresql": Package("initdb", "the store on PostgreSQL"),
     "socat": Package("socat", "the sandbox of another agent CLI"),
     "strace": Package("strace", "explain mode"),
@@ -40,8 +41,10 @@ def missing() -> dict[str, str]:
 
 
 def _is_there(program: str) -> bool:
-    # Debian keeps the programs of PostgreSQL's server off the PATH.
-    return shutil.which(program) is not None or any(Path("/usr/lib/postgresql").glob(f"*/bin/{program}"))
+    # Debian keeps the programs of PostgreSQL's server off the PATH, and those of daemons off that of users.
+    search = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin"])
+    found = shutil.which(program, path=search) is not None
+    return found or any(Path("/usr/lib/postgresql").glob(f"*/bin/{program}"))
 
 
 def install() -> None:

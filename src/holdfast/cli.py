@@ -15,6 +15,7 @@ _DEFERRED: Final = {
     "dispatch": "commands.daemons.dispatch",
     "doctor": "commands.doctor",
     "down": "commands.daemons.down",
+    "environment": "commands.environment",
     "exec": "commands.exec",
     "handoff": "commands.handoff",
     "mcp": "commands.mcp",

@@ -1,5 +1,6 @@
-"""A confined command with a proxy tries to reach what it may not: a service of this host, by every door of the
-proxy. The service counts who comes; the names that are allowed lead there too, as a hostile name server has it.
+"""A confined command with a proxy tries to reach what it may not: a service of this host, by every door.
+
+The service counts who comes; the names that are allowed lead there too, as a hostile name server has it.
 """
 
 import asyncio
@@ -154,12 +155,15 @@ async def test_a_name_that_changes_its_mind_is_looked_up_once(monkeypatch: pytes
 
 async def test_local_addresses_that_are_granted_do_not_include_our_own_daemons() -> None:
     """The exec server takes whoever comes from this user for its user."""
-    code = "print(code(connect(sys.argv[1])), code(get(sys.argv[1])), code(socks(b'localhost', int(sys.argv[2]))))"
+    code = """
+    host, port = sys.argv[1:]
+    print(code(connect(f"{host}:{port}")), code(get(f"{host}:{port}")), code(socks(b"localhost", int(port))))
+    """
     async with victim() as service, serving() as (url, _), ready(url) as peer:
         port = url.rsplit(":", 1)[1]
         granted = proxied(domains={"*": "allow"}, allowLocalBinding=True)
-        assert await run(peer, code, f"127.0.0.1:{port}", port, **granted) == "502 502 04\n"
-        assert (await run(peer, code, f"127.0.0.1:{service.port}", service.port, **granted)) == "200 200 00\n"
+        assert await run(peer, code, "127.0.0.1", port, **granted) == "502 502 04\n"
+        assert await run(peer, code, "127.0.0.1", service.port, **granted) == "200 200 00\n"
         assert service.visits == 3
 
 

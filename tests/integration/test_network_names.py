@@ -95,13 +95,16 @@ def test_a_program_reaches_an_allowed_host_and_is_told_of_another(town: Town, na
 
 
 def test_the_printed_grant_is_enough(town: Town) -> None:
-    """With the port that the program wants; names alone say nothing of it."""
-    profile, port = town.allow("api.test"), town.hosts.ports["tls"]
-    refused = town.run("curl", "--json", "--profile", profile)
-    denial = json.loads(refused.err.splitlines()[-1])["denial"]
-    assert (denial["kind"], denial["host"], denial["witnessed"]) == ("network", "tls.test", True)
-    flag, host = denial["grant"].split(" ")
-    assert town.run("curl", "--profile", profile, flag, f"{host}:{port}").code == 0
+    """First for the name, then, as its port is none of the usual ones, for that."""
+    profile = town.allow("api.test")
+    grants: list[str] = []
+    for wanted in ("--allow-host tls.test", f"--allow-host tls.test:{town.hosts.ports['tls']}"):
+        refused = town.run("curl", "--json", "--profile", profile, *grants)
+        denial = json.loads(refused.err.splitlines()[-1])["denial"]
+        assert (denial["kind"], denial["host"], denial["witnessed"]) == ("network", "tls.test", True)
+        assert denial["grant"] == wanted
+        grants += wanted.split(" ")
+    assert town.run("curl", "--profile", profile, *grants).code == 0
 
 
 def test_what_went_out_is_told(town: Town) -> None:

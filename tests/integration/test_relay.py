@@ -185,6 +185,33 @@ async def test_a_revoked_token_ends_what_it_opened_and_nothing_else(relay: Relay
     assert (await relay.register(executor_token)).status == 401
 
 
+async def test_a_token_that_expires_ends_what_it_opened(relay: RelayUnderTest) -> None:
+    lasting, brief = relay.add_token("box", Role.EXECUTOR), relay.add_token("ann", expires_ms=60_000)
+    async with relay.executor(lasting) as executor, relay.harness(brief, "s1") as harness:
+        relay.change(lambda tx: tx.select("UPDATE relay_tokens SET expires_ms = 1 WHERE name = 'ann'", {}))
+        assert (await relay.connect(brief)).status == 401
+        relay.change(verbs.tidy)
+        await ended(harness)
+        assert await executor.ping()
+    tokens, now_ms = relay.change(verbs.list_tokens)
+    assert [(one.name, one.state(now_ms)) for one in tokens] == [("ann", "expired"), ("box", "valid")]
+
+
+async def test_what_nobody_uses_any_more_is_forgotten(
+    relay: RelayUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = relay.add_token("both")
+    monkeypatch.setattr(verbs, "UNUSED_MS", -1)
+    url = (await relay.register(token, "unused")).body["url"]
+    async with relay.executor(token, "used"):
+        monkeypatch.setattr(verbs, "HARNESS_S", -1)
+        await relay.connect(token, "used")
+        relay.change(verbs.tidy)
+        assert [one.id for one in relay.change(verbs.list_environments)] == ["used"]
+        assert relay.change(lambda tx: tx.select("SELECT id FROM relay_authorizations", {})) == []
+    assert await refused(url) == (401, "unknown_route")
+
+
 async def test_tenants_never_meet(relay: RelayUnderTest) -> None:
     one, two = relay.add_token("a", tenant="one"), relay.add_token("a", tenant="two")
     async with relay.executor(one, letter="e"):

@@ -2,15 +2,17 @@
 
 import asyncio
 import signal
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from holdfast.client.environments import Environments
 from tests.support.codex import CodexClient, requires_codex
 from tests.support.patience import patient
 from tests.support.provider import Item, Provider, command, scripted, turns, type_in
-from tests.support.relays import RelayProcess, codex_executor, relay_process
+from tests.support.relays import RelayProcess, relay_process, remote_executor
 
 END_LIMIT_S = patient(30.0)
 
@@ -21,24 +23,32 @@ async def relay(tmp_path: Path) -> AsyncIterator[RelayProcess]:
         yield running
 
 
+def theirs() -> list[str]:
+    return [str(requires_codex()), "exec-server"]
+
+
 def make_client(tmp_path: Path, relay: RelayProcess, token: str) -> CodexClient:
     """The Codex CLI with the environment `box` behind the relay."""
     client = CodexClient(requires_codex(), tmp_path)
-    client.variables = {
+    client.variables = name_environment(relay, token)
+    return client
+
+
+def name_environment(relay: RelayProcess, token: str) -> dict[str, str]:
+    return {
         "CODEX_EXEC_SERVER_NOISE_REGISTRY_URL": relay.url,
         "CODEX_EXEC_SERVER_NOISE_ENVIRONMENT_ID": "box",
         "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN": token,
     }
-    return client
 
 
 async def test_the_real_codex_runs_a_command_on_the_real_codex_through_our_relay(
     relay: RelayProcess, tmp_path: Path
 ) -> None:
-    theirs = relay.call("token", "add", "box", "--role", "executor", "--environment", "box")
+    hers = relay.call("token", "add", "box", "--role", "executor", "--environment", "box")
     ours = relay.call("token", "add", "ann", "--role", "harness", "--environment", "box")
     client = make_client(tmp_path, relay, ours)
-    async with codex_executor(requires_codex(), tmp_path / "executor", relay.url, "box", theirs):
+    async with remote_executor(theirs(), tmp_path / "executor", relay.url, "box", hers):
         await relay.until("executor.connected")
         script = turns([command("c1", "echo out:$((40+2)); echo $HOME; exit 3")])
         async with scripted(script) as model:
@@ -49,7 +59,7 @@ async def test_the_real_codex_runs_a_command_on_the_real_codex_through_our_relay
     await relay.until("executor.disconnected")
     said = relay.audit.read_text("utf-8")
     assert relay.events("harness.validated") == relay.events("harness.connected") == 1
-    assert theirs not in said
+    assert hers not in said
     assert ours not in said
     assert "sig=" not in said
 
@@ -61,7 +71,7 @@ async def test_a_relay_that_is_started_again_loses_nothing_of_a_running_command(
     token = relay.call("token", "add", "box")
     client = make_client(tmp_path, relay, token)
     folder = tmp_path / "executor"
-    async with codex_executor(requires_codex(), folder, relay.url, "box", token):
+    async with remote_executor(theirs(), folder, relay.url, "box", token):
         await relay.until("executor.connected")
 
         async def script(model: Provider) -> AsyncIterator[list[Item]]:
@@ -85,8 +95,7 @@ async def test_an_executor_whose_token_is_revoked_ends_and_another_takes_its_pla
     relay: RelayProcess, tmp_path: Path
 ) -> None:
     first, second = (relay.call("token", "add", name, "--role", "executor") for name in ("one", "two"))
-    binary = requires_codex()
-    async with codex_executor(binary, tmp_path / "first", relay.url, "box", first) as executor:
+    async with remote_executor(theirs(), tmp_path / "first", relay.url, "box", first) as executor:
         await relay.until("executor.connected")
         assert relay.url.replace("http", "ws") in relay.call("list")
         relay.call("token", "revoke", "one")
@@ -94,14 +103,37 @@ async def test_an_executor_whose_token_is_revoked_ends_and_another_takes_its_pla
             assert await executor.wait() == 1
         await relay.until("executor.disconnected")
         assert "offline" in relay.call("list")
-    async with codex_executor(binary, tmp_path / "second", relay.url, "box", second):
+    async with remote_executor(theirs(), tmp_path / "second", relay.url, "box", second):
         await relay.until("executor.connected", 2)
 
 
 async def test_an_executor_with_a_wrong_token_ends_at_once(relay: RelayProcess, tmp_path: Path) -> None:
     relay.call("token", "add", "ann", "--role", "harness")
-    wrong = codex_executor(requires_codex(), tmp_path / "wrong", relay.url, "box", "not-the-token")
+    wrong = remote_executor(theirs(), tmp_path / "wrong", relay.url, "box", "not-the-token")
     async with wrong as executor, asyncio.timeout(END_LIMIT_S):
         assert await executor.wait() == 1
     assert relay.events("token.refused") == 1
     assert relay.events("executor.registered") == 0
+
+
+@pytest.mark.parametrize("whose", ["ours", "theirs"])
+async def test_our_client_loses_nothing_while_the_relay_is_killed_again_and_again(
+    relay: RelayProcess, tmp_path: Path, whose: str
+) -> None:
+    token, folder = relay.call("token", "add", "box"), tmp_path / "executor"
+    argv = theirs() if whose == "theirs" else [sys.executable, "-m", "holdfast", "serve"]
+    async with remote_executor(argv, folder, relay.url, "box", token):
+        await relay.until("executor.connected")
+        named = {**name_environment(relay, token), "HOME": "/nonexistent"}
+        async with Environments.load(environ=named) as environments, asyncio.timeout(END_LIMIT_S):
+            environment = await environments.get()
+            count = 'i=0; while test $i -lt 60; do echo "line $i"; i=$((i+1)); sleep 0.05; done; exit 7'
+            process = await environment.start(["/bin/sh", "-c", count], cwd=folder)
+            await anext(aiter(process))
+            for _ in range(2):
+                await relay.stop(signal.SIGKILL)
+                await relay.start()
+                assert await environment.files.exists(folder)
+            result = await process.wait()
+    assert result.code == 7
+    assert result.stdout == "".join(f"line {number}\n" for number in range(60)).encode()

@@ -163,7 +163,8 @@ async def relay_under_test(
     try:
         async with asyncio.timeout(LIMIT_S):
             task.add_done_callback(lambda _: began.done() or began.cancel())
-            yield RelayUnderTest(await began, store, node)
+            url = await began
+        yield RelayUnderTest(url, store, node)
     finally:
         node.stop()
         async with asyncio.timeout(LIMIT_S):

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -90,15 +90,15 @@ async def relay_process(home: Path, *options: str, store: str | None = None) -> 
 
 
 @asynccontextmanager
-async def codex_executor(
-    binary: Path, home: Path, relay_url: str, environment: str, token: str
+async def remote_executor(
+    argv: Sequence[str], home: Path, relay_url: str, environment: str, token: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`codex exec-server --remote`, registered once the relay says so."""
+    """`codex exec-server --remote`, or ours; registered once the relay says so."""
     (home / ".codex").mkdir(parents=True)
     env = isolated_environment(home) | {"CODEX_API_KEY": token, "RUST_LOG": "codex_exec_server=debug"}
     with (home / "executor.log").open("ab") as log:
         process = await asyncio.create_subprocess_exec(
-            str(binary), "exec-server", "--remote", relay_url, "--environment-id", environment,
+            *argv, "--remote", relay_url, "--environment-id", environment,
             stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, env=env, cwd=home,
             start_new_session=True,
         )  # fmt: skip

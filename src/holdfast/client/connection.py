@@ -35,6 +35,11 @@ CLIENT_NAME: Final = "holdfast"
 INFO_S: Final = 30.0  # environment/info looks for a shell; the reference allows as much
 MAX_CALLS: Final = 1024  # under way at once; further ones wait, except those that clean up
 
+_SAID: Final = (
+    RemoteProtocolError,
+    PeerRefused,
+    Unreachable,
+)  # ends of a link that say more than that it ended
 _DENIED: Final = {"decision": {"type": "deny", "reason": "not_allowed"}}
 
 
@@ -268,7 +273,7 @@ class Dialer:
 
     def _verdict(self, connection: ClientConnection, error: HoldfastError) -> HoldfastError:
         """A link that ends in the middle of the handshake, in terms of who may be at the other end."""
-        cause = connection.lost if isinstance(connection.lost, RemoteProtocolError | PeerRefused) else error
+        cause = connection.lost if isinstance(connection.lost, _SAID) else error
         if isinstance(cause, Unreachable | PeerRefused):
             return cause
         if isinstance(cause, ConnectionLost):

@@ -13,6 +13,8 @@ from holdfast.client.answer import convert
 from holdfast.client.connection import Dialer
 from holdfast.client.events.pushed import decode_page
 from holdfast.client.events.result import MAX_OUTPUT_BYTES, Result
+from holdfast.client.links import ssh
+from holdfast.client.links.ssh import SshTarget
 from holdfast.client.links.target import parse_target
 from holdfast.client.process import Process
 from holdfast.client.recovery import LinkState
@@ -63,7 +65,10 @@ class Environment:
             InvalidRequest: that session does not exist, or not any more.
             SessionAttached: somebody holds it; try again shortly.
         """
-        session = ClientSession(Dialer(parse_target(address, token), connect_timeout_s, initialize_timeout_s))
+        target = parse_target(address, token)
+        if isinstance(target, SshTarget) and initialize_timeout_s == INITIALIZE_S:
+            initialize_timeout_s = ssh.INITIALIZE_S
+        session = ClientSession(Dialer(target, connect_timeout_s, initialize_timeout_s))
         await session.open(resume)
         return cls(session)
 
@@ -304,9 +309,9 @@ async def connect(
 ) -> AsyncIterator[Environment]:
     """An environment for as long as the block lasts; what still runs at its end is ended.
 
-    `address` is "ws://HOST:PORT", "wss://HOST", "unix:///path/of/socket", or the command line of a server
-    that speaks on its standard streams. A lost WebSocket or unix socket is dialled again and the session
-    resumed, for 25 s; a child is not.
+    `address` is "ws://HOST:PORT", "wss://HOST", "ssh://[USER@]HOST[/PATH]", "unix:///path/of/socket", or the
+    command line of a server that speaks on its standard streams. A lost WebSocket, ssh connection or unix
+    socket is dialled again and the session resumed, for 25 s; a child is not.
 
     Raises:
         Unreachable: nobody answers there.

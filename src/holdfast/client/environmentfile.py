@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
+from holdfast.client.links import ssh
 from holdfast.errors import UsageError
 from holdfast.rendezvous.credentials import check_header, check_registry, is_loopback
 
@@ -218,6 +219,8 @@ def _entry(table: Mapping[str, object], folder: str) -> EnvironmentEntry:
         return _behind_registry(table, id_, registry, folder, (connect, initialize))
     _refuse(table, _BEHIND, "registry_url", where)
     address, token = _address(url or "", where), _text(table, "auth_bearer_token", where)
+    if address.startswith(ssh.SCHEME) and "initialize_timeout_sec" not in table:
+        initialize = ssh.INITIALIZE_S
     if token is not None:
         check_token(address, token)
     return EnvironmentEntry(
@@ -267,8 +270,14 @@ def _id(id_: str | None) -> str:
 
 def _address(url: str, where: str) -> str:
     address = url.strip()
+    if address.startswith(ssh.SCHEME):
+        try:
+            ssh.parse(address)
+        except UsageError as exc:
+            raise UsageError(f"{where}: url: {exc}", remedy=exc.remedy) from None
+        return address
     if not address.startswith(("ws://", "wss://")):
-        raise UsageError(f"{where}: url: must begin with ws:// or wss://")
+        raise UsageError(f"{where}: url: must begin with ws://, wss:// or ssh://")
     if not _URL.fullmatch(address):
         raise UsageError(f"{where}: url: is not an address")
     return address

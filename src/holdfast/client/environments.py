@@ -39,6 +39,13 @@ FILE: Final = "environments.toml"
 _HERE: Final = (sys.executable, "-P", "-m", "holdfast", "serve", "--listen", "stdio")
 
 
+def own_file(environ: Mapping[str, str] | None = None) -> Path:
+    """The file that `holdfast environment add` writes."""
+    environ = os.environ if environ is None else environ
+    home = environ.get("HOLDFAST_HOME") or os.path.join(environ.get("HOME") or "~", ".holdfast")
+    return Path(home).expanduser() / FILE
+
+
 class Condition(enum.StrEnum):
     """What the next use of an environment would meet."""
 
@@ -89,6 +96,14 @@ class Environments:
             if file.exists():
                 return cls(_read(file))
         return cls(from_variable(environ.get("CODEX_EXEC_SERVER_URL")))
+
+    def entry(self, name: str) -> EnvironmentEntry:
+        """What is written down of it.
+
+        Raises:
+            UsageError: there is none of this name.
+        """
+        return self._find(name).entry
 
     @property
     def ids(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ Sections = Mapping[str, Sequence[str]]  # heading: names of commands, in the ord
 
 SECTIONS: Final[Mapping[str, Sections]] = {
     "": {
-        "Run a command": ("exec", "cp", "serve", "relay"),
+        "Run a command": ("exec", "cp", "environment", "serve", "relay"),
         "Run a board of tasks": ("up", "task", "board", "dispatch", "open", "web"),
         "Run agents": ("worker", "mcp", "config", "handoff"),
         "See and manage what runs": ("status", "down", "doctor"),
@@ -26,6 +26,7 @@ SECTIONS: Final[Mapping[str, Sections]] = {
         "Create and change": ("create", "switch", "cap", "pause", "resume", "archive"),
         "Copy": ("backup", "restore", "import-hermes"),
     },
+    "environment": {"Look": ("list", "check"), "Change": ("add", "remove")},
     "relay": {"Serve": ("serve",), "Look": ("list",), "Say who may": ("token",)},
     "relay token": {"Look": ("list",), "Change": ("add", "revoke")},
     "worker": {

@@ -32,8 +32,8 @@ _JSON: Final = "holdfast.json"  # likewise: whether --json was given
 
 # The command with what follows it; `holdfast` alone is the name of the product.
 _COMMAND: Final = re.compile(
-    r"(?<![\w/.-])holdfast (?=(?:board|config|cp|dispatch|doctor|down|exec|handoff|mcp|open|relay|serve|"
-    r"status|task|up|web|worker)\b)"
+    r"(?<![\w/.-])holdfast (?=(?:board|config|cp|dispatch|doctor|down|environment|exec|handoff|mcp|open|"
+    r"relay|serve|status|task|up|web|worker)\b)"
 )
 # Lines of ours that say what to type; other lines may be somebody's text.
 _ADVICE: Final = re.compile(

@@ -3,10 +3,10 @@
 `hosts` and `addresses` decide and are pure, `upstream` reads what the host says of proxies; `dial` makes a
 connection to a host that was allowed, and `splice` joins it to the command's.
 
-Programs that are told of a proxy: a `gate` judges (`verdicts`, pure), asks and tells, `proxy` (HTTP) and
-`socks` speak with programs, which find them by `variables`. Programs that know of nothing: `names`,
-`clienthello`, `requests`, `namecheck` and `traffic` decide about names and what is said to hosts, all pure;
-`inside` makes sockets of a command's network, `broker` serves one command.
+By name, without the program's help: `names`, `clienthello`, `requests`, `namecheck` and `traffic` decide
+about names and what is said to hosts, all pure; `inside` makes sockets of a command's network, `broker`
+serves one command. By a proxy that the wire asks for: a `gate` judges (`verdicts`, pure), asks and tells;
+`proxy` (HTTP) and `socks` speak with programs, which find them by `variables`.
 
 Imports: errors, local, sandbox.kernel.
 Open to other rooms: broker, dial, gate, hosts, inside, proxy, socks, splice, upstream, variables, verdicts.

@@ -18,7 +18,7 @@ from holdfast.egress import names
 from holdfast.egress.addresses import Address
 from holdfast.egress.dial import Dialer, LookupFailed, NotPublic
 from holdfast.egress.hosts import BadHost, Host, HostRules, decide, may_be_private, parse_host
-from holdfast.egress.inside import InsideSockets
+from holdfast.egress.inside import InsideSockets, read_attempt
 from holdfast.egress.namecheck import NameCheck, Refused
 from holdfast.egress.names import BadMessage, NameTable, Question
 from holdfast.egress.splice import CHUNK_BYTES, pump, reset, take_leave
@@ -31,6 +31,7 @@ FIRST_S: Final = 1.0  # how long a client that is refused may take to say what i
 DRAIN_S: Final = 2.0  # what a command sent right before its end still arrives
 RETRY_S: Final = 0.1  # until accepting is tried again, when there are no descriptors left
 _BATCH: Final = 64  # questions that are answered before anybody else has a turn
+_MAX_PACKET: Final = 128  # headers
 _OWN: Final = (ipaddress.IPv4Address("127.0.0.1"), ipaddress.IPv6Address("::1"))
 
 
@@ -43,6 +44,7 @@ class NameBroker:
         self._ports = sorted({port for rule in rules.allow for port in rule.ports or ()})
         self._table = NameTable()
         self._listeners: dict[socket.socket, tuple[Host, int]] = {}
+        self._listening: set[tuple[str, int]] = set()
         self._connections: set[asyncio.Task[None]] = set()
         self._streams: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
@@ -56,6 +58,7 @@ class NameBroker:
         for sock, take in (
             (self._inside.datagrams, self._on_datagrams),
             (self._inside.stream, self._on_stream),
+            (self._inside.attempts, self._on_attempts),
         ):
             sock.setblocking(False)
             self._loop.add_reader(sock, take)
@@ -71,7 +74,7 @@ class NameBroker:
         self._then = then
         self._pause()
         self._ended = True
-        for sock in (self._inside.datagrams, self._inside.stream):
+        for sock in (self._inside.datagrams, self._inside.stream, self._inside.attempts):
             self._loop.remove_reader(sock)
         for listener in self._listeners:
             listener.close()
@@ -201,10 +204,28 @@ class NameBroker:
             self.traffic.refuse(host.name, port, why, _now_ms(), grant=None)
             return
         self._listeners[listener] = (host, port)
+        self._listening.add((host.name, port))
         if self._accepting:
             self._loop.add_reader(listener, self._accept, listener)
 
     # --- connections
+
+    def _on_attempts(self) -> None:
+        """Somebody connects: where nobody listens the kernel refuses, and we tell why."""
+        for _ in range(_BATCH):
+            try:
+                tried = read_attempt(self._inside.attempts.recv(_MAX_PACKET))
+            except OSError:
+                return  # nothing more, or too much to hold
+            host = None if tried is None else self._table.name_at(tried[0])
+            if tried is None or host is None or (host, tried[1]) in self._listening:
+                continue
+            grant = (
+                grant_of(host, tried[1])
+                if decide(self._rules, parse_host(host), tried[1]).rule is None
+                else None
+            )
+            self.traffic.refuse(host, tried[1], "no rule allows this port", _now_ms(), grant=grant)
 
     def _resume(self) -> None:
         if not self._accepting and not self._ended:

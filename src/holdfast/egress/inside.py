@@ -21,6 +21,17 @@ BACKLOG: Final = 256  # connections that wait to be accepted
 _MAKE_S: Final = 0.5  # both ends are ours, and on one loopback
 _LOOPBACK: Final[dict[int, str]] = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
 _FREEBIND: Final = 78  # linux/in6.h: IPV6_FREEBIND; of IPv4 every local address can be bound
+_SYN, _ACK = 0x02, 0x10
+_ATTACH_FILTER: Final = 26  # asm-generic/socket.h: SO_ATTACH_FILTER
+# linux/bpf_common.h: X = length of the IP header; A = the flags behind it; SYN without ACK passes, cut short
+_BEGINS: Final = (
+    (0xB1, 0, 0, 0),
+    (0x50, 0, 0, 13),
+    (0x54, 0, 0, _SYN | _ACK),
+    (0x15, 0, 1, _SYN),
+    (0x06, 0, 0, 128),
+    (0x06, 0, 0, 0),
+)
 _UNSPECIFIED: Final = struct.pack("=HHIQ", 0, 0, 0, 0)  # struct sockaddr of AF_UNSPEC
 _connect = named("connect", c_int, c_void_p, c_uint)
 
@@ -30,7 +41,8 @@ class InsideSockets:
 
     def __init__(self, fds: Sequence[int]) -> None:
         """Takes these descriptors over, in the order of `sandbox/protocol/names.py`."""
-        self.datagrams, self.stream, *rest = (socket.socket(fileno=fd) for fd in fds)
+        self.datagrams, self.stream, self.attempts, *rest = (socket.socket(fileno=fd) for fd in fds)
+        _attach_filter(self.attempts)
         self._pairs: dict[int, tuple[socket.socket, socket.socket]] = {
             first.family: (first, second) for first, second in zip(rest[::2], rest[1::2], strict=True)
         }
@@ -76,8 +88,29 @@ class InsideSockets:
         return made
 
     def close(self) -> None:
-        for sock in (self.datagrams, self.stream, *(sock for pair in self._pairs.values() for sock in pair)):
+        for sock in (
+            self.datagrams,
+            self.stream,
+            self.attempts,
+            *(sock for pair in self._pairs.values() for sock in pair),
+        ):
             sock.close()
+
+
+def read_attempt(packet: bytes) -> tuple[str, int] | None:
+    """The address and port that a packet of `attempts` is sent to; None: it is none that we wait for."""
+    length = 4 * (packet[0] & 0xF) if packet else 0
+    if len(packet) < length + 14 or length < 20 or packet[length + 13] & (_SYN | _ACK) != _SYN:
+        return None
+    return socket.inet_ntoa(packet[16:20]), int.from_bytes(packet[length + 2 : length + 4])
+
+
+def _attach_filter(sock: socket.socket) -> None:
+    """Let through only packets that begin a connection: all others are of connections that came about."""
+    program = b"".join(struct.pack("=HBBI", *step) for step in _BEGINS)
+    steps = ctypes.create_string_buffer(program, len(program))
+    described = struct.pack("@HP", len(_BEGINS), ctypes.addressof(steps))
+    sock.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, described)
 
 
 def _disconnect(sock: socket.socket) -> None:

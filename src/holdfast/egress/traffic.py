@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 MAX_ROWS: Final = 1024  # of each kind; further hosts are counted together
-_SCHEME: Final = "--allow-host"
+_OPTION: Final = "--allow-host"
 
 
 @dataclass(slots=True)
@@ -88,4 +88,4 @@ class Traffic:
 
 def grant_of(host: str, port: int | None, usual: Iterable[int] = (80, 443)) -> str:
     """The smallest option that allows a host at a port."""
-    return f"{_SCHEME} {host}" if port is None or port in usual else f"{_SCHEME} {host}:{port}"
+    return f"{_OPTION} {host}" if port is None or port in usual else f"{_OPTION} {host}:{port}"

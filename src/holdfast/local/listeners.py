@@ -88,7 +88,7 @@ def _find_listeners(port: int) -> list[Listener]:
 
 
 def _ask_kernel(family: int, port: int) -> Iterator[Listener]:
-    """The sockets of a family that listen on this port. Raises OSError where the kernel is not to be asked."""
+    """The sockets of a family that listen on this port. Raises OSError where the kernel is not asked."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as sock:
         sock.settimeout(_ANSWER_S)
         wanted = _DIAG_REQUEST.pack(family, socket.IPPROTO_TCP, 0, 0, 1 << int(TCP_LISTEN, 16))

@@ -56,9 +56,18 @@ def is_allowed(uid: int | None, *, own: int) -> bool:
 
 def uid_of_unix_peer(sock: HasOptions) -> int:
     """The effective user id the peer had when it connected."""
+    return _credentials(sock)[1]
+
+
+def pid_of_unix_peer(sock: HasOptions) -> int:
+    """Who listens at the other end of this connection, by the kernel's word."""
+    return _credentials(sock)[0]
+
+
+def _credentials(sock: HasOptions) -> tuple[int, int]:
     packed = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("=iII"))
-    _, uid, _ = struct.unpack("=iII", packed)
-    return int(uid)
+    pid, uid, _ = struct.unpack("=iII", packed)
+    return int(pid), int(uid)
 
 
 def uid_of_peer(local: tuple[str, int], peer: tuple[str, int]) -> int | None:

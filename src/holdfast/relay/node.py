@@ -44,6 +44,7 @@ TIDY_S: Final = 60.0
 CHECK_S: Final = 5.0  # between looks at who is silent
 LEAVE_S: Final = 5.0  # to tell the store that nothing is here any more
 MAX_WAITING: Final = 1024  # connections whose request is not complete
+MAX_ASKED: Final = 2000  # requests that wait for the store; a node answers some hundreds a second
 SPARE_FILES: Final = 256  # descriptors for the store, the loop and the listener
 MAX_SOCKETS: Final = 20_000  # of the rendezvous; each takes some 10 KB when idle
 MAX_FILES: Final = MAX_SOCKETS + MAX_WAITING + SPARE_FILES
@@ -174,6 +175,9 @@ class Node:
     # --- requests
 
     def start(self, connection: RelayConnection, head: RequestHead, body: bytes) -> None:
+        if len(self._tasks) >= MAX_ASKED:
+            connection.refuse(messages.STORE_DOWN)
+            return
         self._tasks.start(self._answer(connection, head, body))
 
     async def _answer(self, connection: RelayConnection, head: RequestHead, body: bytes) -> None:

@@ -28,6 +28,7 @@ T = TypeVar("T")
 
 LEASE_MS: Final = 15_000  # a node that has not been heard of for so long holds nothing
 FORGOTTEN_MS: Final = 3_600_000  # after its lease a node and its orders are removed
+UNUSED_MS: Final = 30 * 86_400_000  # an environment that nobody registered for so long is forgotten
 TAKEOVER_MS: Final = 15_000  # a fresh registration is given so long to dial before an older one may take over
 POOL: Final = 4  # connections to PostgreSQL; SQLite has one writer anyway
 SIGNING: Final = "signing"
@@ -127,11 +128,16 @@ def revoke_token(tx: Transaction, named: str) -> Token:
         raise UsageError(
             f"several tenants have a token {named}", remedy="name it by its id: holdfast relay token list"
         )
-    row = tx.one("token_revoke", id=str(found[0]["id"]), now=tx.now_ms)
+    return _end(tx, str(found[0]["id"])) or _token(found[0])
+
+
+def _end(tx: Transaction, token_id: str) -> Token | None:
+    """The token that is revoked by this, and every node is to end what it opened; None: it was before."""
+    row = tx.one("token_revoke", id=token_id, now=tx.now_ms)
     if row is None:
-        return _token(found[0])
+        return None
     for node in tx.all("nodes_alive", now=tx.now_ms):
-        _order(tx, str(node["id"]), "token", str(row["tenant"]), str(row["id"]))
+        _order(tx, str(node["id"]), "token", str(row["tenant"]), token_id)
     return _token(row)
 
 
@@ -148,8 +154,11 @@ def beat(tx: Transaction, node: str, url: str) -> list[Order]:
 
 
 def tidy(tx: Transaction) -> None:
-    """Forget what has expired: authorizations, and nodes that are gone."""
+    """End what has expired: tokens with all that they opened, authorizations, nodes that are gone."""
+    for row in tx.all("tokens_expired", now=tx.now_ms):
+        _end(tx, str(row["id"]))
     tx.all("authorizations_expired", now=tx.now_ms)
+    tx.all("environments_forgotten", before=tx.now_ms - UNUSED_MS)
     for row in tx.all("nodes_gone", before=tx.now_ms - FORGOTTEN_MS):
         leave(tx, str(row["id"]))
 

@@ -28,6 +28,7 @@ class Inside:
         self.datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.datagrams.bind(("127.0.0.1", 0))
         self.stream = socket.create_server(("127.0.0.1", 0))
+        self.attempts, self.packets = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.ports: dict[tuple[str, int], int] = {}
         self.taken: set[int] = set()
 
@@ -40,8 +41,8 @@ class Inside:
         return listener
 
     def close(self) -> None:
-        self.datagrams.close()
-        self.stream.close()
+        for sock in (self.datagrams, self.stream, self.attempts, self.packets):
+            sock.close()
 
 
 class Scene:
@@ -137,6 +138,30 @@ async def test_a_port_that_somebody_inside_has_is_told() -> None:
         assert rcode(await made.ask(b"api.test")) == 0
         (row,) = made.broker.traffic.refused
         assert (row.port, row.grant) == (81, None)
+
+
+def begin(address: bytes, port: int, *, flags: int = 2) -> bytes:
+    """A packet that begins a connection."""
+    return b"\x45" + bytes(15) + address + struct.pack("!HHIIBB", 40000, port, 0, 0, 0x50, flags) + bytes(6)
+
+
+async def test_a_port_that_is_not_allowed_is_told_with_its_grant() -> None:
+    async with scene("api.test") as made:
+        address = (await made.ask(b"api.test"))[-4:]
+        for packet in (
+            begin(address, 5432),
+            begin(address, 443),
+            begin(address, 5432, flags=0x12),
+            begin(b"\xc6\x12\x09\x09", 80),
+            b"",
+            b"\x45" * 10,
+            begin(address, 5432),
+        ):
+            made.inside.packets.send(packet)
+        while not made.broker.traffic.refused or made.broker.traffic.refused[0].count < 2:
+            await asyncio.sleep(0)
+        (row,) = made.broker.traffic.refused
+        assert (row.host, row.port, row.grant) == ("api.test", 5432, "--allow-host api.test:5432")
 
 
 async def test_questions_come_in_streams_too() -> None:

@@ -32,11 +32,16 @@ def main(path: str, key: str) -> int:
     if b'"error"' in answer:
         sys.stderr.write(answer.decode("utf-8", "replace"))
         return 1
+    pass_on(sock)
+    return 0
+
+
+def pass_on(sock: socket.socket) -> None:
+    """Our standard streams and what is at the socket, until either ends."""
     threading.Thread(target=send, args=(sock,), daemon=True).start()
     while data := sock.recv(CHUNK):
         while data:
             data = data[os.write(1, data) :]
-    return 0
 
 
 def send(sock: socket.socket) -> None:

@@ -2,5 +2,5 @@
 each other.
 
 Imports: errors, local, rendezvous, wire.
-Open to other rooms: target, transport.
+Open to other rooms: ssh, target, transport.
 """

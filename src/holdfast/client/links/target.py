@@ -5,13 +5,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote, urlsplit
 
+from holdfast.client.links import ssh
+from holdfast.client.links.ssh import SshTarget
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:  # only those who open a channel need what it is made of
     from holdfast.wire.noise import KeyPair
     from holdfast.wire.registry import PublicKey
 
-_REMEDY = 'give "ws://HOST:PORT", "wss://HOST", "unix:///path/of/socket" or a command as a list'
+_REMEDY = 'give "ws://HOST:PORT", "wss://HOST", "ssh://HOST", "unix:///path/of/socket" or a command as a list'
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class NoiseTarget:
         return f"environment {self.environment_id}"
 
 
-Target: TypeAlias = WebSocketTarget | UnixTarget | CommandTarget | NoiseTarget
+Target: TypeAlias = WebSocketTarget | UnixTarget | CommandTarget | NoiseTarget | SshTarget
 
 
 def parse_target(address: str | Sequence[str], token: str | None = None) -> Target:
@@ -102,6 +104,10 @@ def parse_target(address: str | Sequence[str], token: str | None = None) -> Targ
     """
     if isinstance(address, str) and address.startswith(("ws://", "wss://")):
         return _websocket(address, token)
+    if isinstance(address, str) and address.startswith(ssh.SCHEME):
+        if token is not None:
+            raise UsageError("ssh takes no token", remedy="leave it out")
+        return ssh.parse(address)
     target = _local(address, token)
     if token is not None and isinstance(target, CommandTarget):
         raise UsageError("a token is for addresses only", remedy="leave it out: nobody else reaches a child")

@@ -16,6 +16,7 @@ import re
 import signal
 import socket
 import ssl
+from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 from websockets.client import ClientProtocol
@@ -24,6 +25,7 @@ from websockets.frames import Frame, Opcode
 from websockets.uri import parse_uri
 
 from holdfast.client.links.frames import BINARY, CLOSE, PING, TEXT, FrameReader
+from holdfast.client.links.ssh import SshTarget
 from holdfast.client.links.target import CommandTarget, NoiseTarget, Target, UnixTarget, WebSocketTarget
 from holdfast.errors import (
     ConnectionLost,
@@ -112,7 +114,12 @@ async def dial(target: Target, receiver: Receiver, *, timeout_s: float) -> Serve
                     _, line = await loop.create_unix_connection(lambda: LineLink(receiver), path)
                     return line
                 case CommandTarget():
-                    return await _start_child(target, receiver)
+                    return await _start_child(target, lambda: ChildLink(receiver))
+                case SshTarget():
+                    from holdfast.client.links.sshlink import SshLink
+
+                    child = CommandTarget(target.argv())
+                    return await _start_child(child, lambda: SshLink(target, receiver))
     except TimeoutError:
         raise Unreachable(f"{target} did not answer within {timeout_s:g} s", remedy=_REACH) from None
     except OSError as exc:  # also failed names and certificates
@@ -135,7 +142,7 @@ async def _dial_websocket(target: WebSocketTarget, receiver: Receiver) -> "WebSo
     return link
 
 
-async def _start_child(target: CommandTarget, receiver: Receiver) -> "ChildLink":
+async def _start_child(target: CommandTarget, make: "Callable[[], ChildLink]") -> "ChildLink":
     """Start the program and talk to it.
 
     Raises:
@@ -146,7 +153,7 @@ async def _start_child(target: CommandTarget, receiver: Receiver) -> "ChildLink"
     loop = asyncio.get_running_loop()
     try:
         _, link = await loop.subprocess_exec(
-            lambda: ChildLink(receiver), *target.argv, env=environ, cwd=target.cwd, start_new_session=True
+            make, *target.argv, env=environ, cwd=target.cwd, start_new_session=True
         )
     except (OSError, ValueError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else "a word, a variable or its directory is none"
@@ -410,9 +417,13 @@ class ChildLink(_Lines, asyncio.SubprocessProtocol):
     def pipe_data_received(self, fd: int, data: bytes | str) -> None:
         piece = cast(bytes, data)  # the pipes are opened without an encoding
         if fd == _STDERR:
-            log.debug("the server says", extra={"text": piece[:MAX_LOGGED_BYTES].decode(errors="replace")})
+            self.hear(piece)
         else:
             self.data_received(piece)
+
+    def hear(self, piece: bytes) -> None:
+        """What it says to people."""
+        log.debug("the server says", extra={"text": piece[:MAX_LOGGED_BYTES].decode(errors="replace")})
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         if fd == _STDOUT:

@@ -3,5 +3,5 @@
 
 Imports: agents.supervisor, agents.worker, board, board.rules, commands, dispatch, dispatch.rules, errors,
 home, local, log, rendezvous, sandbox.plan, server, server.edges, server.remote, tracing, web.
-Open to other rooms: serving.
+Open to other rooms: keptserver, serving.
 """

@@ -47,9 +47,9 @@ class Token(msgspec.Struct, frozen=True):
 
     def state(self, now_ms: int) -> str:
         """In a word, for a list."""
-        if self.revoked_ms is not None:
-            return "revoked"
-        return "expired" if self.expires_ms is not None and self.expires_ms <= now_ms else "valid"
+        if self.expires_ms is not None and self.expires_ms <= now_ms:
+            return "expired"
+        return "valid" if self.revoked_ms is None else "revoked"
 
 
 def digest_of(token: str) -> str:

@@ -20,6 +20,9 @@ SELECT * FROM relay_tokens ORDER BY tenant, name;
 -- name: token_revoke
 UPDATE relay_tokens SET revoked_ms = :now WHERE id = :id AND revoked_ms IS NULL RETURNING *;
 
+-- name: tokens_expired
+SELECT id, tenant FROM relay_tokens WHERE expires_ms <= :now AND revoked_ms IS NULL;
+
 -- name: node_beat
 INSERT INTO relay_nodes (id, url, started_ms, lease_ms) VALUES (:node, :url, :now, :lease)
 ON CONFLICT (id) DO UPDATE SET url = excluded.url, lease_ms = excluded.lease_ms;
@@ -72,6 +75,9 @@ WHERE e.tenant = :tenant AND e.id = :id AND n.lease_ms > :now;
 -- name: environment_list
 SELECT e.tenant, e.id, e.registration, e.token_id, e.registered_ms, e.connected_ms, e.epoch, n.url AS node_url
 FROM relay_environments e LEFT JOIN relay_nodes n ON n.id = e.node AND n.lease_ms > :now ORDER BY e.tenant, e.id;
+
+-- name: environments_forgotten
+DELETE FROM relay_environments WHERE node IS NULL AND registered_ms <= :before;
 
 -- name: authorization_add
 INSERT INTO relay_authorizations (id, digest, tenant, environment, registration, key_digest, token_id, expires_ms)

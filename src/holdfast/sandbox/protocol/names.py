@@ -17,7 +17,7 @@ from holdfast.sandbox.kernel.kernel import Stage, StageFailed
 from holdfast.sandbox.kernel.namespaces import NO_LOOPBACK
 from holdfast.sandbox.plan.plan import NAME_SERVER
 
-MAX_HANDED: Final = 6  # questions in datagrams, questions in a stream, two of each family
+MAX_HANDED: Final = 7  # questions in datagrams, questions in a stream, attempts, two of each family
 PORT: Final = 53
 BLOCKS: Final = (  # family, address, length of the prefix; `egress/names.py` has them too
     (2, bytes((198, 18, 0, 0)), 15),
@@ -56,7 +56,12 @@ def hand_out(weakened: tuple[str, ...], channel: int) -> None:
         for sock in (datagrams, stream):
             sock.bind((NAME_SERVER, PORT))
         stream.listen(_BACKLOG)
-        made = [datagrams, stream, socket.socket(socket.AF_INET, kind), socket.socket(socket.AF_INET, kind)]
+        # Every TCP packet of IPv4 that arrives: whoever has it hears of connections that nobody accepts.
+        attempts = socket.socket(
+            socket.AF_INET, socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, socket.IPPROTO_TCP
+        )
+        pair = (socket.socket(socket.AF_INET, kind), socket.socket(socket.AF_INET, kind))
+        made = [datagrams, stream, attempts, *pair]
         try:
             made += [socket.socket(socket.AF_INET6, kind), socket.socket(socket.AF_INET6, kind)]
         except OSError as exc:

@@ -1,0 +1,116 @@
+"""A machine that the user reaches by ssh: its address, the command line, and why it failed. Pure module.
+
+The user's own `ssh` is run, with the user's configuration, agent and jumps. It asks nothing here: whoever has
+to type a password or a second factor opens a shared connection first (ControlMaster). Over there `holdfast
+environment bridge` joins us to a server that stays, so that a session outlives the link.
+"""
+
+import re
+import shlex
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from holdfast.errors import Unreachable, UsageError
+
+SCHEME: Final = "ssh://"
+INITIALIZE_S: Final = 30.0  # to log in over jumps, and to start a server over there
+MAX_SAID_BYTES: Final = 4096  # of what ssh says
+# A shell that is no login shell may not know where programs of the user are.
+_SEARCH: Final = 'PATH="$HOME/.local/bin:$HOME/.holdfast/bin:$PATH"'
+_WORD: Final = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.@%+-]*")  # no option, and nothing that a shell reads
+_HOST: Final = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*|[0-9A-Fa-f:]+(?:%[A-Za-z0-9_.-]+)?")
+# A link that is silent for half a minute is dead, also where the user's configuration says nothing of it.
+_OPTIONS: Final = ("-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3")
+
+
+@dataclass(frozen=True, slots=True)
+class SshTarget:
+    """`path` is the directory over there, and `~/…` one in the home; without one it is the home."""
+
+    host: str
+    user: str | None = None
+    port: int | None = None
+    path: str | None = None
+
+    resumable = True
+
+    def __str__(self) -> str:
+        user = "" if self.user is None else f"{self.user}@"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        port = "" if self.port is None else f":{self.port}"
+        return f"{SCHEME}{user}{host}{port}"
+
+    def argv(self, *words: str, interactive: bool = False) -> tuple[str, ...]:
+        """The command line that runs `holdfast environment bridge` with these words over there."""
+        command = ["holdfast", "environment", "bridge", *words, "--", self.path or ""]
+        script = f"{_SEARCH} exec {shlex.join(command)}"
+        return (*self.base(interactive=interactive), shlex.join(["sh", "-c", script]))
+
+    def base(self, *, interactive: bool = False) -> tuple[str, ...]:
+        """`ssh` and whom it is to reach; when interactive it may ask."""
+        options = ("-T",) if interactive else _OPTIONS
+        port = () if self.port is None else ("-p", str(self.port))
+        user = () if self.user is None else ("-l", self.user)
+        return ("ssh", *options, *port, *user, "--", self.host)
+
+
+def parse(address: str) -> SshTarget:
+    """ssh://[user@]host[:port][/path]
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        parts = urlsplit(address)
+        host, user, port = parts.hostname or "", parts.username, parts.port
+    except ValueError:
+        host, user, port, parts = "", None, None, urlsplit("")
+    if not _HOST.fullmatch(host) or (user is not None and not _WORD.fullmatch(user)) or parts.query:
+        raise UsageError("this is no address for ssh", remedy="write ssh://[user@]host[:port][/path]")
+    if parts.password is not None or parts.fragment:
+        raise UsageError("an address must not hold a secret", remedy="let ssh know your key")
+    # urlsplit makes names small, and an alias in ssh's configuration may be written otherwise
+    written = re.search(re.escape(host), address, re.IGNORECASE)
+    path = unquote(parts.path)
+    if any(ord(char) < 0x20 for char in path):
+        raise UsageError("the path has characters that no directory should have")
+    where = None if path in ("", "/~", "/~/") else path[1:] if path.startswith("/~/") else path
+    return SshTarget(host if written is None else written[0], user, port, where)
+
+
+# The first that fits says why. Of ssh's own words nothing is repeated: some are the other machine's.
+_REASONS: Final = (
+    (r"Permission denied|Too many authentication failures", "does not let you in", "log in once: {login}"),
+    (r"REMOTE HOST IDENTIFICATION HAS CHANGED", "has another key than it had", "look into it: {login}"),
+    (r"Host key verification failed", "is not known to ssh yet", "log in once and check its key: {login}"),
+    (r"Could not resolve hostname|Name or service not known", "is a name that nobody knows", "is it right?"),
+    (r"Connection refused", "has no ssh server there", "is its port right, and does it run?"),
+    (r"[Tt]imed out|No route to host|Network is unreachable", "cannot be reached", "try: {login}"),
+    (
+        r"No such command|no such option|invalid choice",
+        "has a Holdfast that is too old",
+        "update it there: pip install -U holdfast-agents",
+    ),
+    (
+        r"holdfast.*not found|not found.*holdfast|No module named .?holdfast",
+        "has no Holdfast",
+        "install it there: pip install --user holdfast-agents",
+    ),
+)
+
+
+def explain(target: SshTarget, code: int | None, said: str) -> Unreachable:
+    """Why there is no link, by the exit code of ssh and what it said."""
+    login = shlex.join(word for word in target.base(interactive=True) if word not in ("-T", "--"))
+    for pattern, words, remedy in _REASONS:
+        if re.search(pattern, said):
+            return Unreachable(f"{target} {words}", remedy=remedy.format(login=login))
+    own = re.search(r"^holdfast: (.{1,200})$", said, re.MULTILINE)
+    if own is not None:
+        return Unreachable(f"{target} says: {own[1]}")
+    if code == 127:
+        return Unreachable(
+            f"{target} has no Holdfast", remedy="install it there: pip install --user holdfast-agents"
+        )
+    return Unreachable(f"ssh to {target} ended with {code}", remedy=f"try: {login}")

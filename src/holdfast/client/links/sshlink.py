@@ -1,0 +1,58 @@
+"""A link over the user's own ssh: lines on its pipes, and why it ended in words that help."""
+
+import asyncio
+from typing import Final
+
+from holdfast.client.links import ssh
+from holdfast.client.links.ssh import SshTarget
+from holdfast.client.links.transport import ChildLink, Receiver
+from holdfast.errors import ConnectionLost, HoldfastError
+
+_STDERR: Final = 2
+LAST_WORDS_S: Final = 0.5  # of ssh, after it ended; a shared connection that stays has its pipe open
+
+
+class SshLink(ChildLink):
+    """Before the first message its end is explained; later it is a link that was lost."""
+
+    def __init__(self, target: SshTarget, receiver: Receiver) -> None:
+        super().__init__(receiver)
+        self._target = target
+        self._said = b""
+        self._spoke = self._silent = False
+        self._why: HoldfastError | None = None
+
+    def data_received(self, data: bytes) -> None:
+        self._spoke = True
+        super().data_received(data)
+
+    def hear(self, piece: bytes) -> None:
+        self._said = (self._said + piece)[-ssh.MAX_SAID_BYTES :]
+
+    def _end(self, error: HoldfastError) -> None:
+        """Once it has exited and had its last words; what we ended ourselves ends at once."""
+        if self._error is not None or self._why is not None:
+            super()._end(self._error or self._why or error)
+        elif self._exited.is_set() and self._silent:
+            self._explain()
+        elif self._exited.is_set():
+            asyncio.get_running_loop().call_later(LAST_WORDS_S, self._explain)
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        self._silent = self._silent or fd == _STDERR
+        if self._silent and self._exited.is_set():
+            self._explain()
+        super().pipe_connection_lost(fd, exc)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._exited.set()
+        self._explain()
+
+    def _explain(self) -> None:
+        if self._why is None:
+            code = self._transport.get_returncode()
+            lost: HoldfastError = ConnectionLost("the ssh connection was lost")
+            self._why = (
+                lost if self._spoke else ssh.explain(self._target, code, self._said.decode(errors="replace"))
+            )
+        self._end(self._why)

@@ -1,0 +1,243 @@
+"""`holdfast environment`: parse, call, print."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from holdfast.commands.groups import SECTIONS, SectionedGroup
+from holdfast.commands.output import Answer, AnswerCommand, OneLine, is_json, json_option
+from holdfast.errors import Conflict, HoldfastError, NotFound, OperationFailed, UsageError
+
+if TYPE_CHECKING:
+    from holdfast.client.environmentfile import EnvironmentEntry
+
+LOGIN_S: Final = 120.0  # for somebody who types a password or a second factor
+
+
+@click.group(cls=SectionedGroup, sections=SECTIONS["environment"])
+def environment() -> None:
+    """Name machines to run commands on.
+
+    Their names are for `exec --env`, `cp` and programs. They are kept in environments.toml.
+
+    \b
+    Examples:
+      holdfast environment add box ssh://box/srv/app
+      holdfast exec --env box -- make test
+    """
+
+
+@environment.command("list", cls=AnswerCommand)
+@json_option
+def list_() -> Answer:
+    """List environments, without connecting to any.
+
+    \b
+    Example:
+      holdfast environment list
+    """
+    from holdfast.client.environments import Environments
+
+    found = Environments.load()
+    rows = [
+        (name, _describe(found.entry(name)), "default" if name == found.default else "") for name in found.ids
+    ]
+    return {
+        "environments": [
+            {"id": id_, "address": address, "default": bool(mark)} for id_, address, mark in rows
+        ],
+        "text": ["  ".join(row).rstrip() for row in rows],
+        "table": (("name", "address", ""), rows),
+    }
+
+
+def _describe(entry: "EnvironmentEntry") -> str:
+    """Where it is, without anything secret."""
+    if entry.registry_url is not None:
+        return f"{entry.environment_id} at {entry.registry_url}"
+    if entry.url is not None:
+        return entry.url.partition("?")[0]
+    return entry.argv[0]
+
+
+@environment.command(cls=AnswerCommand)
+@click.argument("name")
+@click.argument("address")
+@click.option("--default", "is_default", is_flag=True, help="Use it where no environment is named.")
+@click.option("--check/--no-check", default=True, help="Connect before it is written down [default: check].")
+@json_option
+def add(name: str, address: str, is_default: bool, check: bool) -> Answer:
+    """Name a machine, once it has been reached.
+
+    ADDRESS is ssh://[user@]host[:port][/path], ws://… or wss://…. By ssh the user's own ssh is used, with its
+    configuration, keys, agent and jumps; Holdfast must be installed over there. On a terminal ssh may ask for
+    a password or a second factor once, if its configuration shares connections (ControlMaster).
+
+    \b
+    Examples:
+      holdfast environment add box ssh://box/srv/app
+      holdfast environment add lab wss://lab.example:9443
+    """
+    from holdfast.client import environmentedit, environmentfile
+    from holdfast.client.environments import own_file
+
+    file = own_file()
+    text = _read(file)
+    if text is not None:
+        known = environmentfile.from_toml(text, source=str(file), folder=str(file.parent))
+        if name in [entry.id for entry in known.entries]:
+            raise Conflict(
+                f"there is an environment {name} already", remedy=f"holdfast environment remove {name}"
+            )
+    made = environmentedit.add(text or "", name, address, default=is_default)
+    environmentfile.from_toml(made, source=str(file), folder=str(file.parent))
+    seen = _look(address) if check else {}
+    _write(file, made)
+    lines = [f"added {name} to {file}", *_tell(seen), f"  try: holdfast exec --env {name} -- uname -a"]
+    return {"id": name, "address": address, "file": str(file), **seen, "text": lines}
+
+
+@environment.command("check", cls=AnswerCommand)
+@click.argument("name", required=False)
+@json_option
+def check_(name: str | None) -> Answer:
+    """Connect to an environment, and say what is there or why not.
+
+    NAME may also be an address.
+
+    \b
+    Examples:
+      holdfast environment check box
+      holdfast environment check ssh://box
+    """
+    from holdfast.client.environments import Environments
+
+    where = name
+    if where is None or "://" not in where:
+        loaded = Environments.load()
+        entry = loaded.entry(where or loaded.default or "")
+        where = entry.url if entry.url is not None and entry.url.startswith("ssh://") else entry.id
+    seen = _look(where)
+    return {"environment": name or where, **seen, "text": [f"{name or where} is ready", *_tell(seen)]}
+
+
+@environment.command(cls=AnswerCommand)
+@click.argument("name")
+@click.option("--stop", is_flag=True, help="End the server that is kept over there, and all that it runs.")
+@json_option
+def remove(name: str, stop: bool) -> Answer:
+    """Forget an environment.
+
+    A server that was started over ssh goes on over there until it is stopped.
+
+    \b
+    Example:
+      holdfast environment remove box --stop
+    """
+    from holdfast.client import environmentedit
+    from holdfast.client.environments import Environments, own_file
+    from holdfast.client.links import ssh
+
+    file = own_file()
+    text = _read(file)
+    if text is None:
+        raise NotFound(f"there is no {file}", remedy="holdfast environment list")
+    made = environmentedit.remove(text, name)
+    ended = False
+    if stop:
+        url = Environments.load(file).entry(name).url
+        if url is None or not url.startswith(ssh.SCHEME):
+            raise UsageError("--stop is for environments that are reached by ssh")
+        argv = ssh.parse(url).argv("--stop")
+        done = subprocess.run(argv, timeout=LOGIN_S, check=False, stdin=subprocess.DEVNULL)  # noqa: S603 - ssh, by words that were checked
+        if done.returncode != 0:
+            raise OperationFailed(
+                f"the server of {name} was not stopped", remedy=f"holdfast environment check {name}"
+            )
+        ended = True
+    _write(file, made)
+    return {
+        "id": name,
+        "stopped": ended,
+        "text": [f"removed {name}{' and stopped its server' if ended else ''}"],
+    }
+
+
+@environment.command(cls=OneLine, hidden=True)
+@click.argument("directory", default="")
+@click.option("--stop", is_flag=True)
+def bridge(directory: str, stop: bool) -> None:
+    """Join standard input and output to the server that is kept here.
+
+    This is what `ssh` runs over there. The server is that of a directory, and is started if there is none.
+
+    \b
+    Example:
+      holdfast environment bridge /srv/app
+    """
+    from holdfast.agents.worker.bridge import pass_on
+    from holdfast.commands.daemons import keptserver
+
+    place = keptserver.find_directory(directory)
+    if stop:
+        keptserver.stop(place)
+        return
+    with keptserver.connect(place) as sock:
+        pass_on(sock)
+        sys.stdout.flush()
+
+
+def _look(where: str) -> Answer:
+    """Connect and see; on a terminal ssh may ask first.
+
+    Raises:
+        HoldfastError: why it cannot be reached.
+    """
+    from holdfast.client.environments import reach
+    from holdfast.client.links import ssh
+
+    async def look() -> Answer:
+        async with reach(where) as found:
+            info = found.info
+            return {
+                "directory": info.cwd,
+                "system": info.platform_os,
+                "version": info.executor_version,
+                "shell": info.shell.name,
+            }
+
+    try:
+        return asyncio.run(look())
+    except HoldfastError:
+        if not where.startswith(ssh.SCHEME) or is_json() or not sys.stdin.isatty():
+            raise
+    subprocess.run([*ssh.parse(where).base(interactive=True), "true"], timeout=LOGIN_S, check=False)  # noqa: S603 - ssh, by words that were checked
+    return asyncio.run(look())
+
+
+def _tell(seen: Answer) -> list[str]:
+    return [f"  {name}: {value}" for name, value in seen.items() if value]
+
+
+def _read(file: Path) -> str | None:
+    try:
+        return file.read_text("utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError):
+        raise UsageError(f"{file} cannot be read as text") from None
+
+
+def _write(file: Path, text: str) -> None:
+    from holdfast.local.atomicfile import replace_file
+
+    try:
+        os.makedirs(file.parent, mode=0o700, exist_ok=True)
+        replace_file(file, text.encode())
+    except OSError as exc:
+        raise OperationFailed(f"{file} cannot be written: {exc.strerror}") from None

@@ -1,0 +1,128 @@
+"""Machines that are reached by ssh, with a real sshd on loopback."""
+
+import asyncio
+import contextlib
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.client.environment import Environment
+from holdfast.errors import ConnectionLost, Unreachable
+from tests.support.patience import patient
+from tests.support.sshd import SshServer, ssh_server
+
+LIMIT_S = patient(60.0)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[SshServer]:
+    with (
+        tempfile.TemporaryDirectory(dir="/var/tmp", prefix="hf-ssh-") as folder,
+        ssh_server(Path(folder)) as running,
+    ):
+        yield running
+        call(running, "environment", "add", "last", f"ssh://box{running.home}", "--no-check")
+        call(running, "environment", "remove", "last", "--stop")
+
+
+@pytest.fixture(autouse=True)
+def reachable(server: SshServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process is a client too."""
+    for name, value in server.environ.items():
+        monkeypatch.setenv(name, value)
+
+
+def call(server: SshServer, *words: str, code: int = 0) -> "subprocess.CompletedProcess[str]":
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", *words], env=server.environ, capture_output=True, text=True,
+        timeout=LIMIT_S, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == code, done
+    return done
+
+
+def test_a_machine_is_added_checked_used_and_removed(server: SshServer) -> None:
+    (server.home / "work").mkdir(exist_ok=True)
+    added = call(server, "environment", "add", "box", f"ssh://box{server.home}/work", "--default", "--json")
+    assert json.loads(added.stdout)["system"] == "linux"
+    listed = json.loads(call(server, "environment", "list", "--json").stdout)["environments"]
+    assert [(one["id"], one["default"]) for one in listed] == [("local", False), ("box", True)]
+    ran = call(server, "exec", "--env", "box", "--full-access", "--", "sh", "-c", "pwd; exit 3", code=3)
+    assert ran.stdout == f"{server.home}/work\n"
+    assert "box is ready" in call(server, "environment", "check", "box").stdout
+    call(server, "environment", "add", "box", "ssh://box", code=4)
+    call(server, "environment", "remove", "box", "--stop")
+    assert (
+        json.loads(call(server, "environment", "list", "--json").stdout)["environments"][0]["id"] == "local"
+    )
+    call(server, "environment", "remove", "box", code=3)
+
+
+async def until_there_again(environment: Environment, path: str) -> None:
+    """What was asked on the dying link may fail; what is asked then waits for the next."""
+    with contextlib.suppress(ConnectionLost):
+        await environment.files.exists(path)
+    assert await environment.files.exists(path)
+
+
+async def test_a_cut_connection_loses_nothing(server: SshServer) -> None:
+    count = 'i=0; while test $i -lt 40; do echo "line $i"; i=$((i+1)); sleep 0.05; done; exit 7'
+    async with asyncio.timeout(LIMIT_S):
+        environment = await Environment.open(f"ssh://box{server.home}")
+        process = await environment.start(["/bin/sh", "-c", count])
+        await anext(aiter(process))
+        for _ in range(2):
+            await asyncio.to_thread(server.cut)
+            await until_there_again(environment, str(server.home))
+        result = await process.wait()
+        await environment.aclose()
+    assert result.code == 7
+    assert result.stdout == "".join(f"line {number}\n" for number in range(40)).encode()
+
+
+async def test_a_session_that_was_left_is_taken_up_by_another_process(server: SshServer) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        first = await Environment.open(f"ssh://box{server.home}")
+        wait = f"until test -e {server.home}/go; do sleep 0.05; done; echo done"
+        await first.start(["/bin/sh", "-c", wait], process_id="p")
+        session = first.session_id
+        await first.leave()
+        (server.home / "go").touch()
+        second = await Environment.open(f"ssh://box{server.home}", resume=session)
+        result = await (await second.adopt("p")).wait()
+        await second.aclose()
+    assert (result.code, result.stdout) == (0, b"done\n")
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("ssh://refused", "has no ssh server there"),
+        ("ssh://nowhere.invalid", "is a name that nobody knows"),
+        ("ssh://box/no/such/directory", "there is no directory"),
+        ("ssh://nobody-at-all@box", "does not let you in"),
+    ],
+)
+async def test_why_a_machine_is_not_reached_is_said(server: SshServer, address: str, said: str) -> None:
+    with pytest.raises(Unreachable, match=said):
+        async with asyncio.timeout(LIMIT_S):
+            await Environment.open(address)
+
+
+async def test_a_machine_without_holdfast_is_told_from_one_that_is_not_reached(server: SshServer) -> None:
+    hidden = server.bin / "hidden"
+    shutil.move(server.bin / "holdfast", hidden)
+    try:
+        with pytest.raises(Unreachable, match="has no Holdfast"):
+            await Environment.open("ssh://box")
+    finally:
+        shutil.move(hidden, server.bin / "holdfast")
+    failed = call(server, "environment", "add", "never", "ssh://refused", code=5)
+    assert "has no ssh server there" in failed.stderr
+    assert "never" not in call(server, "environment", "list").stdout
