@@ -221,6 +221,8 @@ def peek(raw: bytes) -> tuple[str, Body | None]:
             size, at = _read_varint(raw, at)
         elif not size:
             raise RemoteProtocolError("a relay frame has a field of an unknown kind")
+        if not 0 < field <= _MAX_FIELD_NUMBER:
+            raise RemoteProtocolError("a relay frame has a field of an impossible number")
         if size > end - at or count > MAX_FIELDS:
             raise RemoteProtocolError("a relay frame is cut short, or has too many fields")
         if field == 2 and kind == _BYTES:
