@@ -172,7 +172,9 @@ async def test_cookies_of_the_infrastructure_are_sent_again_over_https_to_its_ho
     async def send(
         _: HttpRequests, method: str, url: httpx2.URL, headers: list[tuple[bytes, bytes]], body: bytes
     ) -> httpx2.Response:
-        seen.append((f"{url.scheme} {url.host}", dict(headers).get(b"cookie", b"")))
+        seen.append(
+            (f"{url.scheme} {url.host}", {name.lower(): value for name, value in headers}.get(b"cookie", b""))
+        )
         moved = [(b"Location", b"https://api.openai.com/there")] if url.path == "/moved" else []
         status = 302 if moved else 200
         return httpx2.Response(status, headers=[*given, *moved], stream=httpx2.ByteStream(b""))
