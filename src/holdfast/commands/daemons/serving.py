@@ -88,6 +88,12 @@ def run(
     Raises:
         StartupError: it never began to serve.
     """
+    if sys.platform != "linux":
+        from holdfast.local.linux import require_linux
+
+        require_linux(
+            "holdfast serve", "the same on a Linux machine, and here: holdfast exec --env URL -- COMMAND"
+        )
     if None in (sys.stdin, sys.stdout, sys.stderr):
         from holdfast.server.edges.plainfiles import fill_closed
 
