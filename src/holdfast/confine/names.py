@@ -13,7 +13,7 @@ import select
 
 from holdfast.annotations import TYPE_CHECKING, Any, Final, NoReturn, Sequence
 from holdfast.errors import SandboxUnavailable, UsageError
-from holdfast.light import signal
+from holdfast.light import signal, suppress
 from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.policy.hostwish import is_plain
 
@@ -44,7 +44,8 @@ class NamesProcess:
         self._serving = False
         parent = os.getpid()
         try:
-            if os.fork() == 0:
+            self._pid = os.fork()
+            if self._pid == 0:
                 _be(parent, theirs, hosts)
         finally:
             theirs.close()
@@ -80,23 +81,31 @@ class NamesProcess:
         self._serving = True
 
     def end(self) -> dict[str, Any] | None:
-        """The command has ended: what went out, once what it sent has arrived. None: nobody knows."""
+        """The command has ended: what went out, once what it sent has arrived. None: nobody knows.
+
+        The process is gone then: to look for what else is left of a command takes long while it is there.
+        """
+        try:
+            return self._hear_out()
+        finally:
+            self._sock.close()
+            with suppress(ProcessLookupError, ChildProcessError):  # it was reaped with others
+                os.kill(self._pid, signal.SIGKILL)
+                os.waitpid(self._pid, 0)
+
+    def _hear_out(self) -> dict[str, Any] | None:
         import _socket as socket
 
         if not self._serving:
-            self._sock.close()
             return None
         if not self._is_ready():
-            self._sock.close()
             return {"sent": [], "refused": [], "dropped": 0}  # nobody was answered before it ended
         try:
             self._sock.shutdown(socket.SHUT_WR)
             while self._receive(_STOP_S):
                 pass
         except OSError:
-            return None  # it is late, or gone; either way it is killed with the rest
-        finally:
-            self._sock.close()
+            return None  # it is late, or gone
         import json
 
         told = self._said.rpartition(_READY)[2]
