@@ -309,6 +309,9 @@ async def test_who_asks_too_often_is_told_so_and_an_executor_to_come_back(
         assert (await relay.register(token, "another")).status == 200
         assert [(await relay.connect(token)).status for _ in range(2)] == [409, 429]
         assert [(await relay.register("guess")).status for _ in range(2)] == [401, 502]
+        assert (
+            await relay.register(token, "third")
+        ).status == 200  # who guesses beside it does not lock it out
 
 
 async def test_a_harness_that_breaks_the_rules_is_cut_off_and_others_go_on(lone: RelayUnderTest) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import stat
 import subprocess
@@ -66,6 +67,7 @@ async def ended(process: asyncio.subprocess.Process) -> tuple[int | None, str]:
 
 
 OURS = {"HOLDFAST_REGISTRY_TOKEN": TOKEN}
+METRICS = ("--remote", "https://x", "--environment-id", "x", "--metrics")
 
 
 async def test_an_executor_is_the_same_one_after_a_restart_and_its_key_is_its_owners_alone(
@@ -143,9 +145,10 @@ def test_a_token_that_came_by_a_variable_is_taken_out_of_there(tmp_path: Path) -
     assert repr(address) == "<RemoteAddress box>"
 
 
-@every_row("options", [("--environment-id", "x"), ("--remote", "https://x", "--listen", "stdio")])
+@every_row("options", [("--environment-id", "x"), ("--remote", "https://x", "--listen", "stdio"), METRICS])
 def test_options_that_exclude_each_other_are_refused(options: tuple[str, ...]) -> None:
-    done = subprocess.run([*SERVE, *options], capture_output=True, text=True, check=False)
+    environ = os.environ | OURS
+    done = subprocess.run([*SERVE, *options], capture_output=True, text=True, check=False, env=environ)
     assert done.returncode in (1, 2)
     assert "--remote" in done.stderr
 

@@ -14,7 +14,7 @@ from holdfast.sandbox.values import value
 
 if TYPE_CHECKING:
     from holdfast.exec.outcome import Ending, Explained, Planned
-    from holdfast.exec.run import Wish
+    from holdfast.exec.wish import Wish
     from holdfast.sandbox.launcher.spare import EarlyStart
     from holdfast.sandbox.limits import Limits
     from holdfast.sandbox.plan.select import Choice
@@ -174,7 +174,7 @@ class ExecLimits:
         Raises:
             UsageError: they exclude each other.
         """
-        from holdfast.exec import run
+        from holdfast.exec.wish import Wish, preset
 
         presets = {
             "--read-only": self.read_only,
@@ -182,8 +182,8 @@ class ExecLimits:
             "--full-access": self.full_access,
             "--profile": self.profile is not None,
         }
-        return run.Wish(
-            run.preset([flag for flag, given in presets.items() if given]),
+        return Wish(
+            preset([flag for flag, given in presets.items() if given]),
             self.profile,
             self.allow_write,
             self.allow_read,
@@ -287,8 +287,8 @@ def execute(
     **usage: object,
 ) -> int:
     """Run it, or say what would be done; returns the exit code. `usage` are those of `USAGE`."""
-    local = where is None and not (explain or print_plan)
-    early = _begin_early(limits) if local and command and not any(usage.values()) else None
+    confines = where is None and sys.platform == "linux" and not (explain or print_plan)
+    early = _begin_early(limits) if confines and command and not any(usage.values()) else None
     from holdfast.exec import outcome
 
     told: Ending | Planned | Explained
@@ -354,6 +354,10 @@ def _run_here(
     *,
     print_plan: bool,
 ) -> "Ending | Planned | Explained":
+    if sys.platform != "linux":
+        from holdfast.local.linux import require_linux
+
+        require_linux("holdfast exec without --env", "holdfast exec --env NAME|URL -- COMMAND")
     from holdfast.exec import run
 
     if print_plan:

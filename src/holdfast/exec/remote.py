@@ -27,7 +27,7 @@ from holdfast.client.recovery import LinkState
 from holdfast.client.remotepath import to_native, to_uri
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError
 from holdfast.exec.outcome import NOT_EXECUTABLE, NOT_FOUND, Ending, ExecFailure, build_failure
-from holdfast.exec.run import Preset, Wish
+from holdfast.exec.wish import Preset, Wish
 from holdfast.local.relay import (
     ENDING,
     STDERR,

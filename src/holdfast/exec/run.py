@@ -12,11 +12,12 @@ from holdfast.confine.starts import Command, Exit, Sandbox, StartFailed, plan_of
 from holdfast.errors import HoldfastError, UsageError, from_os_error
 from holdfast.exec import outcome
 from holdfast.exec.outcome import Ending, ExecFailure, Explained, PathAnswer, Planned, Withheld
-from holdfast.light import StrEnum, signal
+from holdfast.exec.wish import Preset, Wish
+from holdfast.light import signal
 from holdfast.local.loop import Loop
 from holdfast.local.relay import Course, Tail, occupy_standard_descriptors, open_streams
 from holdfast.sandbox.plan.resolve import locate, make_granted, trace
-from holdfast.sandbox.plan.select import ANY, Choice
+from holdfast.sandbox.plan.select import Choice
 from holdfast.sandbox.policy import policy
 from holdfast.sandbox.policy.credentials import credentials, find_secrets
 from holdfast.sandbox.policy.paths import absolute, grantable, is_file_to_make, join, name, parent, within
@@ -29,35 +30,6 @@ if TYPE_CHECKING:
 
 _MAX_TAIL = 64 * 1024  # bytes at the end of the output that are read for a reason
 _SIGSYS = 128 + signal.SIGSYS
-
-
-class Preset(StrEnum):
-    READ_ONLY = "read-only"
-    WORKSPACE_WRITE = "workspace-write"
-    FULL_ACCESS = "full-access"
-
-
-@value
-class Wish:
-    """What the flags ask for. Paths are as typed, against the current directory."""
-
-    preset: Preset = Preset.WORKSPACE_WRITE
-    profile: str | None = None  # a file, instead of a preset
-    allow_write: Sequence[str] = ()
-    allow_read: Sequence[str] = ()
-    deny: Sequence[str] = ()
-    allow_socket: Sequence[str] = ()
-    network: bool | None = None  # None: as the preset or the profile has it
-    cwd: str | None = None
-    choice: Choice = ANY
-    loopback_ports: Sequence[int] = ()
-    watch: bool = False
-    allow_credentials: bool = False
-    allow_host: Sequence[str] = ()
-    deny_host: Sequence[str] = ()
-    allow_private: bool = False
-    pass_env: Sequence[str] = ()  # names of variables that are passed although they hold a secret
-    limits: "Limits | None" = None  # on what it uses; None: no options, and a profile may have some
 
 
 @value
@@ -90,18 +62,6 @@ class ResolvedWish:
 
 
 # --- what the command line calls
-
-
-def preset(flags: Sequence[str]) -> Preset:
-    """The preset that these flags name; the default if none does.
-
-    Raises:
-        UsageError: they exclude each other.
-    """
-    if len(flags) > 1:
-        raise UsageError(f"{' and '.join(flags)} exclude each other")
-    named = {f"--{value}": value for value in Preset}
-    return next((named[flag] for flag in flags if flag in named), Preset.WORKSPACE_WRITE)
 
 
 def execute(wish: Wish, argv: Sequence[str], early: "EarlyStart | None" = None) -> Ending:

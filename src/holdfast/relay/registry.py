@@ -30,6 +30,8 @@ REGISTERING: Final = Rate(per_s=0.5, burst=10)  # of one environment
 ASKING: Final = Rate(per_s=100.0, burst=500)  # of one token
 GUESSING: Final = Rate(per_s=0.5, burst=20)  # wrong tokens, of one address
 
+MOST_KNOWN: Final = 10_000  # some 2 MB
+
 _ROLES: Final = {"register": Role.EXECUTOR, "validate": Role.EXECUTOR, "connect": Role.HARNESS}
 
 
@@ -53,6 +55,9 @@ class Registry:
         self._registering = RateLimit(limits.registering)
         self._asking = RateLimit(limits.asking)
         self._guessing = RateLimit(limits.guessing)
+        self._known: set[str] = (
+            set()
+        )  # digests that were valid: who guesses beside them does not lock them out
 
     async def answer(
         self, asked: Asked, authorization: str | None, peer: str, body: bytes
@@ -76,11 +81,14 @@ class Registry:
     async def _answer(
         self, asked: Asked, authorization: str | None, peer: str, body: bytes
     ) -> Answered | Refusal:
-        now = time.monotonic()
-        if not self._guessing.has(peer, now):
+        now, text = time.monotonic(), access.bearer(authorization)
+        digest = access.digest_of(text)
+        if digest not in self._known and not self._guessing.has(peer, now):
             return messages.later(messages.TOO_OFTEN, asked.operation)
-        text = access.bearer(authorization)
-        token = access.check(text, *await self._store.read(verbs.find_token, access.digest_of(text)))
+        token = access.check(text, *await self._store.read(verbs.find_token, digest))
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()
+        self._known.add(digest)
         if not access.allows(token, _ROLES[asked.operation], asked.environment):
             return messages.FORBIDDEN
         limit, who = self._asking, token.id

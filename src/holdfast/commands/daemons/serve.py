@@ -7,6 +7,7 @@ import click
 
 from holdfast.commands.clickoptions import combine, duration
 from holdfast.commands.daemons import serving
+from holdfast.commands.daemons.remoteoptions import REMOTE_OPTIONS
 from holdfast.commands.exec import make_option
 from holdfast.commands.output import fail
 from holdfast.errors import HoldfastError
@@ -52,17 +53,7 @@ def _is_typed(option: str) -> bool:
     metavar="URL",
     help="Listen nowhere; register at this registry, and serve whoever it lets in through its relay.",
 )
-@click.option("--environment-id", metavar="ID", help="With --remote: the id by which clients ask for us.")
-@click.option(
-    "--remote-token-file", metavar="PATH", help="With --remote: file that holds the registry's token."
-)
-@click.option(
-    "--executor-credential-stdin",
-    "credential_stdin",
-    is_flag=True,
-    help="With --remote: the token comes on standard input, as lines of JSON; its end ends us.",
-)
-@click.option("--exit-on-stdin-close", is_flag=True, help="With --remote: end when standard input is closed.")
+@combine(*REMOTE_OPTIONS)
 @click.option(
     "--proxy-private-ips-via-upstream",
     "private_via_upstream",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.errors import StartupError
 from holdfast.local.listeners import mark_listener
-from holdfast.server.edges.address import Address, Stdio, WebSocketAddress
+from holdfast.server.edges.address import Address, RemoteAddress, Stdio, WebSocketAddress
 
 if TYPE_CHECKING:
     from holdfast.sandbox.plan.select import Choice
@@ -46,6 +46,8 @@ def check_exposure(options: ServeOptions) -> None:
             "--keep does not apply to stdio, where the session ends with its only connection",
             remedy="listen on unix:///path",
         )
+    if isinstance(address, RemoteAddress) and options.metrics:
+        raise StartupError("--metrics needs a ws:// listener, and --remote has none", remedy="drop --metrics")
     if not isinstance(address, WebSocketAddress):
         if options.authenticator is not None:
             raise StartupError("--ws-auth only applies to a ws:// listener", remedy="drop --ws-auth")
