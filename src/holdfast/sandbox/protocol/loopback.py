@@ -16,7 +16,6 @@ from holdfast.sandbox.kernel.kernel import Stage, StageFailed
 from holdfast.sandbox.kernel.namespaces import NO_LOOPBACK
 from holdfast.sandbox.plan.plan import MAX_LOOPBACK_PORTS, Plan
 from holdfast.sandbox.protocol.names import MAX_HANDED
-from holdfast.sandbox.protocol.orders import receive_with_fds
 
 MAX_LISTENERS: Final = 2 * MAX_LOOPBACK_PORTS + MAX_HANDED
 BACKLOG: Final = 128  # connections that wait while the server is busy or at its limit
@@ -56,21 +55,3 @@ def _listen(family: socket.AddressFamily, address: str, port: int) -> socket.soc
         listener.close()
         raise
     return listener
-
-
-def take(channel: socket.socket) -> list[int]:
-    """The sockets that were sent before, none if the sender was killed; the caller closes them.
-
-    Those of a name server come first (`names.py`), in a message of their own.
-    """
-    taken: list[int] = []
-    with channel:
-        channel.setblocking(False)
-        while True:
-            try:
-                data, fds = receive_with_fds(channel, 1, MAX_LISTENERS)
-            except OSError:
-                return taken
-            if not data:
-                return taken
-            taken += fds
