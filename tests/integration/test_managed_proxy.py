@@ -2,6 +2,7 @@
 
 import base64
 import errno
+import shutil
 import socket
 import sys
 from pathlib import Path
@@ -288,14 +289,27 @@ async def test_records_are_left_out_while_the_client_does_not_keep_up() -> None:
     assert wire.sent == [b"1", b"3", b"4"]
 
 
-@pytest.mark.parametrize("backend", [Backend.BWRAP, Backend.LANDLOCK])
-async def test_where_no_proxy_can_be_had_none_is_announced_and_none_is_started(
-    backend: Backend, tmp_path: Path
-) -> None:
-    async with serving(choice=Choice(backend)) as (url, _), ready(url) as peer:
+async def test_where_no_proxy_can_be_had_none_is_announced_and_none_is_started(tmp_path: Path) -> None:
+    async with serving(choice=Choice(Backend.LANDLOCK)) as (url, _), ready(url) as peer:
         info = await peer.call("environment/info")
         assert info["capabilities"]["networkProxyLaunch"] is False
         with pytest.raises(Refused) as refused:
             await peer.start("p", f"touch {tmp_path}/ran", **proxied())
         assert refused.value.code == -32602
         assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+async def test_bubblewrap_has_the_same_proxy_which_belongs_to_its_command_alone() -> None:
+    code = """
+    page = get(f"localhost:{sys.argv[1]}", "/page")
+    print(page[-5:], code(get("b.example")), code(socks(b"b.example", 443)))
+    for address, port in (("127.0.0.1", int(sys.argv[1])), ("192.0.2.1", 80)):
+        with socket.socket() as sock:
+            print(errno.errorcode[sock.connect_ex((address, port))])
+    """
+    async with httpd(PAGES) as web, serving(choice=Choice(Backend.BWRAP)) as (url, _), ready(url) as peer:
+        assert (await peer.call("environment/info"))["capabilities"]["networkProxyLaunch"] is True
+        name = await begin(peer, code, web.port, **proxied(domains={"localhost": "allow"}))
+        assert await finish(peer, name) == "hello 403 02\nECONNREFUSED\nENETUNREACH\n"
+        assert [reason for _, _, reason in decisions(peer, name)] == ["allow", "not_allowed", "not_allowed"]
