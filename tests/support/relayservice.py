@@ -235,7 +235,8 @@ class RelayService:
             mine.streams.add(frame.stream_id)
         self.seen.append((direction, raw))
         for sent in self.tamper(direction, frame, raw):
-            to = self.executor if direction == "up" else self.clients.get(relayframes.decode(sent).stream_id)
+            named = self.clients.get(relayframes.decode(sent).stream_id) or self.clients.get(frame.stream_id)
+            to = self.executor if direction == "up" else named
             if to is not None:
                 to.send(sent)
 
