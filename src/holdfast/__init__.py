@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.client.events.ordering import Exited as Exited
     from holdfast.client.events.ordering import Output as Output
     from holdfast.client.events.result import Result as Result
+    from holdfast.client.networkfilter import NetworkFilter as NetworkFilter
     from holdfast.client.policy import Policy as Policy
     from holdfast.client.process import Process as Process
     from holdfast.errors import ConnectionLost as ConnectionLost
@@ -45,6 +46,7 @@ _EXPORTS = {
     "HoldfastError": "errors",
     "InvalidRequest": "errors",
     "Limits": "sandbox.limits",
+    "NetworkFilter": "client.networkfilter",
     "NotFound": "errors",
     "OperationFailed": "errors",
     "Output": "client.events.ordering",

@@ -17,6 +17,7 @@ _DEFERRED: Final = {
     "down": "commands.daemons.down",
     "environment": "commands.environment",
     "exec": "commands.exec",
+    "forward": "commands.daemons.forward",
     "handoff": "commands.handoff",
     "mcp": "commands.mcp",
     "open": "commands.daemons.open",

@@ -8,15 +8,17 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 
-from holdfast.agents.evidence.evidence import Evidence, Source, Vanished
+from holdfast.agents.evidence.evidence import Evidence, Exited, Source, Vanished
 from holdfast.agents.supervisor import background
 from holdfast.agents.supervisor import supervisor as supervising
 from holdfast.agents.supervisor.supervisor import Supervisor
 from holdfast.agents.worker.book import WorkerRecords
 from holdfast.agents.worker.launching import WorkerSpec, preflight
-from holdfast.errors import ConnectionLost, NotFound, OperationFailed, UsageError
+from holdfast.client.process import Process
+from holdfast.errors import ConnectionLost, HoldfastError, NotFound, OperationFailed, UsageError
 from tests.support.arena import PLACE, end_exec_server
 from tests.support.patience import patient
 
@@ -59,6 +61,37 @@ async def test_a_start_that_fails_in_any_way_is_over(
     worker = start.supervisor.find("w")
     assert worker.done.is_set()
     assert worker.status.failure == "launch"
+
+
+@pytest.mark.parametrize(
+    ("script", "state", "code"), [("echo said", "completed", 0), ("echo said; exit 3", "failed", 3)]
+)
+async def test_a_program_on_a_terminal_that_ends_at_once_is_judged_by_its_end_and_its_output_is_kept(
+    start: Start, monkeypatch: pytest.MonkeyPatch, script: str, state: str, code: int
+) -> None:
+    """Its terminal is given its size only when it is gone."""
+    real, refused = Process.resize, []
+
+    async def too_late(process: Process, rows: int, cols: int) -> None:
+        while Path(f"/proc/{process.pid}").exists():
+            await asyncio.sleep(0.01)
+        try:
+            await real(process, rows, cols)
+        except HoldfastError as exc:
+            refused.append(exc)
+            raise
+
+    monkeypatch.setattr(Process, "resize", too_late)
+    wish = msgspec.structs.replace(start.wish, prompt=script, tty=True)
+    async with asyncio.timeout(WITHIN_S):
+        worker = await start.supervisor.run(wish)
+        await worker.done.wait()
+    assert refused, "it was too late for its size"
+    assert (worker.status.state, worker.status.failure) == (state, None if not code else "crash")
+    [end] = [item.claim for item in worker.evidence() if isinstance(item.claim, Exited)]
+    assert end.code == code
+    assert b"said" in (start.supervisor.book.folder("w") / "output.log").read_bytes()
+    assert "said" in worker.channel.shown()
 
 
 @pytest.mark.parametrize("where", ["record", "files", "server"])

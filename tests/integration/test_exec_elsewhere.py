@@ -18,10 +18,6 @@ from tests.support import identity
 from tests.support.exec_command import WAIT_S, Done, Place, Screen, Shell, gone, place, runs, stopped
 from tests.support.tiers import DEEP
 
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's"),
-]
-
 
 @dataclass
 class Elsewhere:

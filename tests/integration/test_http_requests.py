@@ -12,12 +12,14 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
+import httpx2
 import msgspec
 import pytest
 
 from holdfast.errors import InvalidRequest, OperationFailed, UsageError
 from holdfast.server import http
 from holdfast.server.http import HttpRequests, Pump
+from holdfast.server.httpcookies import AffinityCookies
 from holdfast.server.httprules import MAX_BUFFERED_BYTES
 from holdfast.wire.http import BodyDelta, HttpHeader, HttpHeaderResult, HttpRequestParams
 from tests.support.httpd import httpd, reply
@@ -29,12 +31,12 @@ DELTA_ERROR = "error decoding response body"
 class Client:
     """The requests of one connection and the deltas they sent."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], cookies: AffinityCookies) -> None:
         self.deltas: list[BodyDelta] = []
         self.arrived = asyncio.Event()
         self.open = asyncio.Event()  # cleared: the client reads nothing
         self.open.set()
-        self.requests = HttpRequests(self._notify, environ)
+        self.requests = HttpRequests(self._notify, environ, cookies)
 
     async def _notify(self, delta: BodyDelta) -> None:
         self.deltas.append(delta)
@@ -59,8 +61,10 @@ def params(url: str, **more: object) -> HttpRequestParams:
 
 
 @contextlib.asynccontextmanager
-async def connected(environ: Mapping[str, str] | None = None) -> AsyncIterator[Client]:
-    client = Client(environ or {})
+async def connected(
+    environ: Mapping[str, str] | None = None, cookies: AffinityCookies | None = None
+) -> AsyncIterator[Client]:
+    client = Client(environ or {}, cookies or AffinityCookies())
     try:
         async with asyncio.timeout(patient(30)):
             yield client
@@ -156,6 +160,46 @@ async def test_a_compressed_body_stays_compressed() -> None:
         connected() as client,
     ):
         assert await client.get(server.url()) == (200, packed)
+
+
+async def test_cookies_of_the_infrastructure_are_sent_again_over_https_to_its_hosts_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What goes to the wire and what comes from it: nobody here can be those hosts."""
+    given = [(b"Set-Cookie", b"__cflb=lb; Path=/; Secure"), (b"set-cookie", b"session=secret; Path=/")]
+    seen: list[tuple[str, bytes]] = []
+
+    async def send(
+        _: HttpRequests, method: str, url: httpx2.URL, headers: list[tuple[bytes, bytes]], body: bytes
+    ) -> httpx2.Response:
+        seen.append(
+            (f"{url.scheme} {url.host}", {name.lower(): value for name, value in headers}.get(b"cookie", b""))
+        )
+        moved = [(b"Location", b"https://api.openai.com/there")] if url.path == "/moved" else []
+        status = 302 if moved else 200
+        return httpx2.Response(status, headers=[*given, *moved], stream=httpx2.ByteStream(b""))
+
+    monkeypatch.setattr(HttpRequests, "_send", send)
+    jar = AffinityCookies()
+    urls = [
+        "https://chatgpt.com/a",
+        "https://api.openai.com/a",
+        "http://chatgpt.com/a",
+        "https://chatgpt.com/moved",
+    ]
+    for url in urls:  # another connection each: what is kept is the process's
+        async with connected(cookies=jar) as client:
+            await client.get(url, redirect_policy="follow")
+    async with connected(cookies=jar) as client:
+        await client.get(urls[0], headers=[HttpHeader("Cookie", "own=1")])
+    assert seen == [
+        ("https chatgpt.com", b""),
+        ("https api.openai.com", b""),
+        ("http chatgpt.com", b""),
+        ("https chatgpt.com", b"__cflb=lb"),
+        ("https api.openai.com", b""),
+        ("https chatgpt.com", b"own=1"),
+    ]
 
 
 async def test_connections_are_reused_and_cookies_are_not_replayed() -> None:

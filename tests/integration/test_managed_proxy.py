@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.sandbox.plan.select import Backend, Choice
+from holdfast.server.connection import ExecConnection
+from holdfast.server.executor import Executor
 from holdfast.server.processes.proxying import HTTP_PORT, SOCKS_PORT
 from holdfast.wire import network
 from tests.support.httpd import httpd, reply
@@ -25,7 +28,7 @@ from tests.support.managed import (
 from tests.support.peer import Refused, ready, serving
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's")
-PAGES = {"/page": reply(body=b"hello")}
+PAGES: dict[str, Any] = {"/page": reply(body=b"hello")}
 
 
 async def test_a_command_is_told_of_its_proxy_and_reaches_what_is_allowed_through_it() -> None:
@@ -208,3 +211,91 @@ async def test_a_question_ends_with_the_command() -> None:
         await peer.closed(name)
         await decide(peer, asked, "allow")
         assert await peer.call("environment/status") == {"status": "ready"}
+
+
+async def test_an_answer_right_before_the_end_of_the_connection_counts() -> None:
+    code = "print(code(get(f'localhost:{sys.argv[1]}', '/page')), flush=True); sys.stdin.readline()"
+    async with httpd(PAGES) as web, serving() as (url, _):
+        async with ready(url) as peer:
+            asked = proxied(3_600_000, allowLocalBinding=True)
+            name = await begin(peer, code, web.port, **asked, pipeStdin=True)
+            await decide(peer, await question(peer, name), "allow")
+            session = peer.session_id
+        async with ready(url, resume=session) as back:
+            page = await back.call("process/read", {"processId": name, "waitMs": 60_000})
+            assert base64.b64decode(page["chunks"][0]["chunk"]) == b"200\n"
+
+
+async def test_nothing_of_a_command_outlives_it_and_so_does_no_proxy() -> None:
+    """The reference keeps the proxy for background children; here they end with the command."""
+    code = """
+    if os.fork() == 0:
+        sys.stdin.readline()
+        get("late.example")
+        os._exit(0)
+    """
+    async with serving() as (url, _), ready(url) as peer:
+        name = await begin(peer, code, **proxied(), pipeStdin=True)
+        await peer.closed(name)
+        assert decisions(peer, name) == []
+
+
+async def test_start_up_files_are_read_behind_the_proxy_and_their_own_proxy_stays_theirs(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / ".bashrc").write_text(
+        "export HTTP_PROXY=http://theirs:1 FROM_RC=1\n"
+        "IFS=: read -r _ host port <<<${https_proxy}; host=${host#//}\n"
+        "export REACHED=$(exec 3<>/dev/tcp/$host/$port && echo yes)\n",
+        "utf-8",
+    )
+    shell = {"name": "bash", "path": "/bin/bash"}
+    show = "echo ${HTTP_PROXY%:*} $FROM_RC $REACHED ${ALL_PROXY%%:*} $CODEX_NETWORK_PROXY_ACTIVE"
+    more = {
+        "env": {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        "shellSnapshot": {"scopeId": "s", "shell": shell},
+    }
+    async with serving() as (url, _), ready(url) as peer:
+        for name, held in (("with", proxied()), ("without", {"sandbox": LIMITED})):
+            await peer.start(name, "/bin/bash", "-lc", show, **more, **held)
+            await peer.closed(name)
+        assert peer.output("with") == b"http://127.0.0.1 1 yes socks5h 1\n"
+        assert peer.output("without") == b"http://theirs 1 yes\n"
+
+
+async def test_records_are_left_out_while_the_client_does_not_keep_up() -> None:
+    class Full:
+        """A wire that counts."""
+
+        def __init__(self) -> None:
+            self.sent: list[bytes] = []
+
+        def send(self, message: bytes) -> None:
+            self.sent.append(message)
+
+        def pause_reading(self) -> None: ...
+        def resume_reading(self) -> None: ...
+        def abort(self) -> None: ...
+
+    wire = Full()
+    connection = ExecConnection(Executor(), wire, label="test")
+    connection.offer(b"1")
+    connection.on_writing_paused()
+    connection.offer(b"2")
+    connection.push(b"3")
+    connection.on_writing_resumed()
+    connection.offer(b"4")
+    assert wire.sent == [b"1", b"3", b"4"]
+
+
+@pytest.mark.parametrize("backend", [Backend.BWRAP, Backend.LANDLOCK])
+async def test_where_no_proxy_can_be_had_none_is_announced_and_none_is_started(
+    backend: Backend, tmp_path: Path
+) -> None:
+    async with serving(choice=Choice(backend)) as (url, _), ready(url) as peer:
+        info = await peer.call("environment/info")
+        assert info["capabilities"]["networkProxyLaunch"] is False
+        with pytest.raises(Refused) as refused:
+            await peer.start("p", f"touch {tmp_path}/ran", **proxied())
+        assert refused.value.code == -32602
+        assert not (tmp_path / "ran").exists()

@@ -84,7 +84,7 @@ async def test_a_question_has_the_headers_and_the_path_of_the_reference(service:
         (200, GOOD | {"url": " "}, ProtocolMismatch),
         (200, GOOD | {"executor_registration_id": ""}, ProtocolMismatch),
         (200, GOOD | {"harness_key_authorization": ""}, ProtocolMismatch),
-        (200, GOOD | {"executor_public_key": {**GOOD["executor_public_key"], "more": 1}}, ProtocolMismatch),  # type: ignore[dict-item]
+        (200, GOOD | {"executor_public_key": {**GOOD["executor_public_key"], "more": 1}}, ProtocolMismatch),
         (200, b" " * 70_000, ProtocolMismatch),
     ],
     ids=range(21),

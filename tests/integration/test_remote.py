@@ -11,9 +11,10 @@ import pytest
 
 from holdfast.client.environments import Condition, Environments
 from holdfast.client.links import noiselink
-from holdfast.errors import SessionLost, TokenRefused, Unreachable
+from holdfast.errors import SessionLost, StartupError, TokenRefused, Unreachable
 from holdfast.rendezvous import attempts, registryclient, relaysocket
 from holdfast.wire import relayframes
+from holdfast.wire.registry import AUTHENTICATION_DOWN
 from holdfast.wire.relayframes import Body, RelayFrame
 from tests.support.peer import descendants_named, fresh_mark, seen_running
 from tests.support.relayservice import (
@@ -120,6 +121,41 @@ async def test_an_executor_that_is_cut_off_dials_the_same_address_and_keeps_its_
         await process.write(b"word\n")
         assert (await process.wait()).stdout == b"begun\ngot-word\n"
         assert service.count("register") == 1
+
+
+@every_row(
+    "answer",
+    [(401, {}), (403, {}), (404, {}), (500, {}), (502, {}), (302, {}), (200, b"{"), (200, {}),
+     (503, {"error": {"code": AUTHENTICATION_DOWN}})],
+    ids=range(9),
+)  # fmt: skip
+async def test_a_registration_that_fails_is_the_end_of_an_executor(answer: tuple[int, object]) -> None:
+    async with relay_service() as service:
+        service.answers["register"].append(answer)
+        with pytest.raises(StartupError, match="registry"):
+            async with executing(service):
+                pass
+        assert len(service.asked) == 1
+
+
+async def test_a_registration_that_fails_later_is_the_end_of_an_executor_as_well(
+    service: RelayService,
+) -> None:
+    async def be_refused() -> None:
+        async with executing(service):
+            service.refuse["environment"].append(404)
+            service.answers["register"].append((500, {}))
+            service.drop_executor()
+            await service.until(lambda: service.count("register") == 2)
+
+    with pytest.raises(StartupError, match="HTTP 500"):
+        await be_refused()
+
+
+async def test_a_registry_that_cannot_tell_who_asks_is_asked_again(service: RelayService) -> None:
+    service.answers["register"].extend([(502, {"error": {"code": AUTHENTICATION_DOWN}})] * 3)
+    async with executing(service):
+        assert service.count("register") == 4
 
 
 @every_row(("status", "registrations"), [(403, 2), (404, 2), (503, 1), (500, 1)])

@@ -14,14 +14,18 @@ from typing import Final, TypeAlias
 from holdfast.client.environment import Environment
 from holdfast.client.events.ordering import Closed, Exited, Output
 from holdfast.client.files import Found
+from holdfast.client.networkfilter import NetworkFilter
 from holdfast.client.policy import Policy
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError
+from holdfast.wire.network import PolicyQuestion
 from tests.support.httpd import httpd, reply
+from tests.support.managed import INSIDE
 from tests.support.peer import WAIT_S, descendants_named, seen_running
 
 Behaviour: TypeAlias = Callable[[Environment, Path], Awaitable[object]]
 
 READER: Final = 'echo ready; while read -r line; do [ "$line" = end ] && exit 5; echo "got $line"; done'
+HOSTS: Final = ("b.example", "denied.example", "10.0.0.1", "a.example")
 BIG_BYTES: Final = 8 * 1024 * 1024
 BODY: Final = hashlib.shake_128(b"body").digest(3 * 1024 * 1024)
 PROFILE: Final = """
@@ -499,3 +503,45 @@ async def confined_files(env: Environment, work: Path) -> object:
         )
     ]
     return inside, blocks, refused, (work / "out").exists()
+
+
+@shows(
+    "200 hello 502 403 403 403 403",
+    [("localhost", "http")] * 2 + [("b.example", "http"), ("a.example", "http")],
+    [
+        ("localhost", "allow", "decider"),
+        ("localhost", "allow", "decider"),
+        ("b.example", "deny", "decider"),
+        ("denied.example", "deny", "baseline_policy"),
+        ("10.0.0.1", "deny", "baseline_policy"),
+        ("a.example", "deny", "decider"),
+    ],
+)
+async def network_by_host(env: Environment, work: Path) -> object:
+    """The client decides about what no rule mentions, and hears of everything."""
+    asked: list[tuple[str, str]] = []
+    told: list[tuple[str, str, str]] = []
+
+    async def decide(question: PolicyQuestion) -> bool:
+        asked.append((question.host, question.protocol))
+        return question.host == "localhost"
+
+    async with httpd({"/page": reply(body=b"hello")}) as web:
+        network = NetworkFilter(
+            ["localhost"],
+            ["denied.example"],
+            ["localhost"],
+            decide=decide,
+            on_decision=lambda one: told.append((one.host, one.decision, one.source)),
+        )
+        code = f"""
+page = get("localhost:{web.port}", "/page")
+print(code(page), page[-5:], code(get("localhost:1")), *map(code, map(get, {HOSTS!r})), end="")
+"""
+        done = await env.run(
+            ["/usr/bin/python3", "-c", INSIDE + code],
+            cwd=work,
+            policy=Policy.workspace_write(work),
+            network=network,
+        )
+    return done.stdout.decode() + done.stderr.decode(), asked, told

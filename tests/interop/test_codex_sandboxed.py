@@ -60,12 +60,19 @@ def ends(recorder: Recorder) -> list[tuple[str, bool, bool]]:
     ]
 
 
-async def turn(stage: Stage, app: AppServer, recorder: Recorder, policy: str, *decisions: str) -> list[str]:
-    """One turn in `workspace-write` whose questions are answered so; the questions."""
+async def turn(
+    stage: Stage,
+    app: AppServer,
+    recorder: Recorder,
+    policy: str,
+    *decisions: str,
+    sandbox: str | None = "workspace-write",
+) -> list[str]:
+    """One turn in this sandbox, or by the permissions of the configuration, answered so; the questions."""
     app.decisions = list(decisions)
     await app.call("environment/add", {"environmentId": "ext", "execServerUrl": recorder.url})
     await app.take_turn(
-        await app.start_thread("ext", stage.workspace, sandbox="workspace-write", approvalPolicy=policy)
+        await app.start_thread("ext", stage.workspace, sandbox=sandbox, approvalPolicy=policy)
     )
     assert app.decisions == [], "not asked as often as expected"
     return [question["method"] for question in app.questions]
@@ -137,6 +144,28 @@ async def test_an_approved_escalation_runs_outside_the_sandbox_and_only_that_one
         assert await turn(stage, app, recorder, "on-request", "accept") == [COMMAND_ASKED]
     assert ends(recorder) == [FREE, CONFINED_DENIED]
     assert "written" in model.output("c1")
+    assert outside(stage, "yes.txt").read_text("utf-8") == "x\n"
+    assert not outside(stage, "no.txt").exists()
+
+
+async def test_an_approved_escalation_writes_everywhere_and_still_reads_nothing_that_is_denied(
+    stage: Stage,
+) -> None:
+    """Announced as `linuxApprovedRootWritePreservesRestrictions`; else the client does not run it so."""
+    secret = outside(stage, "secret")
+    secret.write_text("PERSIMMON")
+    config = '[permissions.mine]\nextends = ":workspace"\n[permissions.mine.filesystem]\n'
+    script = turns(
+        [command("c1", "echo x > ../outside/yes.txt && echo written; cat ../outside/secret", **ESCALATED)],
+        [command("c2", "cat ../outside/secret; echo x > ../outside/no.txt")],
+    )
+    linked = stage.connected(script, config=f'{config}"{secret}" = "deny"\n', profile="mine")
+    async with linked as (model, recorder), stage.client.app_server() as app:
+        asked = await turn(stage, app, recorder, "on-request", "accept", sandbox=None)
+        assert asked == [COMMAND_ASKED]
+    assert [kind for kind, _, _ in ends(recorder)] == ["linuxSeccomp", "linuxSeccomp"]
+    assert "written" in model.output("c1")
+    assert "PERSIMMON" not in model.output("c1") + model.output("c2")
     assert outside(stage, "yes.txt").read_text("utf-8") == "x\n"
     assert not outside(stage, "no.txt").exists()
 

@@ -18,6 +18,7 @@ from tests.support.relayservice import (
     relay_service,
     variables,
 )
+from tests.support.servers import codex_server
 
 OURS = [sys.executable, "-m", "holdfast", "serve"]
 
@@ -95,3 +96,11 @@ async def test_their_client_and_ours_agree_on_what_a_first_connection_asks(
         async with reached(service) as environment:
             assert await environment.status() == "ready"
         assert (by_theirs, service.count("connect") - by_theirs) == (2, 2)
+
+
+async def test_a_forwarder_of_ours_leads_to_their_server(service: RelayService, base: Path) -> None:
+    async with codex_server(requires_codex(), base / "server") as server:
+        argv = [sys.executable, "-m", "holdfast", "forward", "--connect", server.url]
+        async with executor_process(service, argv, base / "forwarder"), reached(service) as environment:
+            done = await environment.run(["/bin/sh", "-c", "echo hi; exit 4"], cwd=base)
+            assert (done.code, done.stdout) == (4, b"hi\n")

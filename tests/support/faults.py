@@ -18,7 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.sandbox.kernel import kernel, landlock
+if sys.platform == "linux":
+    from holdfast.sandbox.kernel import kernel, landlock
 
 # asm/unistd.h, by machine
 _NUMBERS: Final = {

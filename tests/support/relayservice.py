@@ -16,11 +16,14 @@ from websockets.server import ServerProtocol
 
 from holdfast.client.environment import Environment
 from holdfast.client.environments import Environments
+from holdfast.local.tasks import TaskSet
 from holdfast.server.edges.address import RemoteAddress
 from holdfast.server.edges.binding import ServeOptions
 from holdfast.server.edges.listen import Server
+from holdfast.server.edges.remoteedge import serve_remote
 from holdfast.server.executor import Clocks, Executor
 from holdfast.server.remote.credential import Credential, CredentialHolder
+from holdfast.server.remote.forwarding import ForwardedStream
 from holdfast.wire import relayframes
 from holdfast.wire.registry import PROFILE
 from holdfast.wire.relayframes import Body, RelayFrame
@@ -301,6 +304,26 @@ async def executing(
         server.stop()
         async with asyncio.timeout(WAIT_S):
             await task
+
+
+@asynccontextmanager
+async def forwarding(service: RelayService, url: str) -> AsyncIterator[None]:
+    """What `holdfast forward` does, in this loop, connected."""
+    credential = CredentialHolder(ENVIRONMENT, time.time, Credential(TOKEN))
+    address = RemoteAddress(service.url, ENVIRONMENT, credential, bytes(32))
+    streams = TaskSet()
+    task = asyncio.ensure_future(
+        serve_remote(
+            address, lambda port: ForwardedStream(port, url, streams.keep), asyncio.Event(), lambda: None
+        )
+    )
+    try:
+        await service.until_registered()
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await streams.aclose()
 
 
 @asynccontextmanager

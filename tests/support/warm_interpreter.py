@@ -40,7 +40,8 @@ LOADED_WHEN_USED = (  # where they are installed
 def load() -> None:
     for room in map(import_module, ROOMS):
         for found in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
-            import_module(found.name)
+            if sys.platform == "linux":  # elsewhere not all of them can be; it is only for speed
+                import_module(found.name)
     for name in LOADED_WHEN_USED:
         with contextlib.suppress(ModuleNotFoundError):
             import_module(name)

@@ -7,6 +7,7 @@ the session's business.
 
 import asyncio
 import contextlib
+import functools
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
@@ -16,6 +17,7 @@ from holdfast import tracing
 from holdfast.client.events.pushed import Pushed, convert_pushed, decode_pushed
 from holdfast.client.links.target import Target, UnixTarget
 from holdfast.client.links.transport import ServerLink, dial
+from holdfast.client.networkfilter import Reply
 from holdfast.errors import (
     ConnectionLost,
     HoldfastError,
@@ -29,6 +31,7 @@ from holdfast.errors import (
 )
 from holdfast.wire import authentication, rpc
 from holdfast.wire.environment import EnvironmentInfo, InitializeParams
+from holdfast.wire.network import PolicyReply
 from holdfast.wire.rpc import JsonValue
 
 CLIENT_NAME: Final = "holdfast"
@@ -40,7 +43,7 @@ _SAID: Final = (
     PeerRefused,
     Unreachable,
 )  # ends of a link that say more than that it ended
-_DENIED: Final = {"decision": {"type": "deny", "reason": "not_allowed"}}
+_QUESTION: Final = "network/policyRequest"
 
 
 class NotSent(ConnectionLost):
@@ -53,6 +56,9 @@ class ConnectionOwner(Protocol):
     def take(self, pushed: Pushed) -> None: ...
 
     def note(self, method: str, params: JsonValue) -> None: ...
+
+    def ask(self, params: JsonValue, reply: Reply) -> None:
+        """A question about the network; `reply` is called once."""
 
     def connection_lost(self, connection: "ClientConnection", error: HoldfastError) -> None: ...
 
@@ -71,6 +77,7 @@ class ClientConnection:
         self.link: ServerLink | None = None
         self._owner = owner
         self._calls: dict[int, _Call] = {}
+        self._questions: set[int] = set()
         self._last = 0
         self._writable = asyncio.Event()
         self._writable.set()
@@ -103,8 +110,12 @@ class ClientConnection:
                     self._owner.take(pushed)
                 else:
                     self._owner.note(method, params)
+            case rpc.Request(id_, method, params) if method == _QUESTION:
+                self._take_question(id_, params)
             case rpc.Request(id_, method):
-                self._refuse(id_, method)
+                self._send(
+                    rpc.error(id_, -32601, f"this client does not implement `{method[: rpc.MAX_ECHO]}`")
+                )
 
     def on_end(self, error: HoldfastError) -> None:
         self.lost = error
@@ -143,16 +154,26 @@ class ClientConnection:
             raise AssertionError("messages come after the link is opened")
         self.link.abort(error)
 
-    def _refuse(self, id_: rpc.RequestId, method: str) -> None:
-        """The only request a server makes is about network policy, and nobody here may grant anything."""
+    def _take_question(self, id_: rpc.RequestId, params: JsonValue) -> None:
+        """The only request a server makes. Its numbers are its own, and each is used once at a time."""
+        if not isinstance(id_, int) or id_ <= 0 or id_ in self._questions:
+            raise RemoteProtocolError("the server numbers its questions wrongly")
+        self._questions.add(id_)
+        self._owner.ask(params, functools.partial(self._reply, id_))
+
+    def _reply(self, id_: int, answer: PolicyReply | None) -> None:
+        self._questions.discard(id_)
+        if self.lost is not None:
+            return  # the server has taken that for a no
+        if answer is None:
+            self._send(rpc.error(id_, -32602, "invalid network policy request params"))
+        else:
+            self._send(rpc.response(id_, answer))
+
+    def _send(self, message: bytes) -> None:
         if self.link is None:
             raise AssertionError("messages come after the link is opened")
-        if method == "network/policyRequest":
-            self.link.send(rpc.response(id_, _DENIED))
-        else:
-            self.link.send(
-                rpc.error(id_, -32601, f"this client does not implement `{method[: rpc.MAX_ECHO]}`")
-            )
+        self.link.send(message)
 
     # --- what the session uses
 

@@ -16,6 +16,7 @@ from holdfast.client.events.result import MAX_OUTPUT_BYTES, Result
 from holdfast.client.links import ssh
 from holdfast.client.links.ssh import SshTarget
 from holdfast.client.links.target import parse_target
+from holdfast.client.networkfilter import NetworkFilter
 from holdfast.client.process import Process
 from holdfast.client.recovery import LinkState
 from holdfast.client.remotepath import RemotePath, to_native, to_uri
@@ -140,6 +141,7 @@ class Environment:
         watch: bool = False,
         limits: Limits | None = None,
         commands: CommandExecutor | None = None,
+        network: NetworkFilter | None = None,
     ) -> Process:
         """Start a command.
 
@@ -149,10 +151,13 @@ class Environment:
         always has one. A `process_id` of one's own is what `adopt` finds it by. With `watch` the process's
         `denials` are what its sandbox refuses, as it happens; its `watch` says whether that is so or why not.
         `limits` are on what it and all that it starts may use together. `commands` is an executor for what it
-        wants run outside of its own sandbox.
+        wants run outside of its own sandbox. With `network` it reaches those hosts and no others, whatever
+        the policy says of the network.
 
         Raises:
-            InvalidRequest: there are limits, and this server keeps none; or it has no executor for commands.
+            UsageError: there is a filter for the network, and no policy that confines.
+            InvalidRequest: there are limits, and this server keeps none; or it has no executor for commands,
+                or no filter for the network.
             OperationFailed: the program could not be started.
             SandboxUnavailable: the policy cannot be enforced there; nothing was run.
             ConnectionLost: the link died meanwhile. If the command was started it will be ended.
@@ -165,6 +170,8 @@ class Environment:
             )
         if commands is not None and not self.info.capabilities.holdfast_commands:
             raise InvalidRequest("this server runs no commands for a process", remedy="update it")
+        if network is not None:
+            self._check_filter(network, policy)
         params = StartParams(
             process_id=process_id or self._session.new_process_id(),
             argv=_words(argv),
@@ -178,10 +185,14 @@ class Environment:
             watch=watch,
             limits=None if limits is None else _encode_limits(limits),
             commands=commands,
+            enforce_managed_network=network is not None,
+            network_proxy=None if network is None else network.settings(),
         )
         await self._session.until_ended(params.process_id)
         process = Process(self._session, params.process_id, tty=tty, watch=watch)
         self._session.add_route(process)
+        if network is not None:
+            self._session.deciders.add(params.process_id, network)
         try:
             process.started(await self._session.call("process/start", params))
         except (ConnectionLost, RemoteProtocolError, asyncio.CancelledError):
@@ -193,6 +204,16 @@ class Environment:
                 process.fail(exc)
             raise
         return process
+
+    def _check_filter(self, network: NetworkFilter, policy: "Policy | None") -> None:
+        if policy is None or not policy.confines:
+            raise UsageError(
+                "a filter for the network needs a policy that confines: otherwise nothing enforces it",
+                remedy="add policy=Policy.unrestricted(), which guards nothing but the network",
+            )
+        can = self.info.capabilities
+        if not can.network_proxy_launch or (network.review and not can.network_proxy_review_domains):
+            raise InvalidRequest("this server cannot filter a command's network by host", remedy="update it")
 
     async def adopt(self, process_id: str, *, tty: bool = False, watch: bool = False) -> Process:
         """A process of this session that somebody else started, from the oldest output that is kept.
@@ -225,6 +246,7 @@ class Environment:
         timeout_s: float | None = None,
         max_output_bytes: int = MAX_OUTPUT_BYTES,
         limits: Limits | None = None,
+        network: NetworkFilter | None = None,
     ) -> Result:
         """Run a command to its end; a non-zero exit is a result, not an error.
 
@@ -250,6 +272,7 @@ class Environment:
                 stdin=input is not None,
                 arg0=arg0,
                 limits=limits,
+                network=network,
             )
             try:
                 if input is None:

@@ -33,6 +33,7 @@ from holdfast.client.links.target import CommandTarget, NoiseMemory, NoiseTarget
 from holdfast.client.recovery import LinkState, worth_retrying
 from holdfast.client.session import ClientSession
 from holdfast.errors import ConnectionLost, HoldfastError, SessionLost, UsageError
+from holdfast.local.linux import require_linux
 from holdfast.rendezvous.credentials import check_header
 
 FILE: Final = "environments.toml"
@@ -309,6 +310,10 @@ def _target(entry: EnvironmentEntry, memory: NoiseMemory) -> Target:
     if entry.registry_url is not None and entry.environment_id is not None:
         token = entry.token or _token(entry.token_file or "")
         return NoiseTarget(entry.registry_url, entry.environment_id, token, entry.account_id, memory)
+    if entry.id == LOCAL:
+        require_linux(
+            "the environment local", "holdfast exec --env NAME|URL -- COMMAND, with a Linux machine's"
+        )
     if entry.url is None:
         return CommandTarget(entry.argv, entry.cwd, entry.environ)
     return parse_target(entry.url, entry.token)

@@ -13,14 +13,18 @@ from typing import Final, Literal, Protocol, TypeAlias, assert_never
 import msgspec
 
 from holdfast.client.remotepath import RemotePath, to_uri
+from holdfast.egress.hosts import parse_rule
 from holdfast.errors import UsageError
+from holdfast.sandbox import values
 from holdfast.sandbox.limits import Limits
 from holdfast.sandbox.policy import policy, profile
 from holdfast.sandbox.policy.globs import bind_pattern
+from holdfast.sandbox.policy.hostwish import HostWish
 from holdfast.sandbox.policy.policy import Access, At, Glob, Network, Place, PolicyKind, Rule, Special, Target
 from holdfast.sandbox.policy.policy import Policy as Wish
 from holdfast.wire.paths import Convention
 from holdfast.wire.permissions import (
+    AllowedHosts,
     Disabled,
     Entry,
     External,
@@ -152,6 +156,31 @@ class Policy:
         """
         return replace(self, wish=self.wish.allow_socket(_tidy(path)))
 
+    def allow_host(self, rule: str) -> "Policy":
+        """Also reach this host, by its name: `api.example.com`, `*.example.org:443`; the network is off then.
+
+        Raises:
+            UsageError: it is no rule about hosts, or there is no sandbox.
+        """
+        parse_rule(rule)
+        if self.wish.kind is PolicyKind.DISABLED:
+            raise UsageError("a policy without a sandbox reaches every host")
+        return replace(self, wish=self.wish.allow_host(rule))
+
+    def deny_host(self, rule: str) -> "Policy":
+        """Reach this host not, although a pattern allows it.
+
+        Raises:
+            UsageError: it is no rule about hosts.
+        """
+        parse_rule(rule, denies=True)
+        return replace(self, wish=self.wish.deny_host(rule))
+
+    def allow_private(self) -> "Policy":
+        """Reach allowed hosts also at addresses that are not public."""
+        hosts = values.replace(self.wish.hosts, private=True)
+        return replace(self, wish=values.replace(self.wish, hosts=hosts))
+
     def deny(self, path: RemotePath) -> "Policy":
         """Neither read nor write this path, or whatever matches if it has `*`, `?`, `[` or `{` in it.
 
@@ -193,6 +222,7 @@ class Policy:
             cwd=base,
             workspace_roots=[] if base is None else [base],
             unix_sockets=list(self.wish.sockets) or msgspec.UNSET,
+            hosts=_hosts(self.wish.hosts),
         )
 
     def __repr__(self) -> str:
@@ -203,11 +233,18 @@ class Policy:
             files = ", ".join(f"{rule.access.name.lower()} {_spell(rule.target)}" for rule in self.wish.rules)
         root = "" if self.root is None else f"; workspace {self.root}"
         granted = "".join(f"; socket {path}" for path in self.wish.sockets)
+        granted += "".join(f"; host {rule}" for rule in self.wish.hosts.allow)
         return f"<Policy {files}; network {network}{granted}{root}>"
 
     def _replace_wish(self, wish: Wish) -> "Policy":
         repeated = wish.rules is not None and wish.rules[-1] in wish.rules[:-1]
         return self if repeated else replace(self, wish=wish)
+
+
+def _hosts(wish: HostWish) -> AllowedHosts | msgspec.UnsetType:
+    if not wish.allow:
+        return msgspec.UNSET
+    return AllowedHosts(list(wish.allow), list(wish.deny), wish.private, dict(wish.addresses))
 
 
 def _network(*, on: bool) -> Network:

@@ -20,6 +20,7 @@ from typing import Final, Protocol
 from holdfast.client.connection import ClientConnection, Dialer, NotSent
 from holdfast.client.events.ordering import ReadPage
 from holdfast.client.events.pushed import Pushed, decode_page
+from holdfast.client.networkfilter import Deciders, Reply
 from holdfast.client.recovery import Action, Dial, GiveUp, LinkState, Recovery, WakeAt, worth_retrying
 from holdfast.errors import (
     ConnectionLost,
@@ -105,6 +106,8 @@ class ClientSession:
         self._hearers: dict[str, list[Callable[[JsonValue], None]]] = {}
         self._loss_handlers: list[Callable[[HoldfastError], None]] = []
         self._tasks = TaskSet()
+        self.deciders = Deciders(self.spawn)
+        self.on("network/policyDecision", self.deciders.hear)
         self._driver: asyncio.Task[None] | None = None
 
     # --- life
@@ -166,6 +169,7 @@ class ClientSession:
             return
         self._failure = error
         routes, self._routes = self._routes, {}
+        self.deciders.clear()
         self._full.clear()
         self._orphans.clear()
         for route in routes.values():
@@ -242,6 +246,9 @@ class ClientSession:
         for hear in list(self._hearers.get(method, ())):
             hear(params)
 
+    def ask(self, params: JsonValue, reply: Reply) -> None:
+        self.deciders.ask(params, reply)
+
     # --- processes
 
     def new_process_id(self) -> str:
@@ -257,6 +264,7 @@ class ClientSession:
 
     def remove_route(self, process_id: str) -> None:
         self._routes.pop(process_id, None)
+        self.deciders.remove(process_id)
         self.make_room(process_id)
 
     def abandon(self, process_id: str) -> None:

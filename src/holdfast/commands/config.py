@@ -13,6 +13,7 @@ import click
 from holdfast.commands.clickoptions import combine
 from holdfast.commands.output import pasteable
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, UsageError, face
+from holdfast.local.linux import require_linux
 
 if TYPE_CHECKING:
     from holdfast.agentconfig.decision import AgentName
@@ -164,6 +165,8 @@ def _environment(
     argv = () if url is not None else (*_own_words(), "serve", "--listen", "stdio")
     environment = Environment(name, argv, url, token, default)
     from_toml("\n".join(environment.lines()), source=FILE, folder="/")
+    if url is None:
+        require_linux("a server of ours on this machine", "add --environment-url ws://HOST:PORT")
     return environment
 
 

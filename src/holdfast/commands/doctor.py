@@ -15,6 +15,7 @@ from holdfast.commands.exec import with_limits
 from holdfast.commands.options import ExecLimits
 from holdfast.commands.output import OneLine, fail, pasteable, printable
 from holdfast.errors import HoldfastError, NotFound, OperationFailed
+from holdfast.local.linux import require_linux
 
 if TYPE_CHECKING:
     from holdfast.doctor.assertion.assertion import AssertionReport
@@ -49,6 +50,8 @@ def doctor(context: click.Context, as_json: bool) -> None:
       holdfast doctor
       holdfast doctor explain < agent.log
     """
+    if context.invoked_subcommand != "explain":
+        _require_linux()
     if context.invoked_subcommand is not None:
         return
     from holdfast.doctor.facts import facts, rules
@@ -60,6 +63,13 @@ def doctor(context: click.Context, as_json: bool) -> None:
     else:
         _show_findings(found)
     sys.exit(rules.exit_code(found))
+
+
+def _require_linux() -> None:
+    try:
+        require_linux("holdfast doctor", "the same on the Linux machine; here: holdfast doctor explain FILE")
+    except HoldfastError as exc:
+        fail(exc, _CANNOT_TELL)
 
 
 def _print(report: Mapping[str, object], lines: Iterable[str], *, as_json: bool) -> None:

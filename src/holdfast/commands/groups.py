@@ -10,7 +10,7 @@ Sections = Mapping[str, Sequence[str]]  # heading: names of commands, in the ord
 
 SECTIONS: Final[Mapping[str, Sections]] = {
     "": {
-        "Run a command": ("exec", "cp", "environment", "serve", "relay"),
+        "Run a command": ("exec", "cp", "environment", "serve", "forward", "relay"),
         "Run a board of tasks": ("up", "task", "board", "dispatch", "open", "web"),
         "Run agents": ("worker", "mcp", "config", "handoff"),
         "See and manage what runs": ("status", "down", "doctor"),

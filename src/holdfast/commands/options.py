@@ -14,7 +14,7 @@ from holdfast.sandbox.values import value
 
 if TYPE_CHECKING:
     from holdfast.exec.outcome import Ending, Explained, Planned
-    from holdfast.exec.run import Wish
+    from holdfast.exec.wish import Wish
     from holdfast.sandbox.launcher.spare import EarlyStart
     from holdfast.sandbox.limits import Limits
     from holdfast.sandbox.plan.select import Choice
@@ -98,6 +98,17 @@ LIMITS: Final = (
         "port",
         "PORT",
     ),
+    ExecOption(
+        "--allow-host",
+        "Network off but for this host, at ports 80 and 443 or the one behind a colon: api.example.com, "
+        "*.example.org:443. Can be repeated.",
+        "many",
+        "HOST[:PORT]",
+    ),
+    ExecOption("--deny-host", "Not this one of the allowed hosts. Can be repeated.", "many", "HOST[:PORT]"),
+    ExecOption(
+        "--allow-private", "Let allowed hosts be at addresses that are not public, as those of a LAN.", "flag"
+    ),
     ExecOption("--cwd", "Run in this directory, which becomes the workspace.", metavar="DIR"),
     BACKEND,
     DEGRADED,
@@ -123,6 +134,7 @@ EXEC: Final = (
         "many",
         "PATH",
     ),
+    ExecOption("--report", "Say at the end what went out: hosts, ports, bytes and times.", "flag"),
     ExecOption(
         "--json",
         "Print how it ended as one JSON object, last on standard error; plans and explanations on "
@@ -149,6 +161,9 @@ class ExecLimits:
     allow_socket: tuple[str, ...]
     network: str | None
     loopback_port: tuple[int, ...]
+    allow_host: tuple[str, ...]
+    deny_host: tuple[str, ...]
+    allow_private: bool
     cwd: str | None
     backend: str
     degraded: bool
@@ -159,7 +174,7 @@ class ExecLimits:
         Raises:
             UsageError: they exclude each other.
         """
-        from holdfast.exec import run
+        from holdfast.exec.wish import Wish, preset
 
         presets = {
             "--read-only": self.read_only,
@@ -167,8 +182,8 @@ class ExecLimits:
             "--full-access": self.full_access,
             "--profile": self.profile is not None,
         }
-        return run.Wish(
-            run.preset([flag for flag, given in presets.items() if given]),
+        return Wish(
+            preset([flag for flag, given in presets.items() if given]),
             self.profile,
             self.allow_write,
             self.allow_read,
@@ -180,6 +195,9 @@ class ExecLimits:
             loopback_ports=self.loopback_port,
             watch=watch,
             allow_credentials=self.allow_credentials,
+            allow_host=self.allow_host,
+            deny_host=self.deny_host,
+            allow_private=self.allow_private,
             pass_env=self.pass_env,
             limits=limits,
         )
@@ -264,12 +282,13 @@ def execute(
     *,
     watch: bool = False,
     print_plan: bool = False,
+    report: bool = False,
     as_json: bool = False,
     **usage: object,
 ) -> int:
     """Run it, or say what would be done; returns the exit code. `usage` are those of `USAGE`."""
-    local = where is None and not (explain or print_plan)
-    early = _begin_early(limits) if local and command and not any(usage.values()) else None
+    confines = where is None and sys.platform == "linux" and not (explain or print_plan)
+    early = _begin_early(limits) if confines and command and not any(usage.values()) else None
     from holdfast.exec import outcome
 
     told: Ending | Planned | Explained
@@ -292,6 +311,8 @@ def execute(
         return told.code
     if isinstance(told, outcome.Ending) and not as_json and stream.isatty():
         stream.writelines(f"{line}\n" for line in told.withheld.words())
+    if report and isinstance(told, outcome.Ending) and not as_json:
+        stream.writelines(f"{line}\n" for line in told.account())
     for line in _lines(told, as_json=as_json):
         stream.write(f"{line}\n")
     stream.flush()
@@ -333,6 +354,10 @@ def _run_here(
     *,
     print_plan: bool,
 ) -> "Ending | Planned | Explained":
+    if sys.platform != "linux":
+        from holdfast.local.linux import require_linux
+
+        require_linux("holdfast exec without --env", "holdfast exec --env NAME|URL -- COMMAND")
     from holdfast.exec import run
 
     if print_plan:

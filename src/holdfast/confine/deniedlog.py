@@ -15,7 +15,7 @@ from holdfast.sandbox.policy import sockets
 from holdfast.sandbox.policy.credentials import is_credential
 from holdfast.sandbox.policy.paths import grantable, name, parent
 from holdfast.sandbox.policy.policy import Access
-from holdfast.sandbox.reasons.denials import Explain
+from holdfast.sandbox.reasons.denials import BY_NAME, Explain
 from holdfast.wire.processes import DeniedCall, UnconfirmedCall
 
 MAX_DENIALS: Final = 256  # entries kept of one process: a reader learns nothing from more
@@ -51,11 +51,12 @@ class Rules:
     exists: Callable[[str], bool]
     closed: Collection[str] = ()  # writable directories whose entries the backend cannot let change
     home: str = ""  # of the user: nobody is advised to grant all of it for the sake of one file
+    by_name: bool = False  # some hosts are reached by name, although the network is off
 
     def why(self, seen: DenialNotice) -> tuple[str | None, str | None]:
         """The rule in words and the smallest grant that would allow it, if one does."""
         if seen.access == "connect":
-            return "the network is off", "--network on"
+            return (BY_NAME, None) if self.by_name else ("the network is off", "--network on")
         if seen.access == "socket":
             return sockets.RULE, sockets.grant_for(seen.path)
         if seen.access == "listen":

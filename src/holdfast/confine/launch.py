@@ -22,11 +22,14 @@ from typing import Final
 import holdfast
 from holdfast.confine import starts
 from holdfast.confine.loopback import Loopback, Services, refuse
+from holdfast.confine.names import NameBrokers
 from holdfast.confine.starts import Command, Confinement, Exit, StartedCommand, StartFailed
 from holdfast.errors import OperationFailed
 from holdfast.sandbox.limits import Limits
+from holdfast.sandbox.policy.hostwish import HostWish
 from holdfast.sandbox.protocol import orders
 from holdfast.sandbox.protocol.loopback import MAX_LISTENERS
+from holdfast.sandbox.values import replace
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +51,7 @@ class _Child:
     started: asyncio.Future[orders.Event]
     on_exit: Callable[[Exit], None]
     services: Services
+    hosts: HostWish | None = None  # that it reaches by name
 
 
 @dataclass(slots=True, eq=False)
@@ -66,6 +70,7 @@ class LauncherClient:
         self._current: _Connection | None = None
         self._connections: set[_Connection] = set()
         self._loopback = Loopback()
+        self._names = NameBrokers()
         self._last_id = 0
 
     def open(self) -> None:
@@ -113,6 +118,7 @@ class LauncherClient:
         finally:
             for fd in memfd:
                 os.close(fd)
+        child.hosts = None if confinement is None else confinement.plan.hosts
         return await self._outcome(child)
 
     async def start_watcher(
@@ -175,6 +181,7 @@ class LauncherClient:
                 log.error("the launcher did not end in time", extra={"pid": connection.process.pid})
                 connection.process.kill()
         await self._loopback.aclose()
+        await self._names.aclose()
 
     def _order(self, request: orders.Order) -> None:
         """To every launcher: ids and owners are unique among them."""
@@ -221,13 +228,16 @@ class LauncherClient:
             for fd in listeners:
                 os.close(fd)
             return
+        if listeners and child.hosts is not None:
+            listeners = self._names.open(event.id, child.hosts, listeners)
         if listeners:
             self._loopback.open(event.id, listeners, child.services)
         if event.op == orders.EXITED:
             self._loopback.end(event.id)
+            traffic = self._names.end(event.id)
             del connection.children[event.id]
             if child.started.done():
-                child.on_exit(starts.exit_of(event))
+                child.on_exit(replace(starts.exit_of(event), traffic=traffic))
             else:
                 child.started.set_exception(OperationFailed("the process ended before it was started"))
         elif event.pid:
@@ -259,6 +269,7 @@ class LauncherClient:
         children, connection.children = connection.children, {}
         for id_, child in children.items():
             self._loopback.end(id_)
+            self._names.end(id_)
             if not child.started.done():
                 child.started.set_exception(OperationFailed("the launcher died while starting the process"))
             elif not child.started.cancelled():

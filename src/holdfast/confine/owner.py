@@ -8,7 +8,7 @@ throw-away command shows whether it was the host or the policy: the host, then t
 import os
 import sys
 
-from holdfast.annotations import TYPE_CHECKING, Callable, Final, Sequence
+from holdfast.annotations import TYPE_CHECKING, Any, Callable, Final, Sequence
 from holdfast.confine import starts
 from holdfast.confine.starts import Command, Confinement, Exit, Sandbox, SetupFailed, StartedCommand
 from holdfast.errors import SandboxUnavailable
@@ -24,6 +24,7 @@ from holdfast.sandbox.values import replace
 
 if TYPE_CHECKING:
     from holdfast.confine.loopback import Ports
+    from holdfast.confine.names import NamesProcess
     from holdfast.confine.watching import LocalWatch
     from holdfast.sandbox.kernel.dnotify import Dnotify
     from holdfast.sandbox.launcher.spare import EarlyStart
@@ -47,21 +48,24 @@ _LATE: Final = (
 )
 
 
-def load_only_what_is_ours(policy: BoundPolicy) -> None:
+def load_only_what_is_ours(policy: BoundPolicy) -> bool:
     """From here on nothing is imported that a command under this policy could have written.
 
-    Only the standard library and we are looked for; and if it may write there, all is loaded now.
+    Only the standard library and we are looked for; and if it may write there, which is returned, all is
+    loaded now.
     """
     sys.path[:] = [
         *(path for path in sys.path if os.path.isabs(path) and within(os.path.realpath(path), _LIBRARY)),
         _HERE,
     ]
     places = [*map(os.path.realpath, sys.path), *((sys.pycache_prefix,) if sys.pycache_prefix else ())]
-    if policy.full_write or any(_writes(policy, place) for place in places):
+    writable = policy.full_write or any(_writes(policy, place) for place in places)
+    if writable:
         from importlib import import_module
 
         for name in _LATE:
             import_module(name)
+    return writable
 
 
 def _writes(policy: BoundPolicy, place: str) -> bool:
@@ -89,6 +93,8 @@ class CommandOwner(Children):
         self._ended: dict[int, Callable[[Exit], None]] = {}
         self._watch: LocalWatch | None = None
         self._ports: Ports | None = None
+        self._names: NamesProcess | None = None
+        self.traffic: dict[str, Any] | None = None  # what went out by name, once everything has ended
         self._given_up: Callable[[], bool] = lambda: False
         self._limits: Limits | None = None
         self._stopped: Callable[[int], None] = lambda _: None
@@ -140,13 +146,21 @@ class CommandOwner(Children):
             started = self._begin(command, None, streams, watch=watch)
             self.sandbox = replace(self.sandbox, enforcement=starts.with_limits(UNCONFINED, started, None))
             return self.sandbox
+        if bound.by_name and self._names is None:
+            from holdfast.confine.names import NamesProcess
+
+            self._names = NamesProcess(bound.hosts)  # first of all: it takes longer than the rest
         plan, settled = starts.plan_of(bound, command.cwd, ports)
         names = starts.hold_names(plan, settled)
         if watch:
             import holdfast.confine.watching
         if ports:
             import holdfast.confine.loopback  # noqa: F401
-        load_only_what_is_ours(settled)
+        writable = load_only_what_is_ours(settled)
+        if self._names is not None:
+            self._names.check()
+            if writable:
+                self._names.wait_ready()
         refused: dict[Way, Trial] = {}
         for way in self._choice.ways(root=os.geteuid() == 0):
             trial = self._expect(way, needs)
@@ -356,6 +370,9 @@ class CommandOwner(Children):
         if self._ports is not None:
             self._ports.end()
             self._ports = None
+        if self._names is not None:
+            self.traffic = self._names.end()
+            self._names = None
         self._end_everything()
 
     # --- what the children say
@@ -365,6 +382,12 @@ class CommandOwner(Children):
             self._ended.pop(event.id)(starts.exit_of(event))
             return
         self._events[event.id] = event
+        if fds and self._names is not None:
+            from holdfast.sandbox.protocol.names import count_handed
+
+            count = count_handed(fds)
+            self._names.serve(fds[:count])
+            fds = fds[count:]
         if fds:
             from holdfast.confine.loopback import Ports
 

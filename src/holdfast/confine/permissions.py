@@ -5,9 +5,11 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import Final, assert_never
 
+from holdfast.egress.hosts import parse_rules
 from holdfast.errors import SandboxUnavailable, UsageError
 from holdfast.sandbox.limits import Limits
 from holdfast.sandbox.plan.plan import MAX_LOOPBACK_PORTS
+from holdfast.sandbox.policy.hostwish import HostWish
 from holdfast.sandbox.policy.policy import (
     Access,
     At,
@@ -28,6 +30,7 @@ from holdfast.wire.paths import PathUri
 from holdfast.wire.permissions import Entry, SandboxContext, SpecialValue
 from holdfast.wire.processes import StartParams
 
+MAX_HOST_RULES: Final = 4096  # of one context; each is compared when a name is first asked for
 _ACCESS: Final = {"read": Access.READ, "write": Access.WRITE, "deny": Access.DENY, "none": Access.DENY}
 
 
@@ -44,8 +47,21 @@ def policy_of(context: SandboxContext) -> Policy:
     Raises:
         UsageError: one of its paths is not of this host.
     """
-    policy = _policy_of(context)
-    return replace(policy, sockets=tuple(context.unix_sockets or ()))
+    policy = replace(_policy_of(context), sockets=tuple(context.unix_sockets or ()))
+    if not context.hosts or policy.kind is PolicyKind.DISABLED:
+        return policy
+    if policy.network is Network.ON and context.hosts.allow:
+        raise UsageError("hosts say what is left of a network that is restricted")
+    return replace(policy, hosts=_hosts_of(context.hosts))
+
+
+def _hosts_of(asked: wire.AllowedHosts) -> HostWish:
+    """Raises UsageError unless every rule makes sense."""
+    if len(asked.allow) + len(asked.deny) + len(asked.addresses) > MAX_HOST_RULES:
+        raise UsageError(f"more than {MAX_HOST_RULES} rules about hosts")
+    parse_rules(asked.allow, asked.deny)
+    given = tuple((name.lower().removesuffix("."), at) for name, at in asked.addresses.items())
+    return HostWish(tuple(asked.allow), tuple(asked.deny), asked.private, given)
 
 
 def _policy_of(context: SandboxContext) -> Policy:

@@ -7,14 +7,14 @@ server orders from its launcher, `holdfast exec` starts its command itself.
 import errno
 import os
 
-from holdfast.annotations import TYPE_CHECKING, Final
+from holdfast.annotations import TYPE_CHECKING, Any, Final
 from holdfast.confine.absence import HeldNames
 from holdfast.errors import OperationFailed, SandboxUnavailable
 from holdfast.sandbox.plan import plan as plans
 from holdfast.sandbox.plan.plan import MAX_SOCKETS, Base, Plan, StepKind
 from holdfast.sandbox.plan.planner import plan_for, settle
 from holdfast.sandbox.plan.resolve import look, trace
-from holdfast.sandbox.plan.select import UNCONFINED, WEAKNESSES, Enforcement, Way, declare
+from holdfast.sandbox.plan.select import BY_NAME, UNCONFINED, WEAKNESSES, Enforcement, Way, declare
 from holdfast.sandbox.policy.policy import Access, BoundPolicy
 from holdfast.sandbox.protocol import orders
 from holdfast.sandbox.values import replace, value
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from types import ModuleType
 
+    from holdfast.annotations import Mapping
     from holdfast.sandbox.limits import Limits, Reached
 
 _GROUPS: Final = "/sys/fs/cgroup"  # where control groups are, everywhere
@@ -44,6 +45,7 @@ class Exit:
     system_ms: int = 0
     peak_rss_bytes: int = 0
     reached: "Reached | None" = None  # a limit
+    traffic: "Mapping[str, Any] | None" = None  # what went out by name (`egress/traffic.py`)
 
 
 @value
@@ -113,6 +115,8 @@ def plan_of(bound: BoundPolicy, cwd: str, loopback_ports: tuple[int, ...] = ()) 
     made = replace(
         made,
         loopback_ports=loopback_ports,
+        by_name=bound.by_name,
+        hosts=bound.hosts if bound.by_name else None,
         sockets=granted,
         open_names=made.open_names + tuple(warn_of(granted)),
     )
@@ -158,7 +162,8 @@ def confined_by(held: Enforcement, plan: Plan, *, degraded: bool) -> tuple[Enfor
     if held.way is None:
         raise AssertionError("a plan exists only where something is needed")
     confinement = Confinement(plan, held.way, held.tool, degraded)
-    return replace(held, weakened=held.weakened + plan.open_names), confinement
+    network = BY_NAME if plan.by_name else ()
+    return replace(held, weakened=held.weakened + plan.open_names, network=network), confinement
 
 
 def hold_names(plan: Plan, settled: BoundPolicy) -> HeldNames:

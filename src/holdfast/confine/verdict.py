@@ -1,8 +1,8 @@
 """How a confined command's end is read: the protocol's guess, and our own with its reason."""
 
 import os
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from holdfast.sandbox.plan.select import Enforcement
 from holdfast.sandbox.policy.paths import parent
@@ -15,7 +15,13 @@ if TYPE_CHECKING:
 
     from holdfast.confine.starts import Sandbox
     from holdfast.sandbox.limits import Reached
-    from holdfast.wire.processes import DenialReport, DeniedCall, EnforcementReport, LimitReport
+    from holdfast.wire.processes import (
+        DenialReport,
+        DeniedCall,
+        EnforcementReport,
+        LimitReport,
+        NetworkReport,
+    )
 
 MAX_TAIL: Final = 64 * 1024  # bytes at the end of the output that are read for a reason
 
@@ -107,6 +113,7 @@ def judge_of(sandbox: "Sandbox", cwd: str) -> Judge | None:
                         os.path.join(cwd, written) if "/" in written else written,
                         os.environ.get("PATH", os.defpath),
                     ),
+                    by_name=policy.by_name,
                 )
             ),
         )
@@ -128,8 +135,10 @@ def enforcement_report(held: Enforcement) -> "EnforcementReport":
     from holdfast.wire.processes import EnforcementReport
 
     missing, weakened, remedies = (list(told) for told in (held.missing, held.weakened, held.remedies))
-    limits = list(held.limits)
-    return EnforcementReport(held.backend.value, missing, weakened, remedies, held.fingerprint, limits)
+    limits, network = list(held.limits), list(held.network)
+    return EnforcementReport(
+        held.backend.value, missing, weakened, remedies, held.fingerprint, limits, network
+    )
 
 
 def limit_report(reached: "Reached | None") -> "LimitReport | UnsetType":
@@ -141,6 +150,36 @@ def limit_report(reached: "Reached | None") -> "LimitReport | UnsetType":
     if reached is None:
         return UNSET
     return LimitReport(*(getattr(reached, name) for name in LimitReport.__struct_fields__))
+
+
+def network_report(traffic: "Mapping[str, Any] | None") -> "NetworkReport | UnsetType":
+    """The wire's form of what went out by name."""
+    from msgspec import UNSET
+
+    from holdfast.wire.processes import HostRefusal, HostTraffic, NetworkReport
+
+    if traffic is None:
+        return UNSET
+    counted = [
+        {**row, "bytes_sent": row["sent"], "bytes_received": row["received"]} for row in traffic["sent"]
+    ]
+    sent = [HostTraffic(*(row[name] for name in HostTraffic.__struct_fields__)) for row in counted]
+    return NetworkReport(sent, [HostRefusal(**row) for row in traffic["refused"]], traffic["dropped"])
+
+
+def prove_by_name(denial: Denial | None, traffic: "Mapping[str, Any] | None") -> Denial | None:
+    """A denial read from the output, by which hosts were refused: that one if it was, or else the last."""
+    refused = traffic["refused"] if traffic else ()
+    if not refused or (denial is not None and denial.kind != "network"):
+        return denial
+    named = None if denial is None else denial.host
+    row = next((row for row in refused if row["host"] == named), refused[-1])
+    times = "once" if row["count"] == 1 else f"{row['count']} times"
+    what = "asked for by its name" if row["port"] is None else f"connected to at port {row['port']}"
+    evidence = f"{row['host']} was {what}, {times}"
+    return Denial(
+        "network", None, row["host"], None, row["rule"], row["grant"], 1.0, evidence, witnessed=True
+    )
 
 
 def prove(

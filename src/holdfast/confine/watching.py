@@ -118,7 +118,14 @@ class CommandWatch:
         if sandbox.confinement is None or sandbox.bound is None:
             raise AssertionError("only a confined command is watched")
         self.denials = DeniedLog(
-            process_id, Rules(sandbox.bound.explain, os.path.exists, sandbox.closed, os.path.expanduser("~"))
+            process_id,
+            Rules(
+                sandbox.bound.explain,
+                os.path.exists,
+                sandbox.closed,
+                os.path.expanduser("~"),
+                sandbox.bound.by_name,
+            ),
         )
         self._launcher, self._owner, self._tell = launcher, owner, tell
         self._scene = _scene(sandbox.confinement)

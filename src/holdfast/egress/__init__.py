@@ -1,10 +1,13 @@
 """The network by name: which hosts a command may reach, and who makes its connections.
 
 `hosts` and `addresses` decide and are pure, `upstream` reads what the host says of proxies; `dial` makes a
-connection to a host that was allowed, and `splice` joins it to the command's. A `gate` stands in between: it
-judges (`verdicts`, pure), asks and tells. `proxy` (HTTP) and `socks` speak with programs, which find them by
-`variables`.
+connection to a host that was allowed, and `splice` joins it to the command's.
 
-Imports: errors, local.
-Open to other rooms: dial, gate, hosts, proxy, socks, splice, upstream, variables, verdicts.
+By name, without the program's help: `names`, `clienthello`, `requests`, `namecheck` and `traffic` decide
+about names and what is said to hosts, all pure; `inside` makes sockets of a command's network, `broker`
+serves one command. By a proxy that the wire asks for: a `gate` judges (`verdicts`, pure), asks and tells;
+`proxy` (HTTP) and `socks` speak with programs, which find them by `variables`.
+
+Imports: errors, local, sandbox.kernel.
+Open to other rooms: broker, dial, gate, hosts, inside, proxy, socks, splice, upstream, variables, verdicts.
 """

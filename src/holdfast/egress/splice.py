@@ -31,8 +31,8 @@ async def splice(
     whole = False
     try:
         async with asyncio.TaskGroup() as pumps:
-            pumps.create_task(_pump(inner, outer, sent))
-            pumps.create_task(_pump(outer, inner, received))
+            pumps.create_task(pump(inner, outer, sent))
+            pumps.create_task(pump(outer, inner, received))
         whole = True
     except* OSError:
         pass  # one side broke off, and the other is told in the same way
@@ -42,8 +42,8 @@ async def splice(
             reset(outer)
 
 
-async def _pump(source: socket.socket, sink: socket.socket, count: Callable[[int], None]) -> None:
-    """Pass on bytes until the end of file, and that too."""
+async def pump(source: socket.socket, sink: socket.socket, count: Callable[[int], None]) -> None:
+    """Pass on bytes until the end of file, and that too; `count` hears of each chunk. Raises OSError."""
     loop = asyncio.get_running_loop()
     sink.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # chunks are as the sender made them
     buffer = memoryview(bytearray(CHUNK_BYTES))

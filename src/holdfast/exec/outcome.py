@@ -1,6 +1,6 @@
 """What `holdfast exec` has to say, as lines for people and as a tree for machines. Pure module."""
 
-from holdfast.annotations import TYPE_CHECKING, Final, Protocol, Sequence
+from holdfast.annotations import TYPE_CHECKING, Any, Final, Mapping, Protocol, Sequence
 from holdfast.errors import HoldfastError, SandboxUnavailable, UsageError
 from holdfast.sandbox.policy.policy import PathDecision
 from holdfast.sandbox.values import value
@@ -79,6 +79,13 @@ class Ending:
     unconfirmed: int = 0  # calls of which the watcher could not see whether they were refused
     withheld: Withheld = Withheld()
     reached: "Reached | LimitReport | None" = None  # a limit on what it may use
+    traffic: "Mapping[str, Any] | None" = None  # what went out by name (`egress/traffic.py`)
+
+    def account(self) -> list[str]:
+        """What went out, for a person."""
+        from holdfast.exec.traffic import describe_sent
+
+        return _printable(describe_sent(self.traffic))
 
     def lines(self) -> list[str]:
         """What a person should know besides the command's own output."""
@@ -94,7 +101,12 @@ class Ending:
             lines.append(f"holdfast: whether {self.unconfirmed} calls were refused could not be seen")
         if self.reached is not None:
             lines.append(f"holdfast: {self.reached.message}")
-        if self.denial is not None:
+        refused = self.traffic["refused"] if self.traffic and self.code != 0 else ()
+        if refused:
+            from holdfast.exec.traffic import describe_refused
+
+            lines += describe_refused(refused)
+        if self.denial is not None and not (refused and self.denial.kind == "network"):
             lines += _explain_denial(self.denial)
         elif self.unexplained:
             lines.append("holdfast: the sandbox over there denied something; its server does not say what")
@@ -111,8 +123,14 @@ class Ending:
             "error": None if failure is None else _pick_fields(failure, _FAILURE),
             "withheld": {"paths": list(self.withheld.paths), "variables": list(self.withheld.variables)},
             **({} if self.reached is None else {"limit": _pick_fields(self.reached, _LIMIT)}),
+            **({} if self.traffic is None else {"network": self._report_traffic()}),
             **({} if self.watch is None else self._report_watch()),
         }
+
+    def _report_traffic(self) -> object:
+        from holdfast.exec.traffic import report
+
+        return report(self.traffic or {})
 
     def _report_watch(self) -> dict[str, object]:
         import msgspec  # slow, and for this only
@@ -196,8 +214,8 @@ def _pick_fields(told: object, names: tuple[str, ...]) -> dict[str, object]:
 
 def _report_enforcement(held: "Enforcement | EnforcementReport") -> dict[str, object]:
     lists = {name: list(getattr(held, name)) for name in ("missing", "weakened", "remedies")}
-    limits = {"limits": list(held.limits)} if held.limits else {}
-    return {"backend": str(held.backend), **lists, "fingerprint": held.fingerprint, **limits}
+    more = {name: list(told) for name in ("limits", "network") if (told := getattr(held, name))}
+    return {"backend": str(held.backend), **lists, "fingerprint": held.fingerprint, **more}
 
 
 def _report_usage(usage: ExecUsage) -> dict[str, object]:

@@ -14,7 +14,9 @@ import signal
 import termios
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from msgspec import structs
 
 from holdfast.client.environment import Environment
 from holdfast.client.environments import reach
@@ -25,7 +27,7 @@ from holdfast.client.recovery import LinkState
 from holdfast.client.remotepath import to_native, to_uri
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError
 from holdfast.exec.outcome import NOT_EXECUTABLE, NOT_FOUND, Ending, ExecFailure, build_failure
-from holdfast.exec.run import Preset, Wish
+from holdfast.exec.wish import Preset, Wish
 from holdfast.local.relay import (
     ENDING,
     STDERR,
@@ -43,6 +45,7 @@ from holdfast.sandbox.policy import profile
 from holdfast.sandbox.policy.paths import is_file_to_make, parent
 from holdfast.sandbox.policy.policy import Access, Where, bind
 from holdfast.wire.paths import PathUri
+from holdfast.wire.processes import NetworkReport
 
 _STOP_S: Final = 2.0  # whoever pressed Control-Z waits for a prompt
 _LOOK_S: Final = 10.0  # a shell that looks for a name, on a machine with much to do
@@ -117,11 +120,25 @@ def _policy(wish: Wish, environment: Environment, cwd: str) -> Policy:
         policy = policy.allow_read(to_native(base.join(path).uri))
     for path in wish.allow_socket:
         policy = policy.allow_socket(to_native(base.join(path).uri))
+    for rule in wish.allow_host:
+        policy = policy.allow_host(rule)
+    for rule in wish.deny_host:
+        policy = policy.deny_host(rule)
+    if wish.allow_private:
+        policy = policy.allow_private()
     for path in wish.allow_write:
         policy = policy.allow_write(to_native(base.join(path).uri))
     for path in wish.deny:
         policy = policy.deny(path if profile.is_pattern(path) else to_native(base.join(path).uri))
     return policy
+
+
+def _account(told: NetworkReport) -> dict[str, Any]:
+    """As the broker on this machine tells it."""
+    sent = [structs.asdict(row) for row in told.sent]
+    for row in sent:
+        row["sent"], row["received"] = row.pop("bytes_sent"), row.pop("bytes_received")
+    return {"sent": sent, "refused": [structs.asdict(row) for row in told.refused], "dropped": told.dropped}
 
 
 async def _make_missing(environment: Environment, cwd: str, policy: Policy, allowed: Sequence[str]) -> None:
@@ -240,7 +257,15 @@ class _Remote:
         code = end.code
         if end.limit is not None:
             code, denied = exit_code(end.limit, code), False
-        return Ending(code, process.enforcement, end.denial, end.usage, unexplained=denied, reached=end.limit)
+        return Ending(
+            code,
+            process.enforcement,
+            end.denial,
+            end.usage,
+            unexplained=denied,
+            reached=end.limit,
+            traffic=None if end.network is None else _account(end.network),
+        )
 
     async def _events(self, process: Process) -> AsyncIterator[Event]:
         events = aiter(process)

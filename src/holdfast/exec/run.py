@@ -12,11 +12,12 @@ from holdfast.confine.starts import Command, Exit, Sandbox, StartFailed, plan_of
 from holdfast.errors import HoldfastError, UsageError, from_os_error
 from holdfast.exec import outcome
 from holdfast.exec.outcome import Ending, ExecFailure, Explained, PathAnswer, Planned, Withheld
-from holdfast.light import StrEnum, signal
+from holdfast.exec.wish import Preset, Wish
+from holdfast.light import signal
 from holdfast.local.loop import Loop
 from holdfast.local.relay import Course, Tail, occupy_standard_descriptors, open_streams
 from holdfast.sandbox.plan.resolve import locate, make_granted, trace
-from holdfast.sandbox.plan.select import ANY, Choice
+from holdfast.sandbox.plan.select import Choice
 from holdfast.sandbox.policy import policy
 from holdfast.sandbox.policy.credentials import credentials, find_secrets
 from holdfast.sandbox.policy.paths import absolute, grantable, is_file_to_make, join, name, parent, within
@@ -29,32 +30,6 @@ if TYPE_CHECKING:
 
 _MAX_TAIL = 64 * 1024  # bytes at the end of the output that are read for a reason
 _SIGSYS = 128 + signal.SIGSYS
-
-
-class Preset(StrEnum):
-    READ_ONLY = "read-only"
-    WORKSPACE_WRITE = "workspace-write"
-    FULL_ACCESS = "full-access"
-
-
-@value
-class Wish:
-    """What the flags ask for. Paths are as typed, against the current directory."""
-
-    preset: Preset = Preset.WORKSPACE_WRITE
-    profile: str | None = None  # a file, instead of a preset
-    allow_write: Sequence[str] = ()
-    allow_read: Sequence[str] = ()
-    deny: Sequence[str] = ()
-    allow_socket: Sequence[str] = ()
-    network: bool | None = None  # None: as the preset or the profile has it
-    cwd: str | None = None
-    choice: Choice = ANY
-    loopback_ports: Sequence[int] = ()
-    watch: bool = False
-    allow_credentials: bool = False
-    pass_env: Sequence[str] = ()  # names of variables that are passed although they hold a secret
-    limits: "Limits | None" = None  # on what it uses; None: no options, and a profile may have some
 
 
 @value
@@ -87,18 +62,6 @@ class ResolvedWish:
 
 
 # --- what the command line calls
-
-
-def preset(flags: Sequence[str]) -> Preset:
-    """The preset that these flags name; the default if none does.
-
-    Raises:
-        UsageError: they exclude each other.
-    """
-    if len(flags) > 1:
-        raise UsageError(f"{' and '.join(flags)} exclude each other")
-    named = {f"--{value}": value for value in Preset}
-    return next((named[flag] for flag in flags if flag in named), Preset.WORKSPACE_WRITE)
 
 
 def execute(wish: Wish, argv: Sequence[str], early: "EarlyStart | None" = None) -> Ending:
@@ -220,6 +183,7 @@ def _policy(wish: Wish, here: str) -> "tuple[Policy, Limits | None]":
         raise UsageError("--loopback-port says what is left of the network when it is off, not on")
     if wish.network is not None or wish.loopback_ports:
         policy = policy.with_network(Network.ON if wish.network else Network.OFF)
+    policy = _with_hosts(policy, wish)
     for path in wish.allow_read:
         policy = policy.allow_read(absolute(path, here))
     for path in (absolute(path, here) for path in wish.allow_socket):
@@ -234,6 +198,24 @@ def _policy(wish: Wish, here: str) -> "tuple[Policy, Limits | None]":
         else:
             policy = policy.deny(absolute(path, here))
     return policy, limits
+
+
+def _with_hosts(policy: Policy, wish: Wish) -> Policy:
+    """With the hosts that are reached by name."""
+    if wish.network and (wish.allow_host or policy.hosts.allow):
+        raise UsageError("--allow-host says what is left of the network when it is off, not on")
+    for rule in wish.allow_host:
+        policy = policy.allow_host(rule)
+    for rule in wish.deny_host:
+        policy = policy.deny_host(rule)
+    if wish.allow_private:
+        policy = replace(policy, hosts=replace(policy.hosts, private=True))
+    if not policy.hosts.allow and (wish.deny_host or wish.allow_private):
+        raise UsageError(
+            "--deny-host and --allow-private are about hosts that --allow-host allows",
+            remedy="allow a host by its name: --allow-host api.example.com",
+        )
+    return policy
 
 
 def _is_socket(path: str) -> bool:
@@ -357,23 +339,29 @@ def _judge(owner: CommandOwner, end: Exit, sandbox: Sandbox, output: bytes, cwd:
         from holdfast.sandbox import limits
 
         code, output = limits.exit_code(end.reached, code), b""  # why it ended is known
-    if owner.watched is None and not created and (end.code == 0 or not (output or end.code == _SIGSYS)):
-        return Ending(code, sandbox.enforcement, usage=end, reached=end.reached)
-    from holdfast.confine.verdict import judge_of, prove
+    traffic = owner.traffic
+    told = bool(output or end.code == _SIGSYS or (traffic and traffic["refused"]))
+    if owner.watched is None and not created and (end.code == 0 or not told):
+        return Ending(code, sandbox.enforcement, usage=end, reached=end.reached, traffic=traffic)
+    from holdfast.confine.verdict import judge_of, prove, prove_by_name
 
     judge = judge_of(sandbox, cwd)
     denial = None if judge is None else judge(end.code, output).denial
     seen = owner.read_denials()
-    told = prove(denial, seen) if end.code != 0 else denial
+    if end.code != 0:
+        denial = prove_by_name(denial, traffic)
+    by_name = denial is not None and denial.kind == "network" and denial.witnessed
+    proven = denial if by_name or end.code == 0 else prove(denial, seen)
     return Ending(
         code,
         sandbox.enforcement,
-        told,
+        proven,
         end,
         watch=owner.watched,
         denials=seen,
         unconfirmed=owner.count_unconfirmed(),
         reached=end.reached,
+        traffic=traffic,
     )
 
 

@@ -11,6 +11,7 @@ A service of another user needs no look: a daemon of theirs refuses us.
 import contextlib
 import os
 import socket
+import struct
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
@@ -22,6 +23,13 @@ MARK: Final = "holdfast-listener-"  # and the inode of the socket
 TCP_LISTEN: Final = "0A"  # net/tcp_states.h, as the tables print it
 MAX_KNOWN: Final = 1024  # listening sockets that are remembered
 _TABLES: Final = ("/proc/net/tcp", "/proc/net/tcp6")
+# linux/netlink.h, linux/sock_diag.h, linux/inet_diag.h
+_SOCK_DIAG, _BY_FAMILY, _REQUEST, _DUMP, _DONE = 4, 20, 1, 0x300, 3
+_NETLINK: Final = struct.Struct("=IHHII")
+_DIAG_REQUEST: Final = struct.Struct("=BBBBI48x")
+_DIAG_ANSWER: Final = struct.Struct("=4xH58xII")  # struct inet_diag_msg: port, user, inode
+_MAX_ANSWER: Final = 64 * 1024
+_ANSWER_S: Final = 2.0  # the kernel answers at once
 _KNOWN: Final[
     dict[int, bool]
 ] = {}  # by inode, which no two sockets of a boot share; whose it is never changes
@@ -72,6 +80,35 @@ def parse_listeners(lines: Iterable[str], port: int) -> list[Listener]:
 
 
 def _find_listeners(port: int) -> list[Listener]:
+    """Asked of the kernel: its tables list every connection besides, also those that have ended just now."""
+    try:
+        return [found for family in (socket.AF_INET, socket.AF_INET6) for found in _ask_kernel(family, port)]
+    except (OSError, struct.error):
+        return _read_tables(port)
+
+
+def _ask_kernel(family: int, port: int) -> Iterator[Listener]:
+    """The sockets of a family that listen on this port. Raises OSError where the kernel is not asked."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as sock:
+        sock.settimeout(_ANSWER_S)
+        wanted = _DIAG_REQUEST.pack(family, socket.IPPROTO_TCP, 0, 0, 1 << int(TCP_LISTEN, 16))
+        length = _NETLINK.size + len(wanted)
+        sock.send(_NETLINK.pack(length, _BY_FAMILY, _REQUEST | _DUMP, 1, 0) + wanted)
+        while True:
+            answer = sock.recv(_MAX_ANSWER)
+            while answer:
+                length, kind, _, _, _ = _NETLINK.unpack_from(answer)
+                if kind == _DONE:
+                    return
+                if kind != _BY_FAMILY or length < _NETLINK.size:
+                    raise OSError
+                local, uid, inode = _DIAG_ANSWER.unpack_from(answer, _NETLINK.size)
+                if socket.ntohs(local) == port:
+                    yield Listener(uid, inode)
+                answer = answer[length + 3 & ~3 :]
+
+
+def _read_tables(port: int) -> list[Listener]:
     found = []
     for table in _TABLES:
         try:

@@ -21,6 +21,10 @@ def check_registry(url: str, environment_id: str) -> None:
         parts = urlsplit(url.strip())
     except ValueError:
         raise UsageError("this is no address of a registry") from None
+    if parts.username is not None:
+        raise UsageError(
+            "the address of a registry must not hold a secret", remedy="give the token apart from it"
+        )
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise UsageError("a registry is at http://… or https://…")
     if parts.scheme != "https" and not is_loopback(url):

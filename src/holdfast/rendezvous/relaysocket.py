@@ -24,6 +24,7 @@ from holdfast.wire.relayframes import MAX_FRAME_BYTES
 
 PING_S: Final = 30.0
 PONG_S: Final = 60.0
+LAST_LOOK_S: Final = 0.1  # after that: what has come already is read first
 WRITE_HIGH_BYTES: Final = 512 * 1024  # unsent; what is behind it waits where a ping can overtake it
 CLOSE_S: Final = 1.0  # to send what is queued; then the rest is dropped
 _HEADERS: Final = {"x-cluster-name": "OPENAI_CLUSTER", "x-openai-internal-caller": "DD_SERVICE"}
@@ -225,8 +226,11 @@ class RelaySocket(asyncio.Protocol):
     def _give_up(self) -> None:
         if self._paused:  # it may have answered; nobody looks
             self._watch_later()
-        else:
-            self.abort(ConnectionLost("the relay does not answer pings"))
+        else:  # the same if the answer is there and we were not, as after a long sleep
+            self._set_timer(LAST_LOOK_S, self._drop)
+
+    def _drop(self) -> None:
+        self.abort(ConnectionLost("the relay does not answer pings"))
 
     def _set_timer(self, delay_s: float, then: Callable[[], None]) -> None:
         if self._timer is not None:

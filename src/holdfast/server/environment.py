@@ -68,8 +68,12 @@ def _working_directory() -> str | None:
         return None
 
 
-def environment_info(environ: Mapping[str, str]) -> EnvironmentInfo:
-    """The answer to `environment/info`; a capability is announced only if it works here."""
+def environment_info(environ: Mapping[str, str], *, proxied: bool = False) -> EnvironmentInfo:
+    """The answer to `environment/info`; a capability is announced only if it works here.
+
+    `proxied`: a command can have a proxy of its own.
+    """
+    proxied = proxied and sys.platform == "linux"
     cwd = _working_directory()
     temp = environ.get("TMPDIR", "")
     home = home_directory(environ)
@@ -87,8 +91,8 @@ def environment_info(environ: Mapping[str, str]) -> EnvironmentInfo:
             http_header_env_vars=True,
             linux_approved_root_write_preserves_restrictions=True,
             linux_root_write_preserves_devices=True,
-            network_proxy_launch=sys.platform == "linux",
-            network_proxy_review_domains=sys.platform == "linux",
+            network_proxy_launch=proxied,
+            network_proxy_review_domains=proxied,
             sandboxed_file_streaming=True,
             shell_snapshot_v2=True,
             holdfast_close_stdin=True,

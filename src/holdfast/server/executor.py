@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 import msgspec
 
 from holdfast.errors import InvalidRequest, SessionAttached
-from holdfast.sandbox.plan.select import ANY, Choice
+from holdfast.sandbox.plan.select import ANY, Backend, Choice
 from holdfast.server.environment import environment_info, login_shell
 from holdfast.wire.environment import EnvironmentInfo
 from holdfast.wire.rpc import JsonValue
@@ -256,7 +256,8 @@ class Executor:
     def info(self) -> EnvironmentInfo:
         """What this executor is, found out once."""
         if self._info is None:
-            self._info = environment_info(self.environ)
+            proxied = self._choice.backend in (None, Backend.NAMESPACES)
+            self._info = environment_info(self.environ, proxied=proxied)
         return self._info
 
     def new_owner(self) -> int:

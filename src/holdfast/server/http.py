@@ -1,7 +1,7 @@
 """`http/request`: HTTP made on the executor's side for the client.
 
 Redirects are followed here, hop by hop, rather than by the library: its own client would read
-the body of every redirect into memory, remember cookies and log each URL. A streamed response
+the body of every redirect into memory, remember all cookies and log each URL. A streamed response
 is answered as soon as its headers are there; its body follows through the pump the caller runs
 after the answer was sent.
 """
@@ -11,12 +11,14 @@ import contextlib
 import functools
 import logging
 import ssl
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from holdfast.egress.upstream import Proxies
 from holdfast.errors import HoldfastError, InvalidRequest, OperationFailed, UsageError
 from holdfast.server import httprules
+from holdfast.server.httpcookies import AffinityCookies
 from holdfast.wire.http import BodyDelta, HttpRequestParams, HttpResponse
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ _FAILED: Final = "http/request failed"
 _BODY_FAILED: Final = "failed to read http/request response body"
 _DELTA_ERROR: Final = "error decoding response body"  # the reference's text, also for a timeout
 
+_COOKIES: Final = AffinityCookies()  # of all connections: they belong to nobody
+
 Pump: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
@@ -43,8 +47,14 @@ class HttpRequests:
     until the request fails or its pump ends; a pump that never ran keeps it until `aclose`.
     """
 
-    def __init__(self, notify: Callable[[BodyDelta], Awaitable[None]], environ: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        notify: Callable[[BodyDelta], Awaitable[None]],
+        environ: Mapping[str, str],
+        cookies: AffinityCookies = _COOKIES,
+    ) -> None:
         self._notify = notify
+        self._cookies = cookies
         self._environ = environ
         self._authority = environ.get("CODEX_CA_CERTIFICATE") or None
         self._proxies = Proxies.from_environ(environ)
@@ -127,9 +137,16 @@ class HttpRequests:
         url, authorization = _parse(target.url), target.authorization
         for _ in range(httprules.MAX_REDIRECTS + 1):
             sent = httprules.to_send(
-                method, chosen, host=url.netloc, authorization=authorization, body_bytes=len(body)
+                method,
+                chosen,
+                host=url.netloc,
+                authorization=authorization,
+                cookie=self._cookies.header(url.scheme, url.host, url.path, time.time()),
+                body_bytes=len(body),
             )
             response = await self._send(method, url, sent, body)
+            set_cookies = [value for name, value in response.headers.raw if name.lower() == b"set-cookie"]
+            self._cookies.keep(url.scheme, url.host, url.path, set_cookies, time.time())
             goal = None
             if params.redirect_policy == "follow" and response.status_code in httprules.REDIRECTS:
                 goal = _location(url, response)

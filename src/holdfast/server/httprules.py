@@ -181,13 +181,21 @@ def _from_environment(name: str, variable: str, environ: Mapping[str, str]) -> s
 
 
 def to_send(
-    method: str, chosen: Headers, *, host: bytes, authorization: bytes | None, body_bytes: int
+    method: str,
+    chosen: Headers,
+    *,
+    host: bytes,
+    authorization: bytes | None,
+    cookie: bytes | None = None,
+    body_bytes: int,
 ) -> list[tuple[bytes, bytes]]:
     """The chosen headers plus the few a request cannot do without; no encoding is asked for."""
     names = {header.name.lower() for header in chosen}
     sent = [(header.name, header.value) for header in chosen]
     if authorization is not None and b"authorization" not in names:
         sent.append((b"authorization", authorization))
+    if cookie is not None and b"cookie" not in names:
+        sent.append((b"cookie", cookie))
     if b"accept" not in names:
         sent.append((b"accept", b"*/*"))
     if b"host" not in names:

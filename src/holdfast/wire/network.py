@@ -25,7 +25,7 @@ class ManagedNetwork(Params, frozen=True):
     dangerously_allow_all_unix_sockets: bool = False
 
 
-class ProxySettings(Params, frozen=True):
+class ProxySettings(Params, frozen=True, omit_defaults=True):
     enabled: bool
     enable_socks5: bool
     enable_socks5_udp: bool
@@ -36,11 +36,11 @@ class ProxySettings(Params, frozen=True):
     domains: dict[str, Literal["allow", "deny", "none"]] | None = None
     unix_sockets: dict[str, Literal["allow", "deny", "none"]] | None = None
     review_domains: list[str] | None = None
-    credential_masking: bool | None = None
+    credential_masking: bool = False
     credential_providers: dict[str, Any] | None = None  # refused, so its shape is not ours
 
 
-class NetworkProxy(Params, frozen=True):
+class NetworkProxy(Params, frozen=True, omit_defaults=True):
     """A proxy for this process alone. What the client keeps for its own records is not looked at."""
 
     proxy: ProxySettings

@@ -472,6 +472,9 @@ class MessageReader:
         Raises:
             RemoteProtocolError: a message says that it is empty or too long.
         """
+        alone = len(plain) - PREFIX_BYTES
+        if not self._buffer and 0 < alone <= self._max_bytes and plain.startswith(_LENGTH.pack(alone)):
+            return [plain[PREFIX_BYTES:]]  # as most are: one record, one message
         self._buffer += plain
         messages: list[bytes] = []
         at = 0
@@ -482,7 +485,8 @@ class MessageReader:
             if len(self._buffer) - at - PREFIX_BYTES < size:
                 break
             at += PREFIX_BYTES
-            messages.append(bytes(self._buffer[at : at + size]))
+            with memoryview(self._buffer) as view:
+                messages.append(bytes(view[at : at + size]))
             at += size
         del self._buffer[:at]
         return messages

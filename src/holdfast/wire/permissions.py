@@ -98,6 +98,15 @@ class PolicyContext(msgspec.Struct, frozen=True, rename="camel"):
     workspace_roots: list[PathUri] | None = None
 
 
+class AllowedHosts(msgspec.Struct, frozen=True, rename="camel"):
+    """Ours: hosts that are reached by name while the network is restricted, as `--allow-host` has them."""
+
+    allow: list[str]
+    deny: list[str] = []
+    private: bool = False
+    addresses: dict[str, str] = {}
+
+
 class SandboxContext(msgspec.Struct, frozen=True, rename="camel"):
     permissions: PermissionProfile
     windows_sandbox_level: Literal["disabled", "restricted-token", "elevated", "mxc"]
@@ -112,3 +121,4 @@ class SandboxContext(msgspec.Struct, frozen=True, rename="camel"):
     windows_sandbox_proxy_settings_mode: Literal["reconcile", "preserve"] | None = None
     use_legacy_landlock: bool = False
     unix_sockets: list[str] | msgspec.UnsetType = msgspec.UNSET  # ours: those of the host that may be reached
+    hosts: AllowedHosts | msgspec.UnsetType = msgspec.UNSET  # ours

@@ -85,6 +85,7 @@ class EnforcementReport(MethodResult, frozen=True):
     remedies: list[str] = []
     fingerprint: str | None = None
     limits: list[str] = []  # who holds which limit on what it uses
+    network: list[str] = []  # how hosts are reached by name, if they are
 
 
 class WatchReport(MethodResult, frozen=True):
@@ -200,6 +201,39 @@ class LimitReport(MethodResult, frozen=True):
     message: str
 
 
+class HostTraffic(MethodResult, frozen=True):
+    """Ours: what passed between a command and a host that it reached by name; `failed` are connections."""
+
+    host: str
+    port: int
+    connections: int
+    bytes_sent: int
+    bytes_received: int
+    failed: int
+    first_ms: int  # since 1970
+    last_ms: int
+
+
+class HostRefusal(MethodResult, frozen=True):
+    """Ours: a host that a command asked for in vain; without a port, by its name."""
+
+    host: str
+    port: int | None
+    rule: str
+    grant: str | None
+    count: int
+    first_ms: int
+    program: str | None = None
+
+
+class NetworkReport(MethodResult, frozen=True):
+    """Ours: what went out by name, and what did not; `dropped` found no room."""
+
+    sent: list[HostTraffic]
+    refused: list[HostRefusal]
+    dropped: int
+
+
 class ProcessExited(MethodResult, frozen=True):
     process_id: str
     seq: int
@@ -208,6 +242,7 @@ class ProcessExited(MethodResult, frozen=True):
     usage: ProcessUsage | msgspec.UnsetType = msgspec.UNSET
     denial: DenialReport | msgspec.UnsetType | None = msgspec.UNSET
     limit: LimitReport | msgspec.UnsetType = msgspec.UNSET
+    network: NetworkReport | msgspec.UnsetType = msgspec.UNSET
 
 
 class ReadChunk(MethodResult, frozen=True):

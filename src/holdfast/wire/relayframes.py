@@ -30,6 +30,10 @@ _UINT64: Final = 2**64 - 1
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _WIDTHS: Final = {_FIXED64: 8, _FIXED32: 4}
 _MAX_VARINT_BYTES: Final = 10
+_USUAL_HEAD: Final = b"\x08\x01\x12"  # version 1, then the stream
+_USUAL_BODY: Final = 0x2A  # data
+_USUAL_SEQ: Final = 0x08
+_USUAL_REST: Final = b"\x18\x01\x22"  # one segment, then the payload
 _MAX_FIELD_NUMBER: Final = 2**29 - 1
 
 
@@ -174,6 +178,9 @@ def decode(raw: bytes) -> RelayFrame:
     """
     if len(raw) > MAX_FRAME_BYTES:
         raise RemoteProtocolError(f"a relay frame exceeds {MAX_FRAME_BYTES} bytes")
+    usual = _decode_usual(raw)
+    if usual is not None:
+        return usual
     said: dict[str, Any] = {"version": 0}
     inner: dict[str, Any] = {}
     body: Body | None = None
@@ -227,6 +234,27 @@ def peek(raw: bytes) -> tuple[str, Body | None]:
     if version != VERSION or not name.strip() or len(stream_id) > MAX_STREAM_ID_BYTES:
         raise RemoteProtocolError("a relay frame is of another version, or names no stream")
     return name, body
+
+
+def _decode_usual(raw: bytes) -> RelayFrame | None:
+    """A record as everybody writes it, at a fifth of the cost; None: look closer."""
+    try:
+        at = 4 + raw[3]
+        if raw[:3] != _USUAL_HEAD or raw[3] >= 0x80 or raw[at] != _USUAL_BODY:
+            return None
+        size, at = _read_varint(raw, at + 1)
+        if at + size != len(raw):
+            return None
+        seq = 0
+        if raw[at] == _USUAL_SEQ:
+            seq, at = _read_varint(raw, at + 1)
+        size, payload = _read_varint(raw, at + 3)
+        if raw[at : at + 3] != _USUAL_REST or payload + size != len(raw):
+            return None
+        stream_id = raw[4 : 4 + raw[3]].decode()
+    except (IndexError, RemoteProtocolError, UnicodeDecodeError):
+        return None
+    return RelayFrame(stream_id, Body.DATA, raw[payload:], seq & _UINT32, 0, 1)
 
 
 def _fields(raw: bytes) -> Iterator[tuple[int, "_Value"]]:

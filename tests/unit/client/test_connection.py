@@ -10,6 +10,7 @@ from holdfast.client import connection as module
 from holdfast.client.connection import ClientConnection
 from holdfast.client.events.ordering import Closed
 from holdfast.client.events.pushed import Pushed
+from holdfast.client.networkfilter import ALLOWED, DENIED, Reply
 from holdfast.errors import (
     ConnectionLost,
     HoldfastError,
@@ -43,12 +44,16 @@ class FakeOwner:
         self.taken: list[Pushed] = []
         self.notes: list[tuple[str, object]] = []
         self.lost: list[tuple[ClientConnection, HoldfastError]] = []
+        self.asked: list[tuple[object, Reply]] = []
 
     def take(self, pushed: Pushed) -> None:
         self.taken.append(pushed)
 
     def note(self, method: str, params: object) -> None:
         self.notes.append((method, params))
+
+    def ask(self, params: object, reply: Reply) -> None:
+        self.asked.append((params, reply))
 
     def connection_lost(self, connection: ClientConnection, error: HoldfastError) -> None:
         self.lost.append((connection, error))
@@ -160,13 +165,40 @@ async def test_events_and_notes_go_to_the_owner() -> None:
     assert stage.owner.notes == [("fs/missingChanged", {"watchId": "w"})]
 
 
-async def test_a_server_that_asks_gets_no_for_an_answer() -> None:
+async def test_a_question_goes_to_the_owner_and_its_answer_back() -> None:
+    stage = Stage()
+    for number in (1, 2, 3):
+        stage.receive({"id": number, "method": "network/policyRequest", "params": {"n": number}})
+    stage.receive({"id": "x", "method": "something/else"})
+    (one, first), (_, second), (_, third) = stage.owner.asked
+    assert one == {"n": 1}
+    second(ALLOWED)
+    first(DENIED)
+    third(None)
+    unknown, *answers = stage.link.sent
+    assert (unknown["id"], unknown["error"]["code"]) == ("x", -32601)
+    assert answers[:2] == [
+        {"id": 2, "result": {"decision": {"type": "allow"}}},
+        {"id": 1, "result": {"decision": {"type": "deny", "reason": "not_allowed"}}},
+    ]
+    assert (answers[2]["id"], answers[2]["error"]["code"]) == (3, -32602)
+
+
+async def test_an_answer_after_the_link_is_sent_to_nobody() -> None:
     stage = Stage()
     stage.receive({"id": 1, "method": "network/policyRequest", "params": {}})
-    stage.receive({"id": "x", "method": "something/else"})
-    allowed, unknown = stage.link.sent
-    assert allowed == {"id": 1, "result": {"decision": {"type": "deny", "reason": "not_allowed"}}}
-    assert (unknown["id"], unknown["error"]["code"]) == ("x", -32601)
+    stage.connection.on_end(ConnectionLost("reset"))
+    [(_, reply)] = stage.owner.asked
+    reply(ALLOWED)
+    assert stage.link.sent == []
+
+
+@pytest.mark.parametrize("number", ["1", 0, -1, 7])
+async def test_a_question_has_a_number_that_no_other_has(number: object) -> None:
+    stage = Stage()
+    stage.receive({"id": 7, "method": "network/policyRequest"})
+    with pytest.raises(RemoteProtocolError):
+        stage.receive({"id": number, "method": "network/policyRequest"})
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import pytest
 
 from holdfast.confine.permissions import (
+    MAX_HOST_RULES,
     FileUse,
     check_cwd,
     loopback_ports,
@@ -31,6 +32,7 @@ from holdfast.sandbox.policy.policy import (
 from holdfast.wire.network import ManagedNetwork, NetworkProxy, ProxySettings
 from holdfast.wire.paths import PathUri
 from holdfast.wire.permissions import (
+    AllowedHosts,
     CurrentWorkingDirectory,
     Disabled,
     Entry,
@@ -217,3 +219,24 @@ def test_a_number_that_is_no_port_and_too_many_of_them_are_refused(ports: list[i
     with pytest.raises(UsageError):
         loopback_ports(ports)
     assert len(loopback_ports([*range(1, MAX_LOOPBACK_PORTS + 1)] * 2)) == MAX_LOOPBACK_PORTS
+
+
+HOSTS = AllowedHosts(["api.test", "**.org.test:443"], ["ads.org.test"], True, {"API.test.": "10.0.0.1"})
+
+
+def test_hosts_are_part_of_a_policy_that_has_the_network_off() -> None:
+    policy = policy_of(context(Managed(Unrestricted(), "restricted"), hosts=HOSTS))
+    assert policy.hosts.allow == ("api.test", "**.org.test:443")
+    assert policy.hosts.addresses == (("api.test", "10.0.0.1"),)
+    assert Need.HOSTS_BY_NAME in needs_of(bind(policy, Where("/srv")))
+    with pytest.raises(UsageError, match="what is left of a network"):
+        policy_of(context(limited(ROOT_READ), hosts=HOSTS))
+    assert not policy_of(context(Disabled(), hosts=HOSTS)).hosts.allow
+
+
+@every_row(
+    "rules", [["a b"], ["evil.com\0.api.test"], ["x"] * (MAX_HOST_RULES + 1)], ids=lambda rules: rules[0]
+)
+def test_hosts_that_make_no_sense_are_refused(rules: list[str]) -> None:
+    with pytest.raises(UsageError):
+        policy_of(context(Managed(Unrestricted(), "restricted"), hosts=AllowedHosts(rules)))

@@ -31,3 +31,15 @@ def test_a_socket_of_ours_is_known_by_its_mark() -> None:
         sock.listen()
         with pytest.raises(UsageError, match="a daemon of Holdfast"):
             listeners.refuse_own_ports([sock.getsockname()[1]])
+
+
+def test_the_kernel_and_its_tables_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as plain,
+        socket.create_server(("::1", 0), family=socket.AF_INET6) as other,
+    ):
+        ports = [sock.getsockname()[1] for sock in (plain, other)]
+        asked = [listeners._find_listeners(port) for port in ports]
+        monkeypatch.setattr(listeners, "_SOCK_DIAG", 31)  # where nobody answers, as in some containers
+        assert asked == [listeners._find_listeners(port) for port in ports]
+        assert all(len(found) == 1 for found in asked)

@@ -25,6 +25,12 @@ def test_a_registry_is_at_an_address_that_nobody_listens_in_on(url: str) -> None
     check_registry("https://registry.example/api", "e")
 
 
+def test_an_address_holds_no_secret() -> None:
+    with pytest.raises(UsageError) as caught:
+        check_registry("https://me:SECRET@registry.example", "e")
+    assert "SECRET" not in str(caught.value)
+
+
 def test_an_environment_has_an_id() -> None:
     with pytest.raises(UsageError):
         check_registry("https://registry.example", " ")

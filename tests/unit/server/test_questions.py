@@ -58,5 +58,5 @@ async def test_at_the_end_of_the_connection_nobody_waits_and_what_came_before_co
     await asyncio.sleep(0)
     assert questions.answer(rpc.Response(1, "yes"))
     questions.end()
-    assert await asyncio.gather(first, second) == ["yes", NO_ANSWER]
+    assert [await first, await second] == ["yes", NO_ANSWER]
     assert questions.begin("network/policyRequest", ASKED) is None

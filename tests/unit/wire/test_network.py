@@ -89,7 +89,7 @@ def test_what_the_client_keeps_for_itself_is_taken_and_not_looked_at() -> None:
         "unixSockets": None,
         "allowLocalBinding": True,
     }
-    audit = {"conversationId": "c", "slug": None, "newer": {}}
+    audit: dict[str, object] = {"conversationId": "c", "slug": None, "newer": {}}
     made = msgspec.convert({"proxy": settings, "auditMetadata": audit}, NetworkProxy)
     assert (made.proxy.enable_socks5, made.proxy.mode) == (False, "limited")
     assert made.policy_decision_timeout_ms is None

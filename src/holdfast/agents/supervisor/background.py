@@ -23,6 +23,7 @@ from holdfast.agents.supervisor.processes import ProcessInfo
 from holdfast.agents.worker import book
 from holdfast.errors import ConnectionLost, HoldfastError, OperationFailed, Unreachable
 from holdfast.local import homekey
+from holdfast.local.linux import require_linux
 from holdfast.local.lock import take_lock
 from holdfast.sandbox.plan import prerequisites
 from holdfast.unixrpc.client import RpcClient
@@ -94,7 +95,9 @@ async def reach_supervisor(home: Path) -> RpcClient:
 
     Raises:
         OperationFailed: it does not start; its log says why.
+        SandboxUnavailable: this machine confines nothing.
     """
+    require_linux("a worker", "the same on a Linux machine; here: holdfast exec --env NAME|URL -- COMMAND")
     book.WorkerRecords(home).prepare()
     argv = [*prerequisites.command(), "worker", "supervise", "--home", str(home)]
 

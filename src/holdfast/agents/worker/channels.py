@@ -8,7 +8,7 @@ from holdfast.agents.catalog.agent import TEXT, Agent
 from holdfast.agents.catalog.catalog import Parser, log_parser_of, parser_of, text_parser_of
 from holdfast.agents.catalog.output import JsonEvents, ToolCalls
 from holdfast.agents.evidence import holdups
-from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Idle, Source, Want, Wants
+from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Idle, Ready, Source, Want, Wants
 from holdfast.agents.terminal import escapes
 from holdfast.agents.terminal.keys import FOOT_LINES
 from holdfast.agents.terminal.screen import Screen
@@ -179,12 +179,16 @@ class TerminalChannel:
         events = record.headless and agent.parser != TEXT
         self._parser = parser_of(agent, secrets) if events else None
         self._events = _Lines(self._parser) if self._parser else None
+        self._is_silent = record.headless and agent.stderr_is_work  # one whose every word is work
 
     def opening(self) -> bytes:
         return b""
 
     def feed(self, stream: str, data: bytes, at: float) -> Taken:
         found: list[Evidence | None] = [*(self._events.feed(data, at) if self._events else ())]
+        if self._is_silent and data.strip():
+            self._is_silent = False
+            found.append(Evidence(Source.TEXT, at, Ready(), "its first output"))
         asked: list[escapes.Query] = []
         self._drawn = True
         self._screen.feed(data)

@@ -17,7 +17,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.wire.processes import DenialReport, LimitReport, ProcessUsage
+from holdfast.wire.processes import DenialReport, LimitReport, NetworkReport, ProcessUsage
 
 MAX_WAITING_EVENTS: Final = 256  # early events of one process; more means the missing one never comes
 MAX_WAITING_BYTES: Final = 1024 * 1024  # of early output: what a server keeps, so a page would do as well
@@ -45,6 +45,7 @@ class Exited:
     usage: ProcessUsage | None = None
     denial: DenialReport | None = None
     limit: LimitReport | None = None  # what it used too much of
+    network: NetworkReport | None = None  # what went out by name
 
 
 @dataclass(frozen=True, slots=True)

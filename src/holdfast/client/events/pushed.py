@@ -14,7 +14,14 @@ import pybase64
 from holdfast.client.answer import convert
 from holdfast.client.events.ordering import Closed, Event, Exited, Output, ReadPage, Stream
 from holdfast.errors import InvalidRequest, RemoteProtocolError
-from holdfast.wire.processes import DenialReport, EnforcementReport, LimitReport, ProcessUsage, WatchReport
+from holdfast.wire.processes import (
+    DenialReport,
+    EnforcementReport,
+    LimitReport,
+    NetworkReport,
+    ProcessUsage,
+    WatchReport,
+)
 from holdfast.wire.rpc import JsonValue
 
 _SHORTCUT: Final = re.compile(
@@ -61,6 +68,7 @@ class _Exited(msgspec.Struct, rename="camel"):
     usage: ProcessUsage | None = None
     denial: DenialReport | None = None
     limit: LimitReport | None = None
+    network: NetworkReport | None = None
 
 
 class _Closed(msgspec.Struct, rename="camel"):
@@ -130,8 +138,8 @@ def _to_pushed(note: _Note) -> Pushed:
     match note:
         case _OutputNote(_Output(process_id, seq, stream, chunk)):
             return Pushed(process_id, Output(seq, stream, chunk))
-        case _ExitedNote(_Exited(process_id, seq, code, denied, usage, denial, limit)):
-            return Pushed(process_id, Exited(seq, code, denied, usage, denial, limit))
+        case _ExitedNote(_Exited(process_id, seq, code, denied, usage, denial, limit, network)):
+            return Pushed(process_id, Exited(seq, code, denied, usage, denial, limit, network))
         case _ClosedNote(_Closed(process_id, seq)):
             return Pushed(process_id, Closed(seq))
 

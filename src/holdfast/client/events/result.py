@@ -5,7 +5,7 @@ from typing import Final
 
 from holdfast.client.events.backlog import Ends
 from holdfast.client.events.ordering import Event, Exited, Output
-from holdfast.wire.processes import DenialReport, EnforcementReport, LimitReport, ProcessUsage
+from holdfast.wire.processes import DenialReport, EnforcementReport, LimitReport, NetworkReport, ProcessUsage
 
 MAX_OUTPUT_BYTES: Final = 16 * 1024 * 1024  # of each stream in a Result, unless asked otherwise
 
@@ -23,6 +23,7 @@ class Result:
     usage: ProcessUsage | None
     dropped_bytes: int
     limit: LimitReport | None = None  # what it used too much of
+    network: NetworkReport | None = None  # what went out by name
 
 
 class Collector:
@@ -55,4 +56,5 @@ class Collector:
             usage=end.usage,
             dropped_bytes=missing + more + self.missed_bytes,
             limit=end.limit,
+            network=end.network,
         )

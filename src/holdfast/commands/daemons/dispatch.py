@@ -11,6 +11,7 @@ from holdfast.commands.clickoptions import choose_limits, home_option, host_opti
 from holdfast.commands.output import Answer, AnswerCommand, AnswerGroup, json_option, say
 from holdfast.commands.store import name_boards, store_option
 from holdfast.errors import UsageError
+from holdfast.local.linux import ON_LINUX, require_linux
 
 if TYPE_CHECKING:
     from holdfast.board.rules.rows import Run
@@ -73,6 +74,7 @@ def dispatch(
     if context.invoked_subcommand is not None:
         _check_nothing_given(context)
         return None
+    require_linux("holdfast dispatch", ON_LINUX)
     from holdfast.dispatch import hostload
     from holdfast.dispatch.dispatcher import DispatchOptions
     from holdfast.dispatch.rules import pressure

@@ -7,6 +7,7 @@ import click
 
 from holdfast.commands.clickoptions import combine, duration
 from holdfast.commands.daemons import serving
+from holdfast.commands.daemons.remoteoptions import REMOTE_OPTIONS
 from holdfast.commands.exec import make_option
 from holdfast.commands.output import fail
 from holdfast.errors import HoldfastError
@@ -52,17 +53,13 @@ def _is_typed(option: str) -> bool:
     metavar="URL",
     help="Listen nowhere; register at this registry, and serve whoever it lets in through its relay.",
 )
-@click.option("--environment-id", metavar="ID", help="With --remote: the id by which clients ask for us.")
+@combine(*REMOTE_OPTIONS)
 @click.option(
-    "--remote-token-file", metavar="PATH", help="With --remote: file that holds the registry's token."
-)
-@click.option(
-    "--executor-credential-stdin",
-    "credential_stdin",
+    "--proxy-private-ips-via-upstream",
+    "private_via_upstream",
     is_flag=True,
-    help="With --remote: the token comes on standard input, as lines of JSON; its end ends us.",
+    help="Let the proxies of commands take this host's own proxy also to private addresses that are allowed.",
 )
-@click.option("--exit-on-stdin-close", is_flag=True, help="With --remote: end when standard input is closed.")
 @click.option("--home", type=click.Path(path_type=Path), hidden=True, help="Whose token is demanded.")
 def serve(**given: Any) -> None:
     """Serve commands, files and HTTP to a client such as codex.

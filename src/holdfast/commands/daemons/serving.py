@@ -75,6 +75,7 @@ def run(
     skew_s: int = SKEW_S,
     hint: bool | None = None,
     keep_s: float | None = None,
+    private_via_upstream: bool = False,
     home: "Path | None" = None,
     remote: str | None = None,
     environment_id: str | None = None,
@@ -87,6 +88,12 @@ def run(
     Raises:
         StartupError: it never began to serve.
     """
+    if sys.platform != "linux":
+        from holdfast.local.linux import require_linux
+
+        require_linux(
+            "holdfast serve", "the same on a Linux machine, and here: holdfast exec --env URL -- COMMAND"
+        )
     if None in (sys.stdin, sys.stdout, sys.stderr):
         from holdfast.server.edges.plainfiles import fill_closed
 
@@ -102,9 +109,9 @@ def run(
 
         authenticator = auth.load(
             ws_auth,
-            token_file_text=_read("--ws-token-file", ws_token_file, bytes.decode),
+            token_file_text=read_file("--ws-token-file", ws_token_file, bytes.decode),
             token_sha256=ws_token_sha256,
-            secret_bytes=_read("--ws-shared-secret-file", ws_shared_secret_file, bytes),
+            secret_bytes=read_file("--ws-shared-secret-file", ws_shared_secret_file, bytes),
             issuer=ws_issuer,
             audience=ws_audience,
             skew_s=skew_s,
@@ -126,13 +133,15 @@ def run(
         address = find_address(
             remote,
             environment_id,
-            _read("--remote-token-file", remote_token_file, bytes.decode),
+            read_file("--remote-token-file", remote_token_file, bytes.decode),
             credential_stdin=credential_stdin,
             exit_on_stdin_close=exit_on_stdin_close,
             home=home,
         )
         announce = functools.partial(_announce_remote, hint=hint)
-    options = ServeOptions(address, slots, authenticator, metrics, choice, keep_s, token)
+    options = ServeOptions(
+        address, slots, authenticator, metrics, choice, keep_s, token, private_via_upstream
+    )
     if isinstance(options.address, WebSocketAddress) and not metrics:
         from holdfast.server.edges.early import receive_first
 
@@ -141,10 +150,10 @@ def run(
             signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # they wait until somebody heeds them
             announce(options.address.url(sock.getsockname()[1]))
             first = receive_first(sock, functools.partial(check, authenticator))
-            _set_up_logs(log_format, log_level)
+            set_up_logs(log_format, log_level)
             _run(options, announce, (sock, first))
     else:
-        _set_up_logs(log_format, log_level)
+        set_up_logs(log_format, log_level)
         _run(options, announce)
 
 
@@ -168,7 +177,7 @@ def _refuse_remote_options(*given: object) -> None:
         raise StartupError("this option is about a registry", remedy="give --remote URL")
 
 
-def _read(flag: str, path: str | None, convert: Callable[[bytes], T]) -> T | None:
+def read_file(flag: str, path: str | None, convert: Callable[[bytes], T]) -> T | None:
     """The content of a file named by a flag; an error names the flag and the file, never the content."""
     if path is None:
         return None
@@ -183,7 +192,7 @@ def _read(flag: str, path: str | None, convert: Callable[[bytes], T]) -> T | Non
         raise StartupError(f"{path} is not text", remedy=f"give {flag} a text file") from None
 
 
-def _set_up_logs(style: Literal["text", "json"], level: str) -> None:
+def set_up_logs(style: Literal["text", "json"], level: str) -> None:
     from holdfast import log, tracing
 
     log.set_up(style=style, level=level)

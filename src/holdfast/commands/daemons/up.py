@@ -11,6 +11,7 @@ import click
 from holdfast.commands.clickoptions import choose_limits, home_option, host_options
 from holdfast.commands.output import Answer, AnswerCommand, json_option, say
 from holdfast.commands.store import store_option
+from holdfast.local.linux import ON_LINUX, require_linux
 
 
 @click.command(cls=AnswerCommand)
@@ -72,6 +73,7 @@ def up(
       holdfast up --demo
       holdfast up --detach
     """
+    require_linux("holdfast up", ON_LINUX)
     if install_service:
         from holdfast.commands.daemons.service import install
 

@@ -44,7 +44,8 @@ from holdfast.doctor.compare.equivalence import (
 )
 from holdfast.errors import UsageError
 from holdfast.exec.outcome import NOT_EXECUTABLE, NOT_FOUND
-from holdfast.exec.run import ResolvedWish, Wish, scene_of
+from holdfast.exec.run import ResolvedWish, scene_of
+from holdfast.exec.wish import Wish
 from holdfast.sandbox.limits import Limits
 from holdfast.sandbox.policy.paths import absolute
 from holdfast.server.executor import Executor

@@ -148,6 +148,9 @@ def run(
 ) -> NoReturn:
     """Be init: what is left of the way to the command, and then its end. `weakened` is known so far."""
     # Imported while the host's files are there and nobody else's.
+    if plan.by_name:
+        from holdfast.sandbox.kernel import resolver  # noqa: F401
+        from holdfast.sandbox.protocol import names
     if plan.loopback_ports:
         from holdfast.sandbox.protocol import loopback
     from holdfast.sandbox.watcher import listener
@@ -156,6 +159,8 @@ def run(
     if masks_fd >= 0:
         listener.hand_out_namespaces(masks_fd)
     weakened += build_view(plan, command.tty)
+    if plan.by_name:
+        names.hand_out(weakened, listeners_fd)
     if plan.loopback_ports:
         loopback.hand_out(plan, weakened, listeners_fd)  # some ports only a privileged process may take
     weakened += drop(plan)

@@ -266,6 +266,16 @@ NETWORK: Final = (
         tried("dns dns-far"),
     ),
     GuaranteeRow(
+        "network-names",
+        "Hosts by name: allowed hosts are reached at allowed ports, by any program, and nothing else is",
+        holds(
+            "Its name server knows allowed hosts only and asks nobody; a broker outside dials them. What TLS "
+            "and plain HTTP name in the clear must be that host; what is inside of TLS is not seen."
+        ),
+        no("A policy that names hosts is refused: nobody gets sockets out of bubblewrap's network."),
+        no("A policy that names hosts is refused: Landlock knows ports, and no addresses."),
+    ),
+    GuaranteeRow(
         "network-families",
         "Network off: no raw, packet, hypervisor, netlink or other special socket",
         holds("The seccomp filter allows IP, netlink for routing, and pairs of unix streams."),

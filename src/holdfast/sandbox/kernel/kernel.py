@@ -41,6 +41,7 @@ _AF_INET, _SOCK_DGRAM = 2, 2  # linux/socket.h, linux/net.h
 # linux/fcntl.h, linux/openat2.h, linux/close_range.h
 _AT_FDCWD: Final = -100
 _AT_EMPTY_PATH: Final = 0x1000
+_MNT_DETACH: Final = 2
 _AT_RECURSIVE: Final = 0x8000
 _RESOLVE_NO_XDEV: Final = 0x01
 _RESOLVE_NO_MAGICLINKS: Final = 0x02
@@ -151,6 +152,7 @@ def numbered(number: int, *argtypes: type) -> Callable[..., int]:
 
 _unshare = named("unshare", c_int)
 _setns = named("setns", c_int, c_int)
+_umount = named("umount2", c_char_p, c_int)
 _socket = named("socket", c_int, c_int, c_int)
 _prctl = named("prctl", c_int, c_ulong, c_ulong, c_ulong, c_ulong)
 _prctl_filter = named("prctl", c_int, c_ulong, c_void_p)
@@ -242,6 +244,11 @@ def copy_tree(fd: int) -> int:
 def put_tree(tree: int, target: int) -> None:
     """Mount a tree over the target, on top of whatever covers that already."""
     _move_mount(tree, b"", target, b"", _MOVE_MOUNT_F_EMPTY_PATH | _MOVE_MOUNT_T_EMPTY_PATH)
+
+
+def uncover(path: str) -> None:
+    """Take away what was mounted last at this path; whoever has it open keeps it."""
+    _umount(os.fsencode(path), _MNT_DETACH)
 
 
 def new_filesystem(kind: str, attributes: int, **options: str) -> int:

@@ -148,6 +148,10 @@ def _second_layer(plan: Plan, abi: int) -> bool:
 def _grants(plan: Plan) -> list[tuple[str, int]]:
     grants = read_around(plan, _list) if plan.base is Base.HOST else [("/", rights.LIST)]
     grants += [("/dev", rights.DEVICES), (SHARED_MEMORY, rights.WRITE), ("/proc", rights.READ)]
+    if plan.by_name:
+        from holdfast.sandbox.kernel import resolver
+
+        grants += ((path, rights.READ) for path in resolver.shown())
     for step in plan.steps:
         if step.kind is StepKind.WRITABLE:
             grants.append((step.path, rights.WRITE))

@@ -18,10 +18,10 @@ import errno
 import os
 import stat
 
-from holdfast.annotations import Final
+from holdfast.annotations import Callable, Final
 from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.kernel.kernel import NO_DEV, NO_EXEC, NO_SUID, READ_ONLY, Stage
-from holdfast.sandbox.plan.plan import GRANTS, MASKS, Base, Plan, Step, StepKind
+from holdfast.sandbox.plan.plan import GRANTS, MASKS, NAME_SERVER, Base, Plan, Step, StepKind
 
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
 _DEVICE_LINKS: Final = (
@@ -56,6 +56,8 @@ def build_view(plan: Plan, tty_path: str | None) -> tuple[str, ...]:
             proc = kernel.open_path("/proc")
         if not _fresh_proc(proc):
             weakened.append(OLD_PROC)
+        if plan.by_name:
+            _show_resolver(kernel.open_path)
     elif not _View(plan, root).build(tty_path):
         weakened.append(OLD_PROC)
     os.close(root)
@@ -127,6 +129,8 @@ class _View:
         for step, tree in zip(self._plan.steps, trees, strict=True):
             with Stage(step.kind.value, step.path):
                 self._apply(step, tree)
+        if self._plan.by_name:
+            _show_resolver(lambda path: self._mount_point(path, directory=False))
         with Stage("seal"):
             self._seal()
         return fresh
@@ -251,6 +255,13 @@ class _View:
 
     def _is_own(self, path: str) -> bool:
         return os.lstat(path).st_dev in self._own
+
+
+def _show_resolver(find: Callable[[str], int]) -> None:
+    from holdfast.sandbox.kernel import resolver  # loaded before, by whoever has such a plan
+
+    with Stage("names"):
+        resolver.show(NAME_SERVER, find)
 
 
 def _copy_of(path: str, attributes: int) -> int:

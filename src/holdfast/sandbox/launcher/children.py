@@ -207,7 +207,7 @@ class Children:
         view = plan.decode(request.plan)
         own = not request.flags & (orders.BWRAP | orders.LANDLOCK)
         kind = ConfinementKind(bool(request.flags & orders.USER_NAMESPACE), view.network_off) if own else None
-        channel = _pair() if view.loopback_ports else None
+        channel = _pair() if view.listens else None
         listeners = channel[1].fileno() if channel else -1
         limited = _limit(request) if request.limits or _needs_group(request) else None
         brokered: _Brokered | None = None

@@ -107,7 +107,7 @@ def _serve(kind: ConfinementKind, *, uid: int, gid: int) -> None:
     request, fds = received
     view = plan.decode(request.plan)
     masks_fd = fds.pop() if covers.needs_covers(view) else -1
-    listeners_fd = fds.pop() if view.loopback_ports else -1
+    listeners_fd = fds.pop() if view.listens else -1
     status_fd = fds.pop()
     try:
         if refused is not None:

@@ -11,12 +11,17 @@ system first. `WRITABLE /` is possible.
 The launcher imports this module, so it needs little of the standard library.
 """
 
-from holdfast.annotations import Final
+from holdfast.annotations import TYPE_CHECKING, Final
 from holdfast.light import StrEnum
 from holdfast.sandbox.values import value
 
+if TYPE_CHECKING:
+    from holdfast.sandbox.policy.hostwish import HostWish
+
 MAX_SOCKETS: Final = 32  # granted ones; each may cost a descriptor in one message, which takes at most 253
 MAX_LOOPBACK_PORTS: Final = 64  # two sockets each, in one message, which takes at most 253
+
+NAME_SERVER: Final = "127.0.0.1"  # of a command that reaches hosts by name; also a C library's own default
 
 
 class Base(StrEnum):
@@ -85,12 +90,21 @@ class Plan:
     later: tuple[str, ...] = ()  # denied; nothing is there now, and what appears is to be hidden
     links: tuple[PlanLink, ...] = ()  # only on an empty base, made before the steps
     loopback_ports: tuple[int, ...] = ()  # of the host, let through although the network is off
+    by_name: bool = False  # a name server inside, and addresses for what it knows; the network is off
     sockets: tuple[str, ...] = ()  # unix sockets of the host that may be reached
+    hosts: "HostWish | None" = None  # which names; not encoded, as nobody inside is to know
     open_names: tuple[str, ...] = ()  # what it cannot stop, in words; not encoded, as nobody carries it out
 
     def __post_init__(self) -> None:
         if self.loopback_ports and not self.network_off:
             raise ValueError("ports are let through only while the network is off")
+        if self.by_name and not self.network_off:
+            raise ValueError("hosts are reached by name only while the network is off")
+
+    @property
+    def listens(self) -> bool:
+        """Whether sockets are made inside, and handed out."""
+        return self.by_name or bool(self.loopback_ports)
 
     def describe(self) -> list[str]:
         """One line per operation, for people."""
@@ -100,11 +114,17 @@ class Plan:
             *(step.describe() for step in self.steps),
             *(f"{path} does not exist and must not be created" for path in self.absent),
             *(f"{path} does not exist and would be hidden" for path in self.later if path not in self.absent),
-            f"network is {'off' if self.network_off else 'on'}",
+            f"network is {self._network}",
             *(f"TCP port {port} of the host's loopback is reachable" for port in self.loopback_ports),
             *(f"the unix socket {path} of the host is reachable" for path in self.sockets),
             f"starts in {self.cwd}",
         ]
+
+    @property
+    def _network(self) -> str:
+        if self.by_name:
+            return "off but for hosts that are allowed by name, at addresses of their own"
+        return "off" if self.network_off else "on"
 
     def may_replace(self, path: str) -> bool:
         """Could the command put something else at this path?"""
@@ -123,6 +143,7 @@ class Plan:
 # links), then those names and the sockets, then links and steps as pairs. A path holds every byte but NUL,
 # which therefore separates.
 _HEADER: Final = 7
+_NETWORKS: Final = {(False, False): "on", (True, False): "off", (True, True): "names"}  # off, by name
 
 
 def encode(plan: Plan) -> bytes:
@@ -133,7 +154,7 @@ def encode(plan: Plan) -> bytes:
     """
     fields = [
         plan.base.value,
-        " ".join(("off" if plan.network_off else "on", *map(str, plan.loopback_ports))),
+        " ".join((_NETWORKS[plan.network_off, plan.by_name], *map(str, plan.loopback_ports))),
         plan.cwd,
         str(len(plan.absent)),
         str(len(plan.later)),
@@ -162,7 +183,7 @@ def decode(data: bytes) -> Plan:
     if len(fields) < _HEADER:
         raise ValueError("not a plan")
     network, *ports = fields[1].split(" ")
-    if network not in ("on", "off") or not all(_is_port(port) for port in ports):
+    if network not in _NETWORKS.values() or not all(_is_port(port) for port in ports):
         raise ValueError("not a plan")
     later_at = _HEADER + int(fields[3])
     sockets_at = later_at + int(fields[4])
@@ -175,7 +196,8 @@ def decode(data: bytes) -> Plan:
     return Plan(
         base=Base(fields[0]),
         steps=tuple(Step(StepKind(kind), path) for kind, path in zip(steps[::2], steps[1::2], strict=True)),
-        network_off=network == "off",
+        network_off=network != "on",
+        by_name=network == "names",
         cwd=fields[2],
         absent=tuple(fields[_HEADER:later_at]),
         later=tuple(fields[later_at:sockets_at]),

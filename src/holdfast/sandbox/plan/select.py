@@ -24,6 +24,7 @@ class Need(StrEnum):
     NETWORK_OFF = "network-off"
     LOOPBACK_PORTS = "loopback-ports"
     UNIX_SOCKETS = "unix-sockets"
+    HOSTS_BY_NAME = "hosts-by-name"
 
 
 class Backend(StrEnum):
@@ -106,15 +107,22 @@ class Enforcement:
     way: Way | None = None
     tool: str = ""
     limits: tuple[str, ...] = ()  # who holds which limit on what it uses
+    network: tuple[str, ...] = ()  # how hosts are reached by name, if they are
 
 
 UNCONFINED: Final = Enforcement(Backend.NONE)
 _EVERYWHERE: Final = frozenset({Need.FILE_SYSTEM, Need.NETWORK_OFF})
-_MET: Final = {  # ports need sockets out of a network namespace that only we make, granted sockets a broker
-    Backend.NAMESPACES: _EVERYWHERE | {Need.LOOPBACK_PORTS, Need.UNIX_SOCKETS},
+# Ports and names need sockets out of a network namespace that only we make, granted sockets a broker.
+_MET: Final = {
+    Backend.NAMESPACES: _EVERYWHERE | {Need.LOOPBACK_PORTS, Need.UNIX_SOCKETS, Need.HOSTS_BY_NAME},
     Backend.BWRAP: _EVERYWHERE,
     Backend.LANDLOCK: _EVERYWHERE,
 }
+
+BY_NAME: Final = (
+    "by name: allowed hosts have addresses of the command's own network namespace, nothing else has any",
+    "by name: a broker outside looks hosts up, dials them, and compares what TLS and HTTP name in the clear",
+)
 
 # What each word that a set-up reports as weaker means to a user.
 WEAKNESSES: Final = {
@@ -135,6 +143,8 @@ def needs_of(bound: BoundPolicy) -> frozenset[Need]:
         needs.add(Need.FILE_SYSTEM)
     if bound.network is Network.OFF:
         needs.add(Need.NETWORK_OFF)
+    if bound.by_name:
+        needs.add(Need.HOSTS_BY_NAME)
     if needs and bound.sockets:
         from holdfast.sandbox.policy.sockets import is_of_run  # slow to load, and for few
 

@@ -1,5 +1,6 @@
 """What is wished: rules about paths, patterns, network, unix sockets, presets and TOML profiles. Pure.
 
 Imports: errors, sandbox.
-Open to other rooms: amounts, credentials, globs, homes, narrowing, paths, policy, profile, sockets.
+Open to other rooms: amounts, credentials, globs, homes, hostwish, narrowing, paths, policy, profile,
+sockets.
 """

@@ -10,6 +10,7 @@ is called.
 
 from typing import Final
 
+from holdfast.sandbox.policy.hostwish import HostWish
 from holdfast.sandbox.policy.policy import Access, At, BoundPolicy, BoundRule, Network, PolicyKind, Rule
 from holdfast.sandbox.values import replace
 
@@ -20,11 +21,12 @@ _STRENGTH: Final = {Access.DENY: 0, Access.READ: 1, Access.WRITE: 2}
 def narrow(asked: BoundPolicy, ceiling: BoundPolicy) -> BoundPolicy:
     """What both policies allow; symbolic places and patterns are those of `asked`."""
     network = Network.ON if asked.network is ceiling.network is Network.ON else Network.OFF
+    hosts = _common_hosts(asked, ceiling)
     sockets = _common_sockets(asked, ceiling)
     if not ceiling.restricted or not asked.restricted:
         files = ceiling if ceiling.restricted else asked
         kind = max(asked.kind, ceiling.kind, key=_KINDS.index)
-        return replace(files, network=network, kind=kind, sockets=sockets, cwd=asked.cwd)
+        return replace(files, network=network, kind=kind, sockets=sockets, hosts=hosts, cwd=asked.cwd)
     paths = dict.fromkeys(rule.path for rule in (*asked.rules, *ceiling.rules))
     depths = (asked.glob_depth, ceiling.glob_depth)
     return replace(
@@ -35,6 +37,7 @@ def narrow(asked: BoundPolicy, ceiling: BoundPolicy) -> BoundPolicy:
         minimal=asked.minimal or ceiling.minimal,
         glob_depth=None if None in depths else max(depth for depth in depths if depth is not None),
         sockets=sockets,
+        hosts=hosts,
     )
 
 
@@ -42,6 +45,8 @@ def find_excess(bound: BoundPolicy, ceiling: BoundPolicy) -> str | None:
     """The first thing that the policy allows and the ceiling does not; None if there is none."""
     if bound.network is Network.ON and ceiling.network is Network.OFF:
         return "the network"
+    if bound.by_name and ceiling.network is Network.OFF and _narrow_hosts(bound, ceiling) != bound.hosts:
+        return "a host"
     if ceiling.kind is not PolicyKind.DISABLED:
         if bound.kind is PolicyKind.DISABLED:
             return "every unix socket"
@@ -59,6 +64,25 @@ def find_excess(bound: BoundPolicy, ceiling: BoundPolicy) -> str | None:
         if _STRENGTH[bound.access_at(rule.path)] > _STRENGTH[ceiling.access_at(rule.path)]:
             return rule.path
     return None
+
+
+def _common_hosts(asked: BoundPolicy, ceiling: BoundPolicy) -> HostWish:
+    """The hosts that both let be reached by name."""
+    if asked.network is Network.ON:
+        return ceiling.hosts
+    return asked.hosts if ceiling.network is Network.ON else _narrow_hosts(asked, ceiling)
+
+
+def _narrow_hosts(asked: BoundPolicy, ceiling: BoundPolicy) -> HostWish:
+    """Rules are compared as they were written. Where a host is, only the ceiling says: an address of another
+    would be another host.
+    """
+    return HostWish(
+        tuple(rule for rule in asked.hosts.allow if rule in ceiling.hosts.allow),
+        tuple(dict.fromkeys((*asked.hosts.deny, *ceiling.hosts.deny))),
+        asked.hosts.private and ceiling.hosts.private,
+        ceiling.hosts.addresses,
+    )
 
 
 def _common_sockets(asked: BoundPolicy, ceiling: BoundPolicy) -> tuple[str, ...]:

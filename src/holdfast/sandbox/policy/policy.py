@@ -14,6 +14,7 @@ from holdfast.annotations import TYPE_CHECKING, Final, Iterable, TypeAlias, asse
 from holdfast.errors import UsageError
 from holdfast.light import IntEnum, StrEnum
 from holdfast.sandbox.policy.credentials import is_credential
+from holdfast.sandbox.policy.hostwish import NO_HOSTS, HostWish
 from holdfast.sandbox.policy.paths import absolute, depth, join, quote, within
 from holdfast.sandbox.values import derived, replace, value
 
@@ -104,6 +105,7 @@ class Policy:
     kind: PolicyKind = PolicyKind.MANAGED
     glob_depth: int | None = None  # how deep a scan for deny patterns goes; None without limit
     sockets: tuple[str, ...] = ()  # unix sockets of the host that may be reached, whatever the network
+    hosts: HostWish = NO_HOSTS
 
     def allow_read(self, path: str) -> "Policy":
         return self._with(Rule(At(path), Access.READ))
@@ -119,6 +121,14 @@ class Policy:
 
     def allow_socket(self, path: str) -> "Policy":
         return self if path in self.sockets else replace(self, sockets=(*self.sockets, path))
+
+    def allow_host(self, rule: str) -> "Policy":
+        """Network off but for this host too, as `holdfast.egress.hosts` reads it."""
+        hosts = replace(self.hosts, allow=(*self.hosts.allow, rule))
+        return replace(self, network=Network.OFF, hosts=hosts)
+
+    def deny_host(self, rule: str) -> "Policy":
+        return replace(self, hosts=replace(self.hosts, deny=(*self.hosts.deny, rule)))
 
     def with_network(self, network: Network) -> "Policy":
         return replace(self, network=network)
@@ -179,6 +189,7 @@ class BoundPolicy:
     cwd: str
     glob_depth: int | None = None
     sockets: tuple[str, ...] = ()
+    hosts: HostWish = NO_HOSTS
     _hash: int | None = derived()  # once: every file call needs it, and no start of a command
 
     def __post_init__(self) -> None:
@@ -187,8 +198,13 @@ class BoundPolicy:
     def __hash__(self) -> int:
         if self._hash is None:
             key = (self.rules, self.globs, self.network, self.kind, self.restricted, self.minimal, self.cwd)
-            object.__setattr__(self, "_hash", hash((*key, self.glob_depth, self.sockets)))
+            object.__setattr__(self, "_hash", hash((*key, self.glob_depth, self.sockets, self.hosts)))
         return self._hash  # type: ignore[return-value] # set above
+
+    @property
+    def by_name(self) -> bool:
+        """Whether hosts are reached by name, while the network is off."""
+        return self.network is Network.OFF and bool(self.hosts.allow)
 
     @property
     def full_read(self) -> bool:
@@ -312,6 +328,7 @@ def bind(policy: Policy, where: Where) -> BoundPolicy:
         cwd=cwd,
         glob_depth=policy.glob_depth,
         sockets=tuple(dict.fromkeys(absolute(path, "") for path in policy.sockets)),
+        hosts=policy.hosts,
     )
     return _with_protection(_with_platform(bound, policy))
 

@@ -9,6 +9,12 @@
     "~/.ssh" = "deny"
     "**/.env" = "deny"
 
+    [hosts]
+    "api.example.com" = "allow"
+    "**.example.org:443" = "allow"
+    "ads.example.org" = "deny"
+    private = false
+
     [limits]
     memory = "2G"
     pids = 200
@@ -24,7 +30,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import UsageError
-from holdfast.sandbox.policy.policy import Access, At, Glob, Network, Place, Policy, Rule, Special, Target
+from holdfast.sandbox.policy.hostwish import HostWish
+from holdfast.sandbox.policy.policy import (
+    Access,
+    At,
+    Glob,
+    Network,
+    Place,
+    Policy,
+    Rule,
+    Special,
+    Target,
+)
 
 if TYPE_CHECKING:
     from holdfast.sandbox.limits import Limits
@@ -48,14 +65,20 @@ def policy_of(tree: Mapping[str, object], *, source: str, home: str) -> Policy:
         UsageError: naming the file and the key.
     """
     for key in tree:
-        if key not in ("filesystem", "network", "sockets", "limits"):
-            raise _wrong(source, key, "unknown key; there are [filesystem], [limits], network and sockets")
+        if key not in ("filesystem", "network", "sockets", "hosts", "limits"):
+            raise _wrong(
+                source, key, "unknown key; there are [filesystem], [hosts], [limits], network and sockets"
+            )
     table = tree.get("filesystem")
     if not isinstance(table, dict):
         raise _wrong(source, "filesystem", "must be a table of paths")
     rules = tuple(_rule(str(key), value, source, home) for key, value in table.items())
     granted = _sockets(tree.get("sockets", []), source, home)
-    return Policy(rules, _network(tree.get("network", "off"), source), sockets=granted)
+    network = _network(tree.get("network", "off"), source)
+    hosts = _hosts(tree.get("hosts", {}), source)
+    if hosts.allow and network is Network.ON:
+        raise _wrong(source, "hosts", 'say what is left of the network when it is "off"')
+    return Policy(rules, network, sockets=granted, hosts=hosts)
 
 
 def limits_of(tree: Mapping[str, object], *, source: str) -> "Limits | None":
@@ -95,6 +118,26 @@ def _sockets(value: object, source: str, home: str) -> tuple[str, ...]:
     if not all(isinstance(one, At) for one in found):
         raise _wrong(source, "sockets", "must be a list of paths that begin with / or ~/")
     return tuple(one.path for one in found if isinstance(one, At))
+
+
+def _hosts(value: object, source: str) -> HostWish:
+    """Rules about hosts with their verdicts, `private`, and `addresses` that stand for a name server."""
+    if not isinstance(value, dict):
+        raise _wrong(source, "hosts", "must be a table of hosts")
+    rules: dict[str, list[str]] = {"allow": [], "deny": []}
+    private, addresses = value.get("private", False), value.get("addresses", {})
+    for key, verdict in value.items():
+        if key in ("private", "addresses"):
+            continue
+        if not isinstance(verdict, str) or verdict not in rules:
+            raise _wrong(source, f'hosts."{key}"', 'must be "allow" or "deny"')
+        rules[verdict].append(str(key))
+    if not isinstance(private, bool):
+        raise _wrong(source, "hosts.private", "must be true or false")
+    if not isinstance(addresses, dict) or not all(isinstance(at, str) for at in addresses.values()):
+        raise _wrong(source, "hosts.addresses", "must be a table of hosts and their addresses")
+    given = tuple((str(name).lower().removesuffix("."), str(at)) for name, at in addresses.items())
+    return HostWish(tuple(rules["allow"]), tuple(rules["deny"]), private, given)
 
 
 def _rule(key: str, value: object, source: str, home: str) -> Rule:

@@ -15,9 +15,10 @@ from typing import Final
 from holdfast.sandbox.kernel.kernel import Stage, StageFailed
 from holdfast.sandbox.kernel.namespaces import NO_LOOPBACK
 from holdfast.sandbox.plan.plan import MAX_LOOPBACK_PORTS, Plan
+from holdfast.sandbox.protocol.names import MAX_HANDED
 from holdfast.sandbox.protocol.orders import receive_with_fds
 
-MAX_LISTENERS: Final = 2 * MAX_LOOPBACK_PORTS
+MAX_LISTENERS: Final = 2 * MAX_LOOPBACK_PORTS + MAX_HANDED
 BACKLOG: Final = 128  # connections that wait while the server is busy or at its limit
 _NO_IPV6: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
@@ -58,11 +59,18 @@ def _listen(family: socket.AddressFamily, address: str, port: int) -> socket.soc
 
 
 def take(channel: socket.socket) -> list[int]:
-    """The listening sockets that were sent before, none if the sender was killed; the caller closes them."""
+    """The sockets that were sent before, none if the sender was killed; the caller closes them.
+
+    Those of a name server come first (`names.py`), in a message of their own.
+    """
+    taken: list[int] = []
     with channel:
-        try:
-            channel.setblocking(False)
-            _, fds = receive_with_fds(channel, 1, MAX_LISTENERS)
-        except OSError:
-            return []
-    return fds
+        channel.setblocking(False)
+        while True:
+            try:
+                data, fds = receive_with_fds(channel, 1, MAX_LISTENERS)
+            except OSError:
+                return taken
+            if not data:
+                return taken
+            taken += fds

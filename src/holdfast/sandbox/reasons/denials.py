@@ -39,6 +39,8 @@ NETWORK_OFF_KEYWORDS: Final = (
     "can't assign requested address",
     "eaddrnotavail",
 )
+BY_NAME: Final = "the network is off but for hosts that are allowed by name"
+_NAME: Final = re.compile(r"(?=.{1,253}$)[\w-]+(?:\.[\w-]+)*\.[a-z][\w-]*", re.ASCII | re.IGNORECASE)
 SIGSYS_EXIT: Final = 128 + 31
 NOT_EXECUTABLE: Final = 126
 
@@ -108,6 +110,7 @@ class DenialEvidence:
     unlisted: Collection[str] = ()  # readable directories that the backend cannot let be listed
     home: str = ""  # of the user: nobody is advised to grant all of it for the sake of one file
     hidden: Hidden = lambda _: None
+    by_name: bool = False  # some hosts are reached by name, although the network is off
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +204,14 @@ def _network(seen: Match, evidence: DenialEvidence) -> Denial | None:
     if seen.fingerprint.layer is Layer.APP and at_home:
         confidence *= OWN_LOOPBACK
     plain = _plain("network", seen, confidence)
+    if evidence.by_name:
+        return replace(plain, host=host, rule=BY_NAME, grant=_name_host(host))
     return replace(plain, host=host, rule="the network is off", grant="--network on")
+
+
+def _name_host(host: str | None) -> str | None:
+    """The option for a host, if it is named; an address is reached by nobody."""
+    return f"--allow-host {host}" if host is not None and _NAME.fullmatch(host) else None
 
 
 def _filesystem(seen: Match, evidence: DenialEvidence) -> Denial | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.errors import StartupError
 from holdfast.local.listeners import mark_listener
-from holdfast.server.edges.address import Address, Stdio, WebSocketAddress
+from holdfast.server.edges.address import Address, RemoteAddress, Stdio, WebSocketAddress
 
 if TYPE_CHECKING:
     from holdfast.sandbox.plan.select import Choice
@@ -31,6 +31,7 @@ class ServeOptions(NamedTuple):
     choice: "Choice | None" = None  # None: any backend that enforces everything
     keep_s: float | None = None  # how long sessions are kept that nobody holds; None: 30 s
     token: Callable[[], str] | None = None  # of the home that a unix listener belongs to
+    private_via_upstream: bool = False  # proxies of commands take the host's own to private addresses too
 
 
 def check_exposure(options: ServeOptions) -> None:
@@ -45,6 +46,8 @@ def check_exposure(options: ServeOptions) -> None:
             "--keep does not apply to stdio, where the session ends with its only connection",
             remedy="listen on unix:///path",
         )
+    if isinstance(address, RemoteAddress) and options.metrics:
+        raise StartupError("--metrics needs a ws:// listener, and --remote has none", remedy="drop --metrics")
     if not isinstance(address, WebSocketAddress):
         if options.authenticator is not None:
             raise StartupError("--ws-auth only applies to a ws:// listener", remedy="drop --ws-auth")

@@ -50,7 +50,11 @@ class Server:
             from holdfast.server.executor import Clocks, Executor
 
             clocks = Clocks.keeping(self._options.keep_s)
-            self._made = Executor(clocks=clocks, choice=self._options.choice or ANY)
+            self._made = Executor(
+                clocks=clocks,
+                choice=self._options.choice or ANY,
+                private_via_upstream=self._options.private_via_upstream,
+            )
         self._made.open_commands = self._made.open_commands or _opener(self._made)
         return self._made
 

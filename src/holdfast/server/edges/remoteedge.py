@@ -2,16 +2,19 @@
 
 import asyncio
 import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.errors import RemoteProtocolError, StartupError
+from holdfast.local.tasks import TaskSet
 from holdfast.rendezvous.registryclient import Registry
 from holdfast.server.edges.address import RemoteAddress
 from holdfast.server.edges.plainfiles import can_wait, piped
 from holdfast.server.remote.credential import FIRST_LINE_S, MAX_LINE_BYTES, CredentialHolder
 from holdfast.server.remote.executing import RemoteExecutor
+from holdfast.server.remote.forwarding import ForwardedStream
 from holdfast.server.remote.relayedge import StreamEnd, StreamPort
 from holdfast.wire.lines import LineReader
 from holdfast.wire.noise import KeyPair
@@ -48,6 +51,21 @@ async def serve_remote(
     if isinstance(outcomes[0], Exception):
         raise outcomes[0]
     stdin.check()
+
+
+async def forward_remote(address: RemoteAddress, url: str, signals: Sequence[signal.Signals]) -> None:
+    """The whole life of `holdfast forward`: streams of the relay to the exec server at `url`.
+
+    Raises:
+        StartupError: as `serve_remote` does.
+    """
+    done, streams = asyncio.Event(), TaskSet()
+    for number in signals:
+        asyncio.get_running_loop().add_signal_handler(number, done.set)
+    try:
+        await serve_remote(address, lambda port: ForwardedStream(port, url, streams.keep), done, lambda: None)
+    finally:
+        await streams.aclose()
 
 
 class StdinWatch(asyncio.Protocol):

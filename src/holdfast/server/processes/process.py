@@ -20,7 +20,14 @@ import pybase64
 from msgspec import structs
 
 from holdfast.confine.starts import Exit
-from holdfast.confine.verdict import DenialVerdict, Judge, denial_report, limit_report
+from holdfast.confine.verdict import (
+    DenialVerdict,
+    Judge,
+    denial_report,
+    limit_report,
+    network_report,
+    prove_by_name,
+)
 from holdfast.confine.watching import CommandWatch
 from holdfast.errors import OperationFailed
 from holdfast.server.processes.commands import CommandListener
@@ -360,12 +367,16 @@ class SessionProcess:
         self.usage = end
         if self._judge is not None:
             self.verdict = self._judge(end.code, self.log.read_retained())
+            proven = prove_by_name(self.verdict.denial, end.traffic) if end.code != 0 else None
+            if proven is not None and proven.witnessed:
+                self.verdict = DenialVerdict(True, proven)
         seq = self.log.exit(end.code, denied=self.verdict.denied)
         params = ProcessExited(self.process_id, seq, end.code, self.verdict.denied)
         if self._extended:
             usage = ProcessUsage(end.user_ms, end.system_ms, end.peak_rss_bytes)
             denial, limit = denial_report(self.verdict.denial), limit_report(end.reached)
-            params = structs.replace(params, usage=usage, denial=denial, limit=limit)
+            network = network_report(end.traffic)
+            params = structs.replace(params, usage=usage, denial=denial, limit=limit, network=network)
         self._push(notification("process/exited", params))
         self._wake()
         if self.terminated:

@@ -2,5 +2,5 @@
 there, each of which is a connection like any other.
 
 Imports: errors, local, rendezvous, server, wire.
-Open to other rooms: credential, executing, relayedge.
+Open to other rooms: credential, executing, forwarding, relayedge.
 """

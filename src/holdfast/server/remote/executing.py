@@ -39,7 +39,7 @@ class ExecStream:
         self._connection = connect(port)
         self._task = asyncio.get_running_loop().create_task(self._connection.run())
         adopt(self._task)
-        self._task.add_done_callback(lambda _: port.abort())
+        self._task.add_done_callback(lambda _: port.finish())
 
     def receive(self, message: bytes) -> None:
         self._connection.receive(message)

@@ -49,6 +49,7 @@ class StreamPort:
         self._output_bytes = 0
         self._frames: Iterator[bytes] | None = None
         self._full = False
+        self._finishing = False
         self._reading = True
         self._kept: deque[bytes] = deque()
         self._kept_bytes = 0
@@ -77,8 +78,14 @@ class StreamPort:
             self.end.receive(message)
 
     def abort(self) -> None:
-        """This end is done."""
+        """This end is done; what it has not sent yet is for nobody."""
         self._edge.end(self._number)
+
+    def finish(self) -> None:
+        """This end is done once everything that it sent is on its way."""
+        self._finishing = True
+        if not self._output:
+            self.abort()
 
     # --- what the edge uses
 
@@ -97,6 +104,8 @@ class StreamPort:
         while True:
             if self._frames is None:
                 if not self._output:
+                    if self._finishing:
+                        self.abort()
                     return None
                 self._frames = seal(self._number, self._output[0])
             frame = next(self._frames, None)

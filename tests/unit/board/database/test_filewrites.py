@@ -10,6 +10,7 @@ import pytest
 from holdfast.board.database import filewrites
 from holdfast.board.database.filewrites import FileWrites
 from holdfast.board.store import open_store
+from holdfast.sandbox.kernel import inotify
 from tests.support.patience import patient
 
 WAIT_S: Final = patient(30.0)
@@ -73,7 +74,7 @@ def test_where_the_kernel_tells_nothing_it_is_looked_at_often(
     def refuse(*args: Any, **kwargs: Any) -> None:
         raise OSError(28, "no watch is left")
 
-    monkeypatch.setattr(filewrites, "Inotify", refuse)
+    monkeypatch.setattr(inotify, "Inotify", refuse)
     writes, began = FileWrites(str(tmp_path / "b.db")), time.monotonic()
     writes.wait(WAIT_S)
     assert time.monotonic() - began < WAIT_S

@@ -15,6 +15,7 @@ from holdfast.sandbox.policy.policy import (
     read_only,
     workspace_write,
 )
+from holdfast.sandbox.values import replace
 from tests.support.rows import every_row
 
 WORK = Where("/project", ("/project",), "/state/tmp", slash_tmp=False)
@@ -108,3 +109,35 @@ def test_patterns_are_searched_for_as_deep_as_either_wants() -> None:
     deep, flat = (of(Policy(read_only().rules, Network.OFF, glob_depth=depth)) for depth in (7, 2))
     assert narrow(deep, flat).glob_depth == narrow(flat, deep).glob_depth == 7
     assert narrow(flat, CEILING).glob_depth is None
+
+
+BY_NAME = bind(
+    workspace_write().allow_host("api.test").allow_host("**.org.test").deny_host("ads.org.test"), WORK
+)
+
+
+def test_hosts_are_those_of_both() -> None:
+    asked = of(workspace_write().allow_host("api.test").allow_host("evil.test").deny_host("x.org.test"))
+    left = narrow(asked, BY_NAME)
+    assert left.hosts.allow == ("api.test",)
+    assert set(left.hosts.deny) == {"x.org.test", "ads.org.test"}
+    assert find_excess(left, BY_NAME) is None
+    assert find_excess(asked, BY_NAME) == "a host"
+
+
+def test_whoever_asks_for_all_gets_the_hosts_of_the_ceiling() -> None:
+    left = narrow(of(workspace_write(network=Network.ON)), BY_NAME)
+    assert (left.network, left.hosts) == (Network.OFF, BY_NAME.hosts)
+    assert find_excess(left, BY_NAME) is None
+    assert narrow(BY_NAME, of(workspace_write(network=Network.ON))).hosts == BY_NAME.hosts
+    assert not narrow(BY_NAME, CEILING).by_name
+    assert find_excess(BY_NAME, CEILING) == "a host"
+
+
+def test_where_a_host_is_only_the_ceiling_says() -> None:
+    elsewhere = replace(
+        BY_NAME, hosts=replace(BY_NAME.hosts, addresses=(("api.test", "8.8.8.8"),), private=True)
+    )
+    left = narrow(elsewhere, BY_NAME)
+    assert (left.hosts.addresses, left.hosts.private) == ((), False)
+    assert find_excess(elsewhere, BY_NAME) == "a host"

@@ -1,5 +1,6 @@
 """Profiles: what each key means, and that a mistake names the file and the key."""
 
+import re
 import tomllib
 
 import pytest
@@ -92,3 +93,39 @@ def test_an_escaped_path_is_a_pattern_of_itself() -> None:
     assert is_pattern("/a*b")
     assert not is_pattern("/a/b")
     assert escape("/a*[b]{c}?") == r"/a\*\[b\]\{c\}\?"
+
+
+HOSTS = """
+[filesystem]
+":root" = "read"
+[hosts]
+"api.test" = "allow"
+"**.org.test:443" = "allow"
+"ads.org.test" = "deny"
+private = true
+[hosts.addresses]
+"API.test." = "10.0.0.1"
+"""
+
+
+def test_hosts_have_their_verdicts() -> None:
+    hosts = decode(HOSTS).hosts
+    assert hosts.allow == ("api.test", "**.org.test:443")
+    assert hosts.deny == ("ads.org.test",)
+    assert hosts.private
+    assert hosts.addresses == (("api.test", "10.0.0.1"),)
+
+
+@every_row(
+    ("text", "what"),
+    [
+        ("hosts = 3", "hosts: must be a table"),
+        ('[hosts]\n"a.test" = "yes"', 'hosts."a.test": must be "allow" or "deny"'),
+        ("[hosts]\nprivate = 1", "hosts.private: must be true or false"),
+        ("[hosts]\naddresses = 1", "hosts.addresses: must be a table"),
+        ('network = "on"\n[hosts]\n"a.test" = "allow"', "hosts: say what is left of the network"),
+    ],
+)
+def test_a_mistake_about_hosts_is_named(text: str, what: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"p.toml: {what}")):
+        decode(f'{text}\n[filesystem]\n":root" = "read"')

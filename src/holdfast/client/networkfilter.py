@@ -1,0 +1,190 @@
+"""Which hosts a command on the other machine may reach, and who here decides about the others.
+
+    await env.run(argv, policy=policy, network=NetworkFilter(["api.example.com", "*.example.org"]))
+
+The server starts a proxy for the command alone and takes every other way out from it. About a host that no
+rule mentions the server asks, if there is somebody to ask; whatever goes wrong meanwhile is no.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, TypeAlias
+
+import msgspec
+
+from holdfast.errors import UsageError
+from holdfast.wire.network import (
+    MAX_HOST,
+    MAX_QUESTIONS,
+    MAX_REASON,
+    AllowDecision,
+    DenyDecision,
+    NetworkProxy,
+    PolicyDecision,
+    PolicyQuestion,
+    PolicyReply,
+    PolicyRequest,
+    ProxySettings,
+    is_plain,
+)
+from holdfast.wire.rpc import JsonValue
+
+log = logging.getLogger(__name__)
+
+DECIDE_S: Final = 60.0  # a person reads a question and answers it
+MAX_METHOD: Final = 32  # bytes of what a server tells
+MAX_CLIENT: Final = 256
+DENIED: Final = PolicyReply(DenyDecision("not_allowed"))
+ALLOWED: Final = PolicyReply(AllowDecision())
+
+Decide: TypeAlias = Callable[[PolicyQuestion], Awaitable[bool]]
+Reply: TypeAlias = Callable[[PolicyReply | None], None]  # None: the question made no sense
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkFilter:
+    """The hosts that a command may reach: names, `*.name` below them, `**.name` both, addresses, or `*`.
+
+    What is denied beats what is allowed. Hosts of `review` are asked about although they are allowed.
+    `decide` is asked about every other host, and has `decide_s`; without it they are refused. `on_decision`
+    hears every decision of the server's. `limited`: only reading, by plain HTTP. `local`: also addresses
+    that are not public. `upstream`: through the server's own proxy, where it has one.
+    """
+
+    allow: Iterable[str] = ()
+    deny: Iterable[str] = ()
+    review: Iterable[str] = ()
+    decide: Decide | None = None
+    decide_s: float = DECIDE_S
+    on_decision: Callable[[PolicyDecision], None] | None = None
+    limited: bool = False
+    local: bool = False
+    socks: bool = True
+    upstream: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("allow", "deny", "review"):
+            given = getattr(self, name)
+            if isinstance(given, str):
+                raise UsageError(f"{name} is a list of hosts", remedy=f'write {name}=["{given:.60}"]')
+            object.__setattr__(self, name, tuple(given))
+        if self.decide_s <= 0:
+            raise UsageError("whoever decides needs some time")
+
+    def settings(self) -> NetworkProxy:
+        """What the server is asked for."""
+        domains = dict.fromkeys(self.allow, "allow") | dict.fromkeys(self.deny, "deny")
+        return NetworkProxy(
+            ProxySettings(
+                enabled=True,
+                enable_socks5=self.socks,
+                enable_socks5_udp=False,
+                allow_upstream_proxy=self.upstream,
+                dangerously_allow_all_unix_sockets=False,
+                allow_local_binding=self.local,
+                mode="limited" if self.limited else "full",
+                domains=domains,  # type: ignore[arg-type]
+                review_domains=[*self.review] or None,
+            ),
+            policy_decision_timeout_ms=None if self.decide is None else max(1, round(self.decide_s * 1000)),
+        )
+
+
+class Deciders:
+    """Who decides for which process of one session. A process that is gone has no questions any more."""
+
+    def __init__(self, spawn: Callable[[Coroutine[None, None, None]], None]) -> None:
+        self._spawn = spawn
+        self._filters: dict[str, NetworkFilter] = {}
+        self._deciding: dict[str, set[asyncio.Task[bool]]] = {}
+
+    def add(self, process_id: str, network: NetworkFilter) -> None:
+        """Before its start is sent: its first question may overtake the answer."""
+        self._filters[process_id] = network
+
+    def remove(self, process_id: str) -> None:
+        """The process is over, or nobody's here any more: what is still asked about it is denied."""
+        self._filters.pop(process_id, None)
+        for task in self._deciding.pop(process_id, ()):
+            task.cancel()
+
+    def clear(self) -> None:
+        for process_id in list(self._filters):
+            self.remove(process_id)
+
+    def ask(self, params: JsonValue, reply: Reply) -> None:
+        """A question of the server; `reply` is called once, now or later."""
+        try:
+            asked = msgspec.convert(params, PolicyRequest)
+        except msgspec.ValidationError:
+            reply(None)
+            return
+        network = self._filters.get(asked.process_id)
+        busy = sum(map(len, self._deciding.values())) >= MAX_QUESTIONS
+        if network is None or network.decide is None or busy or not is_host(asked.request.host):
+            reply(DENIED)
+            return
+        self._spawn(self._decide(asked, network.decide, network.decide_s, reply))
+
+    async def _decide(self, asked: PolicyRequest, decide: Decide, within_s: float, reply: Reply) -> None:
+        answer = DENIED
+        deciding = asyncio.ensure_future(_bound(decide, asked.request, within_s))
+        under_way = self._deciding.setdefault(asked.process_id, set())
+        under_way.add(deciding)
+        try:
+            await asyncio.wait([deciding])
+            if not deciding.cancelled() and deciding.result() is True:
+                answer = ALLOWED
+        finally:
+            deciding.cancel()
+            under_way.discard(deciding)
+            reply(answer)
+
+    def hear(self, params: JsonValue) -> None:
+        """A record of the server's; what it says of a process that is not ours, or nonsense, is ignored."""
+        try:
+            told = msgspec.convert(params, PolicyDecision)
+        except msgspec.ValidationError:
+            return
+        network = self._filters.get(told.process_id)
+        if network is not None and network.on_decision is not None and is_credible(told):
+            try:
+                network.on_decision(told)
+            except Exception:
+                log.exception("hearing a decision about the network failed")
+
+
+async def _bound(decide: Decide, question: PolicyQuestion, within_s: float) -> bool:
+    try:
+        async with asyncio.timeout(within_s):
+            return await decide(question)
+    except TimeoutError:
+        return False
+    except Exception:
+        log.exception("deciding about the network failed; the answer is no")
+        return False
+
+
+def is_host(text: str) -> bool:
+    """Whether this can be shown to whoever decides: short, nothing that is not printed, no white space."""
+    return len(text) > 0 and is_plain(text, MAX_HOST) and not any(map(str.isspace, text))
+
+
+def is_credible(told: PolicyDecision) -> bool:
+    """Whether a record keeps to what records may say."""
+    try:
+        moment = datetime.fromisoformat(told.timestamp)
+    except ValueError:
+        return False
+    method = "" if told.method is msgspec.UNSET else told.method
+    client = "" if told.client is msgspec.UNSET else told.client
+    return (
+        moment.tzinfo is not None
+        and is_host(told.host)
+        and is_plain(told.reason, MAX_REASON)
+        and is_plain(method, MAX_METHOD)
+        and is_plain(client, MAX_CLIENT)
+    )

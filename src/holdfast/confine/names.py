@@ -1,0 +1,269 @@
+"""The process that serves the names of one command of `holdfast exec`, and what becomes of it.
+
+It is a fork of ours, made before the command is planned, and loads what it needs while the command starts:
+nobody waits for that but the first question. It ends with us, and when the command has ended it says what
+went out. The server does the same on its own loop, with the same broker (`launch.py`).
+
+What it loads is loaded before the fork of anything that the command could have changed: `wait_ready` is for
+commands that may write where that is.
+"""
+
+import os
+import select
+
+from holdfast.annotations import TYPE_CHECKING, Any, Final, NoReturn, Sequence
+from holdfast.errors import SandboxUnavailable, UsageError
+from holdfast.light import signal
+from holdfast.sandbox.kernel import kernel
+from holdfast.sandbox.policy.hostwish import is_plain
+
+if TYPE_CHECKING:
+    import _socket
+
+    from holdfast.egress.broker import NameBroker
+    from holdfast.egress.hosts import HostRules
+    from holdfast.sandbox.policy.hostwish import HostWish
+
+_READY_S: Final = 20.0  # a machine under load loads a few modules
+_STOP_S: Final = 5.0  # what was sent arrives, or is cut off
+_MAX_REPORT: Final = 4 * 1024 * 1024  # rows of a thousand hosts, with their names
+_CHECK, _LOAD, _SERVE = b"c", b"l", b"s"  # what it is told
+_FINE, _READY = b"fine\n", b"ready\n"  # what it says
+
+
+class NamesProcess:
+    """The process: it checks the hosts, is ready, gets the sockets of a command, and is told the end."""
+
+    def __init__(self, hosts: "HostWish") -> None:
+        """Raises OSError."""
+        import _socket as socket
+
+        self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._said = b""
+        self._plain = all(map(is_plain, (*hosts.allow, *hosts.deny)))
+        self._serving = False
+        parent = os.getpid()
+        try:
+            if os.fork() == 0:
+                _be(parent, theirs, hosts)
+        finally:
+            theirs.close()
+
+    def check(self) -> None:
+        """The hosts are understood; of what is plainly a rule nobody has to be asked.
+
+        Raises:
+            UsageError: a rule makes no sense.
+            SandboxUnavailable: the process is gone.
+        """
+        if self._plain:
+            return
+        self._sock.send(_CHECK)
+        self._wait_for(b"\n")
+        if not self._said.startswith(_FINE):
+            self._wait_for(b"\0")
+            message, remedy = self._said.rstrip(b"\0").decode("utf-8", "replace").split("\n")[:2]
+            raise UsageError(message, remedy=remedy or None)
+
+    def wait_ready(self) -> None:
+        """Nothing more is loaded. Raises SandboxUnavailable."""
+        self._sock.send(_LOAD)
+        self._wait_for(_READY)
+
+    def serve(self, fds: Sequence[int]) -> None:
+        """Serve these sockets of the command, which stay the caller's."""
+        import _socket as socket
+        import struct
+
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(fds)}i", *fds))
+        self._sock.sendmsg([_SERVE], [rights])
+        self._serving = True
+
+    def end(self) -> dict[str, Any] | None:
+        """The command has ended: what went out, once what it sent has arrived. None: nobody knows."""
+        import _socket as socket
+
+        if not self._serving:
+            self._sock.close()
+            return None
+        if not self._is_ready():
+            self._sock.close()
+            return {"sent": [], "refused": [], "dropped": 0}  # nobody was answered before it ended
+        try:
+            self._sock.shutdown(socket.SHUT_WR)
+            while self._receive(_STOP_S):
+                pass
+        except OSError:
+            return None  # it is late, or gone; either way it is killed with the rest
+        finally:
+            self._sock.close()
+        import json
+
+        told = self._said.rpartition(_READY)[2]
+        try:
+            return json.loads(told) if told else None
+        except ValueError:
+            return None
+
+    def _is_ready(self) -> bool:
+        while _READY not in self._said:
+            try:
+                if not self._receive(0):
+                    return True  # it is gone, which is told otherwise
+            except TimeoutError:
+                return False
+            except OSError:
+                return True
+        return True
+
+    def _wait_for(self, word: bytes) -> None:
+        while word not in self._said:
+            try:
+                if self._receive(_READY_S):
+                    continue
+            except OSError:
+                pass
+            raise SandboxUnavailable("the process that serves the names of hosts did not come up")
+
+    def _receive(self, timeout_s: float) -> bool:
+        """Hear more; False at its end. Raises OSError."""
+        asked = select.poll()
+        asked.register(self._sock.fileno(), select.POLLIN)
+        if not asked.poll(timeout_s * 1000) or len(self._said) > _MAX_REPORT:
+            raise TimeoutError
+        data: bytes = self._sock.recv(64 * 1024)
+        self._said += data
+        return bool(data)
+
+
+def _be(parent: int, told: "_socket.socket", hosts: "HostWish") -> NoReturn:
+    code = 1
+    try:
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        for signum in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(signum, signal.SIG_DFL)
+        kernel.die_with_parent(signal.SIGKILL)
+        kernel.close_others({told.fileno()})  # a pipe of the command that we hold would never end
+        if os.getppid() == parent:
+            _serve(told, hosts)
+            code = 0
+    finally:
+        os._exit(code)
+
+
+def _serve(told: "_socket.socket", hosts: "HostWish") -> None:
+    """Do what we are told, and load what that needs then: until the command runs others have more to do."""
+    from holdfast.sandbox.protocol import names, orders
+
+    while True:
+        word, fds = orders.receive_with_fds(told, 1, names.MAX_HANDED)
+        if word == _CHECK:
+            try:
+                read_rules(hosts)
+            except UsageError as exc:
+                told.send(f"{exc}\n{exc.remedy or ''}\n\0".encode())
+                return
+            told.send(_FINE)
+            continue
+        if word not in (_LOAD, _SERVE):
+            return
+        import asyncio
+        import json
+
+        rules = read_rules(hosts)
+        make_broker(rules, hosts, None)
+        _raise_limit()
+        told.send(_READY)
+        if word == _SERVE:
+            report = asyncio.run(_serve_until_told(told, rules, hosts, fds))
+            told.setblocking(True)
+            told.sendall(json.dumps(report).encode())
+            return
+
+
+async def _serve_until_told(
+    told: "_socket.socket", rules: "HostRules", hosts: "HostWish", fds: list[int]
+) -> dict[str, object]:
+    import asyncio
+
+    broker = make_broker(rules, hosts, fds)
+    if broker is None:
+        raise AssertionError("it has its sockets")
+    broker.open()
+    ended = asyncio.Event()
+    told.setblocking(False)
+    asyncio.get_running_loop().add_reader(told.fileno(), ended.set)
+    await ended.wait()
+    asyncio.get_running_loop().remove_reader(told.fileno())
+    await broker.aclose()
+    return broker.traffic.report()
+
+
+class NameBrokers:
+    """The brokers of every command of a server, which is known by its number; on the running loop."""
+
+    def __init__(self) -> None:
+        self._brokers: dict[int, NameBroker] = {}
+
+    def open(self, id_: int, hosts: "HostWish", fds: Sequence[int]) -> list[int]:
+        """Serve this command with the sockets of its names; those that are left of the descriptors."""
+        from holdfast.sandbox.protocol.names import count_handed
+
+        count = count_handed(fds)
+        broker = make_broker(read_rules(hosts), hosts, fds[:count])
+        if broker is not None:
+            broker.open()
+            self._brokers[id_] = broker
+        return list(fds[count:])
+
+    def end(self, id_: int) -> dict[str, Any] | None:
+        """The command has ended: what went out. None: it had no names."""
+        broker = self._brokers.get(id_)
+        if broker is None:
+            return None
+        broker.end(lambda: self._brokers.pop(id_, None))
+        return broker.traffic.report()
+
+    async def aclose(self) -> None:
+        """End all and wait until nothing is open."""
+        for broker in list(self._brokers.values()):
+            await broker.aclose()
+
+
+def read_rules(hosts: "HostWish") -> "HostRules":
+    """The rules of these hosts.
+
+    Raises:
+        UsageError: one makes no sense.
+    """
+    from holdfast.egress.hosts import parse_rules
+
+    return parse_rules(hosts.allow, hosts.deny, private=hosts.private)
+
+
+def make_broker(rules: "HostRules", hosts: "HostWish", fds: Sequence[int] | None) -> "NameBroker | None":
+    """A broker for these sockets, which it takes over; without any, what it needs is loaded."""
+    from holdfast.egress.broker import NameBroker
+    from holdfast.egress.dial import Dialer, look_up
+    from holdfast.egress.inside import InsideSockets
+    from holdfast.egress.upstream import Proxies, Upstreams
+
+    if fds is None:
+        return None
+    known = dict(hosts.addresses)
+
+    async def resolve(name: str) -> Sequence[str]:
+        given = known.get(name.removesuffix("."))
+        return await look_up(name) if given is None else (given,)
+
+    upstream = Upstreams(Proxies.from_environ(os.environ))
+    return NameBroker(rules, InsideSockets(fds), Dialer(resolve, upstream))
+
+
+def _raise_limit() -> None:
+    """Every name has a few listeners, and every connection two sockets: more than most are given at first."""
+    import resource
+
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 16 * 1024) if hard > 0 else 16 * 1024, hard))

@@ -1,0 +1,397 @@
+"""Hosts reached by name: the name server of one command, and who makes its connections.
+
+The command asks for a name and gets an address of its own network namespace, on which we listen; every other
+name does not exist. Which address a connection was made to says which host is meant. It is looked up and
+dialled out here (`dial.py`), once what the client says agrees with that (`namecheck.py`), and counted
+(`traffic.py`).
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+import time
+from collections.abc import Callable
+from typing import Final
+
+from holdfast.egress import names
+from holdfast.egress.addresses import Address
+from holdfast.egress.dial import Dialer, LookupFailed, NotPublic
+from holdfast.egress.hosts import BadHost, Host, HostRules, decide, may_be_private, parse_host
+from holdfast.egress.inside import InsideSockets, read_attempt
+from holdfast.egress.namecheck import NameCheck, Refused
+from holdfast.egress.names import BadMessage, NameTable, Question
+from holdfast.egress.splice import CHUNK_BYTES, pump, reset, take_leave
+from holdfast.egress.traffic import Sent, Traffic, grant_of
+
+MAX_CONNECTIONS: Final = 256  # of one command; further ones wait to be accepted
+MAX_STREAMS: Final = 16  # connections to the name server, which are for long answers that we do not have
+STREAM_S: Final = 10.0  # until a silent one of those is closed
+FIRST_S: Final = 1.0  # how long a client that is refused may take to say what it would understand
+DRAIN_S: Final = 2.0  # what a command sent right before its end still arrives
+RETRY_S: Final = 0.1  # until accepting is tried again, when there are no descriptors left
+_BATCH: Final = 64  # questions that are answered before anybody else has a turn
+_MAX_PACKET: Final = 128  # headers
+_OWN: Final = (ipaddress.IPv4Address("127.0.0.1"), ipaddress.IPv6Address("::1"))
+
+
+class NameBroker:
+    """Serves one command, on the running loop, from `open` to `aclose`."""
+
+    def __init__(self, rules: HostRules, inside: InsideSockets, dialer: Dialer) -> None:
+        self.traffic = Traffic()
+        self._rules, self._inside, self._dialer = rules, inside, dialer
+        self._ports = sorted({port for rule in rules.allow for port in rule.ports or ()})
+        self._table = NameTable()
+        self._listeners: dict[socket.socket, tuple[Host, int]] = {}
+        self._listening: set[tuple[str, int]] = set()
+        self._connections: set[asyncio.Task[None]] = set()
+        self._streams: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._accepting = self._ended = False
+        self._then: Callable[[], object] = lambda: None
+
+    # --- the life of it
+
+    def open(self) -> None:
+        """Answer and accept from now on."""
+        for sock, take in (
+            (self._inside.datagrams, self._on_datagrams),
+            (self._inside.stream, self._on_stream),
+            (self._inside.attempts, self._on_attempts),
+        ):
+            sock.setblocking(False)
+            self._loop.add_reader(sock, take)
+        self._accepting = True
+
+    def end(self, then: Callable[[], object] = lambda: None) -> None:
+        """The command has ended: accept nothing more, and give what it sent a moment to arrive.
+
+        `then` is called once nothing is open.
+        """
+        if self._ended:
+            return
+        self._then = then
+        self._pause()
+        self._ended = True
+        for sock in (self._inside.datagrams, self._inside.stream, self._inside.attempts):
+            self._loop.remove_reader(sock)
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+        self._inside.close()
+        for stream in self._streams:
+            stream.cancel()
+        if self._connections:
+            self._loop.call_later(DRAIN_S, self._cut)
+        else:
+            then()
+
+    async def aclose(self) -> None:
+        """End, and wait until nothing is open."""
+        self.end()
+        if waited := self._connections | self._streams:
+            await asyncio.wait(waited)
+
+    def _cut(self) -> None:
+        for connection in self._connections:
+            connection.cancel()
+
+    # --- names
+
+    def _on_datagrams(self) -> None:
+        for _ in range(_BATCH):
+            try:
+                message, sender = self._inside.datagrams.recvfrom(names.MAX_QUESTION)
+                if (told := self._answer(message)) is not None:
+                    self._inside.datagrams.sendto(told, sender)
+            except BlockingIOError:
+                return
+            except OSError:
+                continue  # whoever asked is gone
+
+    def _on_stream(self) -> None:
+        try:
+            sock, _ = self._inside.stream.accept()
+        except OSError:
+            return
+        if len(self._streams) >= MAX_STREAMS:
+            sock.close()
+            return
+        sock.setblocking(False)
+        task = self._loop.create_task(self._serve_stream(sock))
+        self._streams.add(task)
+        task.add_done_callback(self._streams.discard)
+
+    async def _serve_stream(self, sock: socket.socket) -> None:
+        """Questions with their length before them, one after the other."""
+        with sock, contextlib.suppress(OSError, TimeoutError):
+            while True:
+                async with asyncio.timeout(STREAM_S):
+                    length = int.from_bytes(await self._receive(sock, 2))
+                    if not 0 < length <= names.MAX_QUESTION:
+                        return
+                    told = self._answer(await self._receive(sock, length))
+                    if told is not None:
+                        await self._loop.sock_sendall(sock, len(told).to_bytes(2) + told)
+
+    async def _receive(self, sock: socket.socket, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            if not (some := await self._loop.sock_recv(sock, count - len(data))):
+                raise ConnectionResetError
+            data += some
+        return data
+
+    def _answer(self, message: bytes) -> bytes | None:
+        """What to answer to a message; None: nothing."""
+        try:
+            question = names.read_question(message)
+        except BadMessage as exc:
+            return exc.answer
+        if question.name is None:
+            return names.refuse(question)
+        if question.name == "localhost" or question.name.endswith(".localhost"):
+            return names.answer(question, _OWN)
+        try:
+            host = parse_host(question.name)
+        except BadHost:
+            return names.refuse(question)
+        ports = [port for port in self._ports if decide(self._rules, host, port).allowed]
+        if host.address is not None or not ports:
+            self._refuse_name(question, host)
+            return names.refuse(question)
+        try:
+            addresses = self._open_host(host, ports)
+        except OSError:
+            addresses = None  # no descriptors are left, say
+        if addresses is None:
+            return names.refuse(question, names.Rcode.SERVER_FAILURE)
+        return names.answer(question, addresses)
+
+    def _refuse_name(self, question: Question, host: Host) -> None:
+        if not question.about_host:
+            return
+        denied = next((rule for rule in self._rules.deny if rule.name and rule.covers(host, 443)), None)
+        told = "no rule allows it" if denied is None else f"--deny-host {denied} denies it"
+        grant = grant_of(host.name, None) if denied is None else None
+        self.traffic.refuse(host.name, None, told, _now_ms(), grant=grant)
+
+    def _open_host(self, host: Host, ports: list[int]) -> tuple[Address, ...] | None:
+        """The addresses of a host, with a listener at every port that it may be reached at.
+
+        None: there is no room for another one. Raises OSError.
+        """
+        known = self._table.find(host.name)
+        found = known or self._table.give(host.name)
+        if found is None:
+            return None
+        v4, v6 = found
+        addresses = (v4, v6) if socket.AF_INET6 in self._inside.families else (v4,)
+        if known is None:
+            for address in addresses:
+                for port in ports:
+                    self._listen(host, address, port)
+        return addresses
+
+    def _listen(self, host: Host, address: Address, port: int) -> None:
+        try:
+            listener = self._inside.listen(address, port)
+        except OSError as exc:
+            why = (
+                f"nobody can listen for it: {exc.strerror}"  # a server inside has that port at every address
+            )
+            self.traffic.refuse(host.name, port, why, _now_ms(), grant=None)
+            return
+        self._listeners[listener] = (host, port)
+        self._listening.add((host.name, port))
+        if self._accepting:
+            self._loop.add_reader(listener, self._accept, listener)
+
+    # --- connections
+
+    def _on_attempts(self) -> None:
+        """Somebody connects: where nobody listens the kernel refuses, and we tell why."""
+        for _ in range(_BATCH):
+            try:
+                tried = read_attempt(self._inside.attempts.recv(_MAX_PACKET))
+            except OSError:
+                return  # nothing more, or too much to hold
+            host = None if tried is None else self._table.name_at(tried[0])
+            if tried is None or host is None or (host, tried[1]) in self._listening:
+                continue
+            grant = (
+                grant_of(host, tried[1])
+                if decide(self._rules, parse_host(host), tried[1]).rule is None
+                else None
+            )
+            self.traffic.refuse(host, tried[1], "no rule allows this port", _now_ms(), grant=grant)
+
+    def _resume(self) -> None:
+        if not self._accepting and not self._ended:
+            self._accepting = True
+            for listener in self._listeners:
+                self._loop.add_reader(listener, self._accept, listener)
+
+    def _pause(self) -> None:
+        if self._accepting:
+            self._accepting = False
+            for listener in self._listeners:
+                self._loop.remove_reader(listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        if len(self._connections) >= MAX_CONNECTIONS:
+            self._pause()
+            return
+        try:
+            inner, _ = listener.accept()
+        except BlockingIOError:
+            return
+        except OSError:  # no descriptors left, or memory; the connection keeps waiting
+            self._pause()
+            self._loop.call_later(RETRY_S, self._resume)
+            return
+        inner.setblocking(False)
+        connection = self._loop.create_task(self._serve(inner, *self._listeners[listener]))
+        self._connections.add(connection)
+        connection.add_done_callback(self._on_closed)
+
+    def _on_closed(self, connection: "asyncio.Task[None]") -> None:
+        self._connections.discard(connection)
+        self._resume()
+        if self._ended and not self._connections:
+            self._then()
+
+    async def _serve(self, inner: socket.socket, host: Host, port: int) -> None:
+        """Join a connection from inside to its host, until both directions have ended."""
+        row = self.traffic.connect(host.name, port, _now_ms())
+        check = NameCheck(host.name, port)
+        with inner:
+            try:
+                outer = await self._dial(host, port)
+            except (OSError, BadHost) as exc:
+                row.failed += 1
+                why = f"{host} cannot be reached: {exc.strerror if isinstance(exc, OSError) else exc}"
+                if isinstance(exc, NotPublic):
+                    why = f"{host} is at {exc.address}, which is not public"
+                    self.traffic.refuse(host.name, port, why, _now_ms(), grant="--allow-private")
+                await self._tell(inner, check, why)
+                return
+            with outer:
+                try:
+                    await self._join(inner, outer, check, row)
+                except Refused as exc:
+                    self.traffic.refuse(host.name, port, exc.why, _now_ms(), grant=None)
+                    await self._send_refusal(inner, exc)
+                finally:
+                    row.last_ms = _now_ms()
+
+    async def _dial(self, host: Host, port: int) -> socket.socket:
+        """Raises OSError."""
+        decision = decide(self._rules, host, port)
+        if not decision.allowed:
+            raise LookupFailed(1, "no rule allows it any more")
+        return await self._dialer.dial(host, port, private=may_be_private(self._rules, host, decision))
+
+    async def _join(self, inner: socket.socket, outer: socket.socket, check: NameCheck, row: Sent) -> None:
+        """Pass bytes and ends of file both ways. Raises Refused; neither is closed here."""
+        joint = _Joint(inner, outer, check, row)
+        whole, refused = False, None
+        try:
+            async with asyncio.TaskGroup() as pumps:
+                pumps.create_task(joint.pass_out())
+                pumps.create_task(joint.pass_in())
+            whole = True
+        except* Refused as group:
+            refused = _first(group)
+        except* OSError:
+            pass  # one side broke off, and the other is told in the same way
+        finally:
+            if not whole:
+                reset(outer)
+                if refused is None:
+                    reset(inner)
+        if refused is not None:
+            # In the middle of an exchange nobody would take words of ours for what they are.
+            raise Refused(refused.why) if joint.passed else refused
+
+    async def _tell(self, inner: socket.socket, check: NameCheck, why: str) -> None:
+        """Refuse a connection in words that its client understands, once it has said something."""
+        refusal = Refused(why)
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(FIRST_S):
+                try:
+                    check.feed(await self._loop.sock_recv(inner, CHUNK_BYTES) or b"\0")
+                    refusal = check.refusal(why)
+                except Refused as exc:
+                    refusal = Refused(why, exc.answer)
+        await self._send_refusal(inner, refusal)
+
+    async def _send_refusal(self, inner: socket.socket, refusal: Refused) -> None:
+        if not refusal.answer:
+            reset(inner)
+            return
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(FIRST_S):
+                await self._loop.sock_sendall(inner, refusal.answer)
+            await take_leave(inner)
+
+
+class _Joint:
+    """A connection from inside and one to its host, with the check between them."""
+
+    def __init__(self, inner: socket.socket, outer: socket.socket, check: NameCheck, row: Sent) -> None:
+        self._inner, self._outer, self._check, self._row = inner, outer, check, row
+        self.passed = False  # has the host heard anything?
+        self._loop = asyncio.get_running_loop()
+        self._turn = asyncio.Lock()  # what the check lets out goes out in that order
+
+    async def pass_out(self) -> None:
+        """From the command to the host, as far as the check allows. Raises OSError, Refused."""
+        self._outer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        while not self._check.open:
+            data = await self._loop.sock_recv(self._inner, CHUNK_BYTES)
+            if not data:
+                await self._send(self._check.finish)
+                self._outer.shutdown(socket.SHUT_WR)
+                return
+            await self._send(lambda data=data: self._check.feed(data))  # type: ignore[misc]
+        await pump(self._inner, self._outer, self._count_sent)
+
+    async def pass_in(self) -> None:
+        """From the host to the command. Raises OSError, Refused."""
+        self._inner.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        while self._check.reads_answers:
+            data = await self._loop.sock_recv(self._outer, CHUNK_BYTES)
+            if not data:
+                self._inner.shutdown(socket.SHUT_WR)
+                return
+            await self._loop.sock_sendall(self._inner, data)
+            self._row.received += len(data)
+            if self._check.listens:
+                await self._send(lambda data=data: self._check.hear(data))  # type: ignore[misc]
+        await pump(self._outer, self._inner, self._count_received)
+
+    async def _send(self, next_bytes: Callable[[], bytes]) -> None:
+        async with self._turn:
+            if data := next_bytes():
+                self.passed = True
+                await self._loop.sock_sendall(self._outer, data)
+                self._row.sent += len(data)
+
+    def _count_sent(self, length: int) -> None:
+        self._row.sent += length
+
+    def _count_received(self, length: int) -> None:
+        self._row.received += length
+
+
+def _first(group: BaseExceptionGroup[Refused]) -> Refused:
+    found: BaseException = group
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found if isinstance(found, Refused) else Refused("it was refused")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,149 @@
+"""Whether what a client sends is meant for the host that it was connected to. Pure module.
+
+On the ports of the web it must speak TLS or HTTP, and name that host. On others it may speak anything; if it
+is one of those two it must name that host as well. TLS that names nobody is let through: then there is
+nothing that could mean another host.
+"""
+
+import enum
+import re
+from collections.abc import Callable
+from typing import Final
+
+from holdfast.egress.clienthello import (
+    ALERT_ACCESS_DENIED,
+    ALERT_UNRECOGNIZED_NAME,
+    HANDSHAKE,
+    BadHello,
+    HelloReader,
+)
+from holdfast.egress.requests import BadRequest, RequestReader
+
+WEB_PORTS: Final = (80, 443)
+MAX_FIRST_LINE: Final = 8 * 1024  # until then a text may be a request
+_FIRST_LINE: Final = re.compile(rb"\s*\S+ .*HTTP/[0-9]")
+_ENDS_TEXT: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|[^\r\n][\r\n]")
+
+
+class Protocol(enum.Enum):
+    UNKNOWN = enum.auto()  # so far
+    TLS = enum.auto()
+    HTTP = enum.auto()
+    OTHER = enum.auto()
+
+
+class Refused(Exception):
+    """It is not passed on. `answer` is what its sender understands."""
+
+    def __init__(self, why: str, answer: bytes = b"") -> None:
+        super().__init__(why)
+        self.why, self.answer = why, answer
+
+
+class NameCheck:
+    """What of one connection may be passed on."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host, self._port = host, port
+        self.protocol = Protocol.UNKNOWN
+        self._held = bytearray()
+        self._hello: HelloReader | None = HelloReader()
+        self._requests = RequestReader(host, port)
+
+    @property
+    def open(self) -> bool:
+        """Whether everything may pass from now on."""
+        if self.protocol is Protocol.HTTP:
+            return self._requests.opaque
+        return self.protocol is Protocol.OTHER or (self.protocol is Protocol.TLS and self._hello is None)
+
+    @property
+    def listens(self) -> bool:
+        """Whether it must hear what the server says."""
+        return self.protocol is Protocol.HTTP and self._requests.waits
+
+    @property
+    def reads_answers(self) -> bool:
+        """Whether it may have to: not once everything passes, nor where nothing depends on the answer."""
+        return not self.open and self.protocol in (Protocol.UNKNOWN, Protocol.HTTP)
+
+    def finish(self) -> bytes:
+        """The client says nothing more; what of it may still be passed on."""
+        held = bytes(self._held) if self.protocol is Protocol.UNKNOWN else b""
+        self._held.clear()
+        return held
+
+    def feed(self, data: bytes) -> bytes:
+        """Some more of the client; what of all that came may be passed on.
+
+        Raises:
+            Refused: it is meant for another host, or nobody can tell for which.
+        """
+        if self.open or not data:
+            return data
+        if self.protocol is Protocol.UNKNOWN:
+            self._held += data
+            self.protocol = self._recognise()
+            if self.protocol is Protocol.UNKNOWN:
+                return b""
+            data = bytes(self._held)
+            self._held.clear()
+        if self.protocol is Protocol.OTHER:
+            return data
+        if self.protocol is Protocol.HTTP:
+            return self._call_requests(self._requests.feed, data)
+        return self._read_hello(data)
+
+    def hear(self, data: bytes) -> bytes:
+        """What the server says while `listens`; what of the client may be passed on now. Raises Refused."""
+        return self._call_requests(self._requests.hear, data)
+
+    def refusal(self, why: str) -> Refused:
+        """A refusal for another reason, as this client understands it."""
+        if self._held[:1] == bytes((HANDSHAKE,)) or self.protocol is Protocol.TLS:
+            return Refused(why, ALERT_ACCESS_DENIED)
+        return Refused(why, _tell(why) if self.protocol is Protocol.HTTP else b"")
+
+    def _recognise(self) -> Protocol:
+        if self._held[0] == HANDSHAKE:
+            return Protocol.TLS
+        if self._port in WEB_PORTS:
+            return Protocol.HTTP  # and nothing else: whatever is odd is refused
+        whole = _ENDS_TEXT.search(self._held) is not None or len(self._held) > MAX_FIRST_LINE
+        if _FIRST_LINE.match(self._held):
+            return Protocol.HTTP
+        return Protocol.OTHER if whole else Protocol.UNKNOWN
+
+    def _read_hello(self, data: bytes) -> bytes:
+        self._held += data
+        if self._hello is None:
+            raise AssertionError("it is open")
+        try:
+            hello = self._hello.feed(data)
+        except BadHello as exc:
+            raise Refused(f"its TLS hello cannot be read: {exc}", ALERT_ACCESS_DENIED) from None
+        if hello is None:
+            return b""
+        if hello.encrypted:
+            raise Refused("its TLS hello hides another one (ECH)", ALERT_UNRECOGNIZED_NAME)
+        if hello.server_name is not None and hello.server_name.lower().removesuffix(".") != self._host:
+            shown = hello.server_name[:100]
+            raise Refused(f"its TLS hello names {shown!r}", ALERT_UNRECOGNIZED_NAME)
+        self._hello = None
+        passed = bytes(self._held)
+        self._held.clear()
+        return passed
+
+    def _call_requests(self, call: Callable[[bytes], bytes], data: bytes) -> bytes:
+        try:
+            return call(data)
+        except BadRequest as exc:
+            why = f"a request in it is refused: {exc}"
+            raise Refused(why, _tell(why)) from None
+
+
+def _tell(why: str) -> bytes:
+    """An answer of HTTP that says why."""
+    text = f"holdfast: the sandbox refused this: {why}\n".encode("ascii", "backslashreplace")
+    head = "HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain\r\nConnection: close\r\n"
+    return head.encode() + f"Content-Length: {len(text)}\r\n\r\n".encode() + text

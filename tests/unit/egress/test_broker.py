@@ -1,0 +1,245 @@
+"""The name server and the connections of one command, with the loopback of this machine for its namespace."""
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections.abc import AsyncIterator, Sequence
+from typing import cast
+
+import pytest
+
+from holdfast.egress import broker as module
+from holdfast.egress.addresses import Address
+from holdfast.egress.broker import NameBroker
+from holdfast.egress.dial import Dialer
+from holdfast.egress.hosts import parse_rules
+from holdfast.egress.inside import InsideSockets
+from tests.support.patience import patient
+from tests.unit.egress.test_names import ask, rcode
+
+
+class Inside:
+    """Stands for the sockets of a namespace: an address of it is a port of ours."""
+
+    families = frozenset({socket.AF_INET, socket.AF_INET6})
+
+    def __init__(self) -> None:
+        self.datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.datagrams.bind(("127.0.0.1", 0))
+        self.stream = socket.create_server(("127.0.0.1", 0))
+        self.attempts, self.packets = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.ports: dict[tuple[str, int], int] = {}
+        self.taken: set[int] = set()
+
+    def listen(self, address: Address, port: int) -> socket.socket:
+        if port in self.taken:
+            raise OSError(98, "Address already in use")
+        listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+        listener.setblocking(False)
+        self.ports[str(address), port] = listener.getsockname()[1]
+        return listener
+
+    def close(self) -> None:
+        for sock in (self.datagrams, self.stream, self.attempts, self.packets):
+            sock.close()
+
+
+class Scene:
+    """A broker, what it asked a resolver for, and an echo at the other end."""
+
+    def __init__(self, *allow: str, deny: Sequence[str] = (), private: bool = True) -> None:
+        self.inside = Inside()
+        self.asked: list[str] = []
+        rules = parse_rules(allow, deny, private=private)
+        self.broker = NameBroker(rules, cast("InsideSockets", self.inside), Dialer(self._resolve))
+
+    async def _resolve(self, name: str) -> Sequence[str]:
+        self.asked.append(name)
+        return ("127.0.0.1",)
+
+    async def ask(self, name: bytes, kind: int = 1) -> bytes:
+        loop = asyncio.get_running_loop()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.setblocking(False)
+            await loop.sock_connect(sock, self.inside.datagrams.getsockname())
+            await loop.sock_sendall(sock, ask(name, kind))
+            async with asyncio.timeout(patient(5)):
+                return await loop.sock_recv(sock, 512)
+
+    async def open(self, name: bytes, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        address = ".".join(str(byte) for byte in (await self.ask(name))[-4:])
+        return await asyncio.open_connection("127.0.0.1", self.inside.ports[address, port])
+
+
+@contextlib.asynccontextmanager
+async def echo() -> AsyncIterator[int]:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65536):
+                writer.write(data)
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, backlog=512) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+@contextlib.asynccontextmanager
+async def scene(*allow: str, deny: Sequence[str] = (), private: bool = True) -> AsyncIterator[Scene]:
+    made = Scene(*allow, deny=deny, private=private)
+    made.broker.open()
+    try:
+        yield made
+    finally:
+        async with asyncio.timeout(patient(10)):
+            await made.broker.aclose()
+
+
+async def test_nobody_is_asked_for_a_name_before_a_connection_is_made() -> None:
+    async with echo() as port, scene(f"api.test:{port}", f"**.wild.test:{port}") as made:
+        for name in (b"api.test", b"x.wild.test", b"evil.test", b"c2VjcmV0.evil.test", b"c2VjcmV0.wild.test"):
+            for kind in (1, 28, 16, 65):
+                await made.ask(name, kind)
+        assert made.asked == []
+        _, writer = await made.open(b"api.test", port)
+        writer.write(b"\0")
+        while not made.asked:
+            await asyncio.sleep(0)
+        assert made.asked == ["api.test."]
+        writer.close()
+
+
+async def test_a_listener_exists_for_allowed_ports_once_its_name_was_asked_for() -> None:
+    async with scene("api.test", "api.test:8443", "*.wild.test:81") as made:
+        assert made.inside.ports == {}
+        await made.ask(b"api.test")
+        assert {port for _, port in made.inside.ports} == {80, 443, 8443}
+        await made.ask(b"a.wild.test")
+        assert len(made.inside.ports) == 2 * 3 + 2
+        await made.ask(b"api.test", 28)
+        assert len(made.inside.ports) == 2 * 3 + 2
+
+
+async def test_what_is_refused_is_told_once_for_each_name() -> None:
+    async with scene("**.test", deny=["ads.test"]) as made:
+        for name in (b"ads.test", b"ads.test", b"other.example", b"7.0.0.127.in-addr.arpa", b"0x7f.1"):
+            assert rcode(await made.ask(name)) == 3
+        assert rcode(await made.ask(b"localhost")) == 0
+        told = [(row.host, row.rule, row.grant, row.count) for row in made.broker.traffic.refused]
+        assert told == [
+            ("ads.test", "--deny-host ads.test denies it", None, 2),
+            ("other.example", "no rule allows it", "--allow-host other.example", 1),
+        ]
+
+
+async def test_a_port_that_somebody_inside_has_is_told() -> None:
+    async with scene("api.test:80", "api.test:81") as made:
+        made.inside.taken.add(81)
+        assert rcode(await made.ask(b"api.test")) == 0
+        (row,) = made.broker.traffic.refused
+        assert (row.port, row.grant) == (81, None)
+
+
+def begin(address: bytes, port: int, *, flags: int = 2) -> bytes:
+    """A packet that begins a connection."""
+    return b"\x45" + bytes(15) + address + struct.pack("!HHIIBB", 40000, port, 0, 0, 0x50, flags) + bytes(6)
+
+
+async def test_a_port_that_is_not_allowed_is_told_with_its_grant() -> None:
+    async with scene("api.test") as made:
+        address = (await made.ask(b"api.test"))[-4:]
+        for packet in (
+            begin(address, 5432),
+            begin(address, 443),
+            begin(address, 5432, flags=0x12),
+            begin(b"\xc6\x12\x09\x09", 80),
+            b"",
+            b"\x45" * 10,
+            begin(address, 5432),
+        ):
+            made.inside.packets.send(packet)
+        while not made.broker.traffic.refused or made.broker.traffic.refused[0].count < 2:
+            await asyncio.sleep(0)
+        (row,) = made.broker.traffic.refused
+        assert (row.host, row.port, row.grant) == ("api.test", 5432, "--allow-host api.test:5432")
+
+
+async def test_questions_come_in_streams_too() -> None:
+    async with scene("api.test") as made:
+        reader, writer = await asyncio.open_connection(*made.inside.stream.getsockname())
+        for name, wanted in ((b"api.test", 0), (b"evil.test", 3)):
+            question = ask(name)
+            writer.write(struct.pack("!H", len(question)) + question[:5])
+            await writer.drain()
+            writer.write(question[5:])
+            (length,) = struct.unpack("!H", await reader.readexactly(2))
+            assert rcode(await reader.readexactly(length)) == wanted
+        writer.write(b"\xff\xff")
+        assert await reader.read() == b""
+        writer.close()
+
+
+async def test_two_hundred_connections_at_once_pass_bytes_both_ways() -> None:
+    async with echo() as port, scene(f"api.test:{port}") as made:
+
+        async def talk(number: int) -> bytes:
+            reader, writer = await made.open(b"api.test", port)
+            writer.write(b"\0" + b"%d" % number * 1000)
+            writer.write_eof()
+            data = await reader.read(-1)
+            writer.close()
+            return data
+
+        async with asyncio.timeout(patient(30)):
+            told = await asyncio.gather(*map(talk, range(200)))
+        assert told == [b"\0" + b"%d" % number * 1000 for number in range(200)]
+        (row,) = made.broker.traffic.sent
+        assert row.connections == 200
+        assert row.sent == row.received == sum(map(len, told))
+
+
+async def test_further_connections_wait_for_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_CONNECTIONS", 2)
+    async with echo() as port, scene(f"api.test:{port}") as made:
+        open_ones = [await made.open(b"api.test", port) for _ in range(3)]
+        for number, (_, writer) in enumerate(open_ones):
+            writer.write(b"\0%d" % number)
+        for reader, _ in open_ones[:2]:
+            await reader.readexactly(2)
+        assert made.broker.traffic.sent[0].connections == 2
+        open_ones[0][1].close()
+        async with asyncio.timeout(patient(10)):
+            assert await open_ones[2][0].readexactly(2) == b"\x002"
+        for _, writer in open_ones[1:]:
+            writer.close()
+
+
+async def test_a_refusal_comes_in_words_and_the_host_hears_nothing() -> None:
+    async with echo() as port, scene(f"api.test:{port}") as made:
+        reader, writer = await made.open(b"api.test", port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n")
+        told = await reader.read()
+        assert told.startswith(b"HTTP/1.1 403 ")
+        assert b"it names the host 'evil.test'" in told
+        writer.close()
+        assert made.broker.traffic.sent[0].sent == 0
+
+
+async def test_a_host_that_is_not_public_is_not_dialled() -> None:
+    async with echo() as port, scene(f"api.test:{port}", private=False) as made:
+        reader, writer = await made.open(b"api.test", port)
+        writer.write(f"GET / HTTP/1.1\r\nHost: api.test:{port}\r\n\r\n".encode())
+        assert b"is at 127.0.0.1, which is not public" in await reader.read()
+        writer.close()
+        (row,) = made.broker.traffic.refused
+        assert row.grant == "--allow-private"
+
+
+async def test_what_was_sent_before_the_end_arrives() -> None:
+    async with echo() as port, scene(f"api.test:{port}") as made:
+        reader, writer = await made.open(b"api.test", port)
+        writer.write(b"\0last words")
+        assert await reader.readexactly(1) == b"\0"
+        made.broker.end()
+        assert await reader.readexactly(10) == b"last words"
+        writer.close()

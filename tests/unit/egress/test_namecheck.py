@@ -1,0 +1,99 @@
+"""What a client sends is passed on if it is meant for the host that it was connected to."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.egress.namecheck import MAX_FIRST_LINE, NameCheck, Protocol, Refused
+from tests.support.rows import every_row
+from tests.unit.egress.test_clienthello import hello, server_name
+
+HELLO = hello((0, server_name(b"A.example")))
+GET = b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n"
+
+
+@every_row(
+    ("port", "sent", "protocol"),
+    [
+        (443, HELLO, Protocol.TLS),
+        (8443, hello(), Protocol.TLS),
+        (80, GET, Protocol.HTTP),
+        (9418, GET.replace(b"a.example", b"a.example:9418"), Protocol.HTTP),
+        (5432, b"\0\0\0\x08\x04\xd2\x16\x2f", Protocol.OTHER),
+        (22, b"SSH-2.0-OpenSSH_9.2\r\n", Protocol.OTHER),
+        (25, b"EHLO me\r\n", Protocol.OTHER),
+        (9418, b"0032git-upload-pack /x\0host=y\0", Protocol.OTHER),
+        (6379, b"*1\r\n$4\r\nPING\r\n", Protocol.OTHER),
+        (4000, b"x" * (MAX_FIRST_LINE + 1), Protocol.OTHER),
+    ],
+)
+def test_it_is_recognised_and_passed_on(port: int, sent: bytes, protocol: Protocol) -> None:
+    check = NameCheck("a.example", port)
+    passed = b"".join(check.feed(sent[at : at + 3]) for at in range(0, len(sent), 3))
+    assert (passed, check.protocol) == (sent, protocol)
+    assert check.open == (protocol is not Protocol.HTTP)
+    assert check.reads_answers == (protocol is Protocol.HTTP)
+
+
+@every_row(
+    ("port", "sent"),
+    [
+        (443, hello((0, server_name(b"other.example")))),
+        (8443, hello((0, server_name(b"other.example")))),
+        (443, hello((0, server_name(b"a.example\0.other.example")))),
+        (443, hello((0, server_name(b"a.example")), (0xFE0D, b"x"))),
+        (443, b"SSH-2.0-OpenSSH_9.2\r\n\r\n\r\n"),
+        (443, b"\x80\x2e\1\0\2" + b"\r\n\r\n"),
+        (80, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+        (8080, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+        (8080, b"GET / HTTP/1.1\r\nHost: other.example\r\n\r\n"),
+        (8080, b"\r\n\r\nGET / HTTP/1.1\r\nHost: other.example\r\n\r\n"),
+        (8080, b"\nGET / HTTP/1.1\r\nHost: other.example\r\n\r\n"),
+        (8080, b"get / HTTP/1.1\r\nHost: b\r\n\r\n"),
+    ],
+)
+def test_what_is_meant_for_another_is_refused(port: int, sent: bytes) -> None:
+    for size in (len(sent), 1, 5):
+        check = NameCheck("a.example", port)
+        with pytest.raises(Refused) as caught:
+            assert not [
+                some for at in range(0, len(sent), size) if (some := check.feed(sent[at : at + size]))
+            ]
+        assert caught.value.why
+        assert caught.value.answer[:1] in (b"\x15", b"H")
+
+
+def test_a_refusal_is_told_in_the_clients_words() -> None:
+    for port, sent, begin in (
+        (443, HELLO, b"\x15\3\3"),
+        (80, GET, b"HTTP/1.1 403 "),
+        (22, b"SSH-2\r\n", b""),
+    ):
+        check = NameCheck("a.example", port)
+        check.feed(sent)
+        told = check.refusal("nobody is there").answer
+        assert told.startswith(begin)
+        assert bool(told) == bool(begin)
+
+
+def test_words_without_an_end_are_passed_on_at_the_end() -> None:
+    check = NameCheck("a.example", 4000)
+    assert check.feed(b"quit") == b""
+    assert check.finish() == b"quit"
+    half = NameCheck("a.example", 443)
+    assert half.feed(HELLO[:20]) == b""
+    assert half.finish() == b""
+
+
+@given(st.lists(st.binary(max_size=40), max_size=10), st.sampled_from([80, 443, 8080]))
+def test_nothing_passes_that_did_not_come(parts: list[bytes], port: int) -> None:
+    check, passed = NameCheck("a.example", port), b""
+    try:
+        for part in parts:
+            passed += check.feed(part)
+    except Refused:
+        pass
+    sent = b"".join(parts)
+    assert sent.startswith(passed)
+    if port in (80, 443):
+        assert passed == b"" or passed[:1] == b"\x16" or b"Host:" in passed
