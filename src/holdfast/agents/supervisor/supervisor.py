@@ -446,7 +446,7 @@ class Supervisor:
                     self._save_login(name, login)
             for worker in [one for one in self.workers.values() if one.owes]:
                 worker.save()
-            for worker in self.alive:
+            for worker in [one for one in self.alive if one.is_due]:
                 try:
                     worker.tick()
                 except Exception:

@@ -62,6 +62,8 @@ DRAWN_S: Final = 0.3  # a dialog that is being drawn changes sooner
 MAX_ANSWERS: Final = 8  # by rule, of one worker: one that asks again and again is not helped by more
 INPUT_LINE_S: Final = 20.0  # from a title that says "ready" to the line to type in, on a busy machine
 LOOK_AGAIN_S: Final = 0.5
+STILL_S: Final = 10.0  # without a word and a change of its status it is looked at less often …
+STILL_LOOK_S: Final = 2.0  # … than ever so often; what it prints makes it be looked at as before
 DRAWN_WITHIN_S: Final = 2.0  # one that never stands still, such as a clock, is not waited for longer
 MOMENT_S: Final = 10.0  # between two looks at what the kernel ended: more and it was for another's sake
 SAME_S: Final = 1.0  # the same claim again within this time is not written down again
@@ -185,6 +187,7 @@ class FollowedWorker:
         self._answering: asyncio.Task[None] | None = None
         self._answers = 0
         self._starved = _OomKills()
+        self._moved_at = self._looked_at = now()
 
     # --- evidence
 
@@ -203,6 +206,7 @@ class FollowedWorker:
         before = self.status
         same = (before.state, before.detail, before.failure) == (status.state, status.detail, status.failure)
         self.status = replace(status, since=before.since if same else at)
+        self._moved_at = self._moved_at if same else at
         if not same or _steady(before.about) != _steady(status.about) or before.flags != status.flags:
             self._changed(self)
         return self.status
@@ -286,6 +290,7 @@ class FollowedWorker:
             for view in list(self.viewers):
                 view(taken.forward)
         await self._reply(process, event.seq, taken.replies, last=taken.last)
+        self._moved_at = now()
         self._news.set()
         self.judge()
 
@@ -369,10 +374,17 @@ class FollowedWorker:
         self._output.close()
         self._read.close()
 
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to look at it: of one that has been still for a while that is rare."""
+        at = now()
+        return at - self._moved_at < STILL_S or at - self._looked_at >= STILL_LOOK_S
+
     def tick(self) -> None:
         """Look, judge, and do what the policy says."""
         if self.done.is_set() or self.process is None:
             return
+        self._looked_at = now()
         for item in self.channel.look(now()):
             self.add(item)
         self._hear_trace()
