@@ -2,69 +2,21 @@
 
 import asyncio
 import json
-import os
-import shutil
 import signal
-import subprocess
 import sys
-import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from holdfast.agents.supervisor import background
-from tests.support import warm
-from tests.support.arena import end_exec_server, end_listener
-from tests.support.cut import Way, way_to
+from tests.support.arena import end_listener
+from tests.support.fleet import WAIT_S, Fleet, fleet
 from tests.support.git_traps import git
-from tests.support.patience import patient
-from tests.support.servers import ServerProcess, holdfast_server
 from tests.support.tiers import asyncio_first
 
 __all__ = ["asyncio_first"]
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's")
-
-WAIT_S = patient(60.0)
-
-
-@dataclass(frozen=True)
-class Fleet:
-    """This machine's home and directory, and the other machine: its home, its server, the way there."""
-
-    home: Path
-    work: Path
-    far: Path
-    server: ServerProcess
-    way: Way
-
-    async def command(self, *words: str) -> subprocess.CompletedProcess[str]:
-        env = {**os.environ, "HOLDFAST_HOME": str(self.home)}
-        return await asyncio.to_thread(warm.run, ["worker", *words], cwd=self.work, env=env, timeout=WAIT_S)
-
-    @property
-    def left_there(self) -> list[str]:
-        return sorted(path.name for path in (self.far / ".local/share/holdfast/carried").glob("*"))
-
-
-@asynccontextmanager
-async def fleet() -> AsyncIterator[Fleet]:
-    folder = Path(tempfile.mkdtemp(prefix="hf-", dir="/var/tmp"))
-    for name in ("work", "home"):
-        (folder / name).mkdir(mode=0o700)
-    try:
-        async with holdfast_server(folder / "far") as server, way_to(server.url) as way:
-            (folder / "home" / "environments.toml").write_text(
-                f'[[environments]]\nid = "box"\nurl = "{way.url}"\n', "utf-8"
-            )
-            yield Fleet(folder / "home", folder / "work", folder / "far", server, way)
-    finally:
-        await end_listener(background.supervisor_socket(folder / "home"), signal.SIGTERM)
-        await end_exec_server(folder / "home")
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def commit_all(work: Path) -> None:
@@ -114,3 +66,88 @@ async def test_a_work_tree_is_carried_over_and_what_changed_comes_back() -> None
         again = await there.command("apply", "one")
         assert again.returncode != 0
         assert "changed here too" in again.stderr
+
+
+WAITING = "echo one; while [ ! -e go ]; do sleep 0.1; done; rm go; echo two > result; echo two"
+
+
+async def _until_said(there: Fleet, worker: str, text: str) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while text not in (await there.command("logs", worker)).stdout:
+            await asyncio.sleep(0.1)
+
+
+async def test_a_worker_goes_on_over_a_link_that_is_cut_and_a_supervisor_that_is_killed() -> None:
+    async with fleet() as there:
+        (there.work / "a").write_text("a\n")
+        done = await there.command("run", "--env", "box", "--id", "one", "--detach", "shell", WAITING)
+        assert done.returncode == 0, done.stderr
+        await _until_said(there, "one", "one")
+        there.way.cut()
+        await _until_said(there, "one", "one")
+        await end_listener(background.supervisor_socket(there.home), signal.SIGKILL)
+        (there.far / ".local/share/holdfast/carried/one/work/go").touch()
+        ended = await there.command("wait", "one")
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        assert "completed" in ended.stdout
+        assert (await there.command("logs", "one")).stdout == "one\ntwo\n", "nothing lost, nothing twice"
+        diff = await there.command("diff", "one", "--json")
+        assert json.loads(diff.stdout)["paths"] == ["A result"]
+
+
+async def test_a_machine_that_forgot_its_session_makes_a_worker_lost_and_not_failed() -> None:
+    async with fleet() as there:
+        with (there.home / "environments.toml").open("a", encoding="utf-8") as file:
+            file.write('[[environments]]\nid = "nobody"\nurl = "ws://127.0.0.1:9"\n')
+            file.write(f'[[environments]]\nid = "direct"\nurl = "{there.server.url}"\n')
+        refused = await there.command("run", "--env", "nobody", "--id", "none", "shell", "true")
+        assert refused.returncode != 0
+        assert "127.0.0.1:9" in refused.stderr
+        assert (await there.command("list", "--all")).stdout == "", "nothing was started, so nothing failed"
+        started = await there.command("run", "--env", "direct", "--id", "one", "--detach", "shell", WAITING)
+        assert started.returncode == 0, started.stderr
+        await there.server.crash()
+        await there.server.start()
+        ended = await there.command("wait", "one", "--json")
+        report = json.loads(ended.stdout)
+        assert (report["state"], report["failure"], report["exitCode"]) == ("lost", None, None)
+        assert "is not known" in report["about"]
+        assert report["returned"] is None
+        assert report["unreturned"]
+        assert there.left_there == ["one"], "its files are where the record says"
+        assert report["place"] == str(there.far / ".local/share/holdfast/carried/one")
+        diff = await there.command("diff", "one")
+        assert diff.returncode != 0
+        assert "nothing came back from direct" in diff.stderr
+
+
+async def test_of_what_comes_back_nothing_is_put_where_it_would_be_obeyed() -> None:
+    async with fleet() as there:
+        (there.work / "a").write_text("a\n")
+        (there.work / "was-a-link").symlink_to("a")
+        script = f"{WAITING}; echo changed > a"
+        done = await there.command("run", "--env", "box", "--id", "one", "--detach", "shell", script)
+        assert done.returncode == 0, done.stderr
+        far = there.far / ".local/share/holdfast/carried/one/work"
+        (far / "deep/.codex").mkdir(parents=True)
+        (far / "deep/.codex/config.toml").write_text("obey me\n")
+        (far / "sub").symlink_to(there.work)
+        (far / "was-a-link").unlink()
+        (far / "was-a-link").write_text("a file\n")
+        (far / "go").touch()
+        assert (await there.command("wait", "one")).returncode == 0
+        shown = json.loads((await there.command("diff", "one", "--json")).stdout)["paths"]
+        assert shown == ["M a", "A deep/.codex/config.toml", "A result", "A sub", "M was-a-link"]
+        applied = json.loads((await there.command("apply", "one", "--json")).stdout)
+        assert applied["paths"] == ["a", "result"]
+        assert [path.split(" ")[0] for path in applied["leftOut"]] == [
+            "deep/.codex/config.toml",
+            "sub",
+            "was-a-link",
+        ]
+        assert sorted(path.name for path in there.work.iterdir()) == ["a", "result", "was-a-link"]
+        assert (there.work / "was-a-link").is_symlink()
+        assert (there.work / "a").read_text() == "changed\n"
+        branch = await there.command("apply", "one", "--branch", "x")
+        assert branch.returncode != 0
+        assert "no git work tree" in branch.stderr

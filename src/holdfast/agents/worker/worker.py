@@ -191,6 +191,7 @@ class FollowedWorker:
         self._answering: asyncio.Task[None] | None = None
         self._answers = 0
         self._starved = _OomKills()
+        self._ending: tuple[Evidence, int] | None = None
 
     # --- evidence
 
@@ -259,6 +260,8 @@ class FollowedWorker:
         self._hear_trace()
         if self.returning is not None and not self.done.is_set():
             await self.returning()
+        if self._ending is not None:
+            self.add(*self._ending)
         self.end()
 
     def unreached(self, why: str) -> None:
@@ -327,7 +330,11 @@ class FollowedWorker:
         killed = number if number in _SIGNALS else None
         cause = Failure(self.record.ended_by) if self.record.ended_by else None
         if event.code == _NO_CODE:
-            self.vanished("the process that owned it died")
+            why = "the process that owned it died"
+            if self.returning is None:
+                self.vanished(why)
+            else:
+                self._ending = (Evidence(Source.EXIT, now(), Vanished(why), why), event.seq)
             return
         code = None if killed else event.code
         limit = "" if event.limit is None else event.limit.message
@@ -338,7 +345,14 @@ class FollowedWorker:
         starved = here and self._starved.since_a_moment_ago()
         out_of_memory = killed == signal.SIGKILL and cause is None and starved
         claim = Exited(code, killed, cause, limit, out_of_memory)
-        self.add(Evidence(Source.EXIT, now(), claim, seen[:MAX_SEEN]), event.seq)
+        self._note_end(Evidence(Source.EXIT, now(), claim, seen[:MAX_SEEN]), event.seq)
+
+    def _note_end(self, item: Evidence, seq: int) -> None:
+        """Of one on another machine nobody hears of it before what it left has been brought back."""
+        if self.returning is not None:
+            self._ending = (item, seq)
+        else:
+            self.add(item, seq)
 
     def not_started(self, why: str) -> None:
         """It never ran; unless it is known how it ended."""
