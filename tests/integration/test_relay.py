@@ -133,7 +133,7 @@ async def test_a_bundle_opens_one_socket_and_only_before_it_expires(
 
 
 async def test_an_executor_that_registers_again_keeps_its_registration_and_another_replaces_it(
-    relay: RelayUnderTest,
+    relay: RelayUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = relay.add_token("both")
     first = (await relay.register(token)).body
@@ -152,7 +152,8 @@ async def test_an_executor_that_registers_again_keeps_its_registration_and_anoth
     assert await refused(first["url"]) == (503, "route_unavailable")  # it waits for the newer one to dial
     async with dial(second["url"]):
         assert (await relay.connect(token)).body["executor_public_key"] == key("f")
-        assert await refused(first["url"]) == (503, "route_unavailable")
+        monkeypatch.setattr(verbs, "TAKEOVER_MS", -1)
+        assert await refused(first["url"]) == (503, "route_unavailable")  # as long as the newer one is there
 
 
 async def test_a_replaced_executor_takes_over_again_when_the_newer_one_is_gone(
@@ -381,7 +382,7 @@ async def test_a_slow_reader_is_cut_off_and_holds_up_nobody(
             await executor.send(relayframes.data("quick", seq, b"on time"))
             assert (await receive(quick)).seq == seq
             seq += 1
-        assert seq > 17  # a mebibyte is no reason yet
+        assert 17 < seq < 1000  # a mebibyte is no reason yet; more is only what the kernel holds
         slow.transport.resume_reading()
         slow.transport.abort()
 

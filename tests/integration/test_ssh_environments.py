@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.client.environment import Environment
+from holdfast.commands.daemons import keptserver
 from holdfast.errors import ConnectionLost, Unreachable
 from tests.support.patience import patient
 from tests.support.sshd import SshServer, ssh_server
@@ -64,6 +66,19 @@ def test_a_machine_is_added_checked_used_and_removed(server: SshServer) -> None:
     call(server, "environment", "remove", "box", code=3)
 
 
+def find_servers(server: SshServer) -> list[int]:
+    """The one that is kept for the home over there."""
+    name = keptserver.find_socket(server.home).name
+    wanted = f"unix://{server.home}/hf/ssh/{name}".encode()
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = file.read_bytes().split(b"\0")
+            if b"serve" in words and wanted in words:
+                found.append(int(file.parent.name))
+    return found
+
+
 async def until_there_again(environment: Environment, path: str) -> None:
     """What was asked on the dying link may fail; what is asked then waits for the next."""
     with contextlib.suppress(ConnectionLost):
@@ -93,6 +108,8 @@ async def test_a_session_that_was_left_is_taken_up_by_another_process(server: Ss
         await first.start(["/bin/sh", "-c", wait], process_id="p")
         session = first.session_id
         await first.leave()
+        [kept] = find_servers(server)
+        assert os.getsid(kept) == kept  # it belongs to no login
         (server.home / "go").touch()
         second = await Environment.open(f"ssh://box{server.home}", resume=session)
         result = await (await second.adopt("p")).wait()

@@ -223,7 +223,7 @@ class Children:
             raise
         try:
             if kind is None:
-                pid = self._spawn_otherwise(view, request, fds, report, limited)
+                pid = self._spawn_otherwise(view, request, fds, report, listeners, limited)
             else:
                 enter = limited.enter if limited else None
                 given = [*fds, brokered.theirs] if brokered else fds
@@ -271,6 +271,7 @@ class Children:
         request: Order,
         fds: list[int],
         report: int,
+        listeners: int,
         limited: "LimitedCommand | None",
     ) -> int:
         """The same with bubblewrap or with Landlock alone."""
@@ -292,6 +293,7 @@ class Children:
                 tool=os.fsdecode(request.tool),
                 enter=limited.enter if limited else None,
                 enter_inside=limited.enter_inside if limited else None,
+                listeners_fd=listeners,
             )
         landlocked.run(
             view,
