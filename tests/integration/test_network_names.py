@@ -180,6 +180,14 @@ def test_what_cannot_be_meant_is_refused(town: Town, flags: list[str], words: st
     assert not (town.home.workspace / "ran").exists()
 
 
+def test_a_plan_names_the_hosts(town: Town) -> None:
+    hosts = ("--allow-host", "api.test", "--deny-host", "x.api.test")
+    told = town.home.run("--print-plan", *hosts)
+    assert "the host api.test is reached by its name" in told.out
+    assert "the host x.api.test is not reached" in told.out
+    assert "is no rule about hosts" in town.home.run("--print-plan", "--allow-host", "a b").err
+
+
 @every_row("backend", ["landlock", "bwrap"], ids=str)
 def test_a_backend_that_cannot_do_it_refuses(town: Town, backend: str) -> None:
     done = town.home.run("--backend", backend, "--allow-host", "api.test", "--", "touch", "ran")

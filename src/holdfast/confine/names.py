@@ -42,7 +42,7 @@ class NamesProcess:
 
         self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._said = b""
-        self._plain = all(map(is_plain, (*hosts.allow, *hosts.deny)))
+        self._plain = not hosts.addresses and all(map(is_plain, (*hosts.allow, *hosts.deny)))
         self._serving = False
         parent = os.getpid()
         try:
@@ -256,8 +256,9 @@ def read_rules(hosts: "HostWish") -> "HostRules":
     Raises:
         UsageError: one makes no sense.
     """
-    from holdfast.egress.hosts import parse_rules
+    from holdfast.egress.hosts import check_addresses, parse_rules
 
+    check_addresses(hosts.addresses)
     return parse_rules(hosts.allow, hosts.deny, private=hosts.private)
 
 

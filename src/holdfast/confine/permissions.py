@@ -5,7 +5,7 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import Final, assert_never
 
-from holdfast.egress.hosts import parse_rules
+from holdfast.egress.hosts import check_addresses, parse_rules
 from holdfast.errors import SandboxUnavailable, UsageError
 from holdfast.sandbox.limits import Limits
 from holdfast.sandbox.plan.plan import MAX_LOOPBACK_PORTS
@@ -61,6 +61,7 @@ def _hosts_of(asked: wire.AllowedHosts) -> HostWish:
         raise UsageError(f"more than {MAX_HOST_RULES} rules about hosts")
     parse_rules(asked.allow, asked.deny)
     given = tuple((name.lower().removesuffix("."), at) for name, at in asked.addresses.items())
+    check_addresses(given)
     return HostWish(tuple(asked.allow), tuple(asked.deny), asked.private, given)
 
 

@@ -15,6 +15,7 @@ from holdfast.confine import starts
 from holdfast.confine.absence import HeldNames
 from holdfast.confine.guard import hide_homes
 from holdfast.confine.launch import LauncherClient
+from holdfast.confine.names import read_rules
 from holdfast.confine.permissions import check_mechanism, count_rules, policy_of, where_of
 from holdfast.confine.starts import Confinement, Exit, Sandbox, SetupFailed
 from holdfast.errors import SandboxUnavailable, UsageError
@@ -108,6 +109,8 @@ class Sandboxes:
         needs = needs_of(bound) | ({Need.LOOPBACK_PORTS} if ports else frozenset())
         if not needs:
             return Sandbox()
+        if bound.by_name:
+            read_rules(bound.hosts)
         if loopback_ports:
             await self._in_thread(lambda: refuse_own_ports(loopback_ports))
         await self.enforcement(needs)  # a policy that nobody enforces is not even looked at

@@ -283,3 +283,17 @@ def parse_rules(allow: Iterable[str] = (), deny: Iterable[str] = (), *, private:
     return HostRules(
         tuple(map(parse_rule, allow)), tuple(parse_rule(text, denies=True) for text in deny), private
     )
+
+
+def check_addresses(given: Iterable[tuple[str, str]]) -> None:
+    """Hosts and where they are, instead of asking a name server.
+
+    Raises:
+        UsageError: an address is none, or a host is no name.
+    """
+    for name, address in given:
+        try:
+            parse_host(name)
+            ipaddress.ip_address(address)
+        except ValueError:
+            raise UsageError(f"{name!r:.300} at {address!r:.100} is no host and its address") from None

@@ -65,7 +65,9 @@ class NameCheck:
     @property
     def reads_answers(self) -> bool:
         """Whether it may have to: not once everything passes, nor where nothing depends on the answer."""
-        return not self.open and self.protocol in (Protocol.UNKNOWN, Protocol.HTTP)
+        if self.protocol is Protocol.HTTP:
+            return self._requests.may_wait
+        return self.protocol is Protocol.UNKNOWN
 
     def finish(self) -> bytes:
         """The client says nothing more; what of it may still be passed on."""

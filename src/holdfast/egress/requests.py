@@ -55,6 +55,11 @@ class RequestReader:
         return self._state is _State.ASKED
 
     @property
+    def may_wait(self) -> bool:
+        """Whether it waits or may come to that: only the first request can ask for an upgrade."""
+        return self._count == 0 or self.waits
+
+    @property
     def opaque(self) -> bool:
         """Whether it is HTTP no more."""
         return self._state is _State.OPAQUE

@@ -240,3 +240,14 @@ def test_hosts_are_part_of_a_policy_that_has_the_network_off() -> None:
 def test_hosts_that_make_no_sense_are_refused(rules: list[str]) -> None:
     with pytest.raises(UsageError):
         policy_of(context(Managed(Unrestricted(), "restricted"), hosts=AllowedHosts(rules)))
+
+
+def test_an_address_of_a_host_is_an_address() -> None:
+    for addresses in ({"api.test": "here"}, {"a b": "10.0.0.1"}):
+        with pytest.raises(UsageError, match="is no host and its address"):
+            policy_of(
+                context(
+                    Managed(Unrestricted(), "restricted"),
+                    hosts=AllowedHosts(["api.test"], addresses=addresses),
+                )
+            )

@@ -32,7 +32,7 @@ def test_it_is_recognised_and_passed_on(port: int, sent: bytes, protocol: Protoc
     passed = b"".join(check.feed(sent[at : at + 3]) for at in range(0, len(sent), 3))
     assert (passed, check.protocol) == (sent, protocol)
     assert check.open == (protocol is not Protocol.HTTP)
-    assert check.reads_answers == (protocol is Protocol.HTTP)
+    assert not check.reads_answers  # nothing depends on them any more
 
 
 @every_row(
@@ -97,3 +97,15 @@ def test_nothing_passes_that_did_not_come(parts: list[bytes], port: int) -> None
     assert sent.startswith(passed)
     if port in (80, 443):
         assert passed == b"" or passed[:1] == b"\x16" or b"Host:" in passed
+
+
+def test_only_the_answer_to_an_upgrade_is_listened_to() -> None:
+    check = NameCheck("a.example", 80)
+    assert check.reads_answers
+    asked = b"GET / HTTP/1.1\r\nHost: a.example\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+    assert check.feed(asked) == asked
+    assert check.listens
+    assert check.reads_answers
+    assert check.hear(b"HTTP/1.1 101 Switching Protocols\r\n\r\n") == b""
+    assert check.open
+    assert not check.reads_answers

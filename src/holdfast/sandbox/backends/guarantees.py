@@ -272,7 +272,7 @@ NETWORK: Final = (
             "Its name server knows allowed hosts only and asks nobody; a broker outside dials them. What TLS "
             "and plain HTTP name in the clear must be that host; what is inside of TLS is not seen."
         ),
-        no("A policy that names hosts is refused: nobody gets sockets out of bubblewrap's network."),
+        no("A policy that names hosts is refused: bubblewrap is not told of our name server."),
         no("A policy that names hosts is refused: Landlock knows ports, and no addresses."),
     ),
     GuaranteeRow(

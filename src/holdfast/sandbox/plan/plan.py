@@ -115,6 +115,8 @@ class Plan:
             *(f"{path} does not exist and must not be created" for path in self.absent),
             *(f"{path} does not exist and would be hidden" for path in self.later if path not in self.absent),
             f"network is {self._network}",
+            *(f"the host {rule} is reached by its name" for rule in (self.hosts.allow if self.hosts else ())),
+            *(f"the host {rule} is not reached" for rule in (self.hosts.deny if self.hosts else ())),
             *(f"TCP port {port} of the host's loopback is reachable" for port in self.loopback_ports),
             *(f"the unix socket {path} of the host is reachable" for path in self.sockets),
             f"starts in {self.cwd}",
