@@ -18,8 +18,8 @@ from holdfast.egress.hosts import (
     parse_rules,
 )
 
-LABELS = st.from_regex(r"[a-z]([a-z0-9-]{0,8}[a-z])?", fullmatch=True)
-NAMES = st.lists(LABELS, min_size=1, max_size=5).map(".".join)
+LABELS = st.sampled_from(["a", "b", "ab", "a-b", "a1", "api", "example", "com"])
+NAMES = st.lists(LABELS, min_size=1, max_size=4).map(".".join)
 PORTS = st.integers(1, 65535)
 PATTERNS = st.builds(
     lambda kind, name, port: f"{kind}{name}{'' if port is None else f':{port}'}",
@@ -71,7 +71,7 @@ def test_what_the_standard_library_calls_private_is_not_public(
         assert address.is_global or getattr(address, "ipv4_mapped", None) is not None
 
 
-@given(st.lists(PATTERNS), st.lists(PATTERNS), TARGETS)
+@given(st.lists(PATTERNS, max_size=6), st.lists(PATTERNS, max_size=6), TARGETS)
 def test_decisions_agree_with_the_obvious_loop(
     allow: list[str], deny: list[str], target: tuple[str, int]
 ) -> None:
@@ -87,7 +87,7 @@ def test_decisions_agree_with_the_obvious_loop(
     assert made.rule is None or made.rule.covers(host, port)
 
 
-@given(st.lists(PATTERNS), PATTERNS, TARGETS)
+@given(st.lists(PATTERNS, max_size=6), PATTERNS, TARGETS)
 def test_one_more_denial_never_allows(allow: list[str], more: str, target: tuple[str, int]) -> None:
     host, port = Host(target[0]), target[1]
     before = parse_rules(allow)
