@@ -11,7 +11,10 @@ import pytest
 from tests.support.root_only import root_only
 from tests.support.user_suite import SUITE_S, run_as_user
 
-FILES: Final = ("test_03_git", "test_09_forged_diffs", "test_10_file_names", "test_15_locks")
+FILES: Final = (
+    *("test_03_git", "test_09_forged_diffs", "test_10_file_names", "test_15_locks"),
+    "test_22_managed_proxy",
+)
 
 
 @root_only("whoever is an ordinary user runs these files themselves")

@@ -15,8 +15,10 @@ from holdfast.agents.evidence.evidence import Evidence, Exited, Source, Vanished
 from holdfast.agents.supervisor import background
 from holdfast.agents.supervisor import supervisor as supervising
 from holdfast.agents.supervisor.supervisor import Supervisor
+from holdfast.agents.worker import worker as following
 from holdfast.agents.worker.book import WorkerRecords
 from holdfast.agents.worker.launching import WorkerSpec, preflight
+from holdfast.client.events.ordering import Output
 from holdfast.client.process import Process
 from holdfast.errors import ConnectionLost, HoldfastError, NotFound, OperationFailed, UsageError
 from tests.support.arena import PLACE, end_exec_server
@@ -61,6 +63,30 @@ async def test_a_start_that_fails_in_any_way_is_over(
     worker = start.supervisor.find("w")
     assert worker.done.is_set()
     assert worker.status.failure == "launch"
+
+
+async def test_a_worker_that_is_still_for_a_while_is_looked_at_less_often(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = await start.supervisor.run(start.wish)
+    while worker.process is None:
+        await asyncio.sleep(0)
+    at = following.now()
+
+    def due(after_s: float) -> bool:
+        monkeypatch.setattr(following, "now", lambda: at + after_s)
+        return worker.is_due
+
+    assert due(0.5), "it has only just begun"
+    still_s = 1000.0
+    for after_s in (still_s / 2, still_s):  # the first one finds that it stalls, which is news
+        assert due(after_s)
+        worker.tick()
+    assert not due(still_s + following.STILL_LOOK_S - 0.1)
+    assert due(still_s + following.STILL_LOOK_S)
+    worker.tick()
+    await worker._take(worker.process, Output(10**6, "stdout", b"a word"))
+    assert due(still_s + following.STILL_LOOK_S + 0.1), "it has said something"
 
 
 @pytest.mark.parametrize(

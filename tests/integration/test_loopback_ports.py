@@ -5,6 +5,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import shutil
 import socket
 import struct
 import sys
@@ -499,13 +500,16 @@ def anyone(request: pytest.FixtureRequest) -> Iterator[Place]:
         yield made
 
 
-def test_exec_lets_exactly_these_ports_through(anyone: Place) -> None:
+@pytest.mark.parametrize("backend", ["namespaces", "bwrap"])
+def test_exec_lets_exactly_these_ports_through(anyone: Place, backend: str) -> None:
+    if backend == "bwrap" and shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed")
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
         ports = [sock.getsockname()[1] for sock in (one, two)]
         targets = [word for port in ports for word in ("127.0.0.1", str(port))]
         command = ("--", "/usr/bin/python3", "-c", "import socket, sys\n" + REACH, *targets)
         for flags in ((), ("--full-access",)):
-            given = ("--loopback-port", str(ports[0]), "--loopback-port", "7", *flags)
+            given = ("--backend", backend, "--loopback-port", str(ports[0]), "--loopback-port", "7", *flags)
             assert anyone.run(*given, *command).out == f"0\n{errno.ECONNREFUSED}\n"
 
 

@@ -2,18 +2,23 @@
 
 import base64
 import errno
+import shutil
 import socket
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from holdfast.commands.daemons import serve, serving
 from holdfast.sandbox.plan.select import Backend, Choice
 from holdfast.server.connection import ExecConnection
+from holdfast.server.edges.binding import ServeOptions
 from holdfast.server.executor import Executor
 from holdfast.server.processes.proxying import HTTP_PORT, SOCKS_PORT
 from holdfast.wire import network
+from tests.support.egress import listening
 from tests.support.httpd import httpd, reply
 from tests.support.managed import (
     LIMITED,
@@ -288,14 +293,60 @@ async def test_records_are_left_out_while_the_client_does_not_keep_up() -> None:
     assert wire.sent == [b"1", b"3", b"4"]
 
 
-@pytest.mark.parametrize("backend", [Backend.BWRAP, Backend.LANDLOCK])
-async def test_where_no_proxy_can_be_had_none_is_announced_and_none_is_started(
-    backend: Backend, tmp_path: Path
-) -> None:
-    async with serving(choice=Choice(backend)) as (url, _), ready(url) as peer:
+async def test_where_no_proxy_can_be_had_none_is_announced_and_none_is_started(tmp_path: Path) -> None:
+    async with serving(choice=Choice(Backend.LANDLOCK)) as (url, _), ready(url) as peer:
         info = await peer.call("environment/info")
         assert info["capabilities"]["networkProxyLaunch"] is False
         with pytest.raises(Refused) as refused:
             await peer.start("p", f"touch {tmp_path}/ran", **proxied())
         assert refused.value.code == -32602
         assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+async def test_bubblewrap_has_the_same_proxy_which_belongs_to_its_command_alone() -> None:
+    code = """
+    page = get(f"localhost:{sys.argv[1]}", "/page")
+    print(page[-5:], code(get("b.example")), code(socks(b"b.example", 443)))
+    for address, port in (("127.0.0.1", int(sys.argv[1])), ("192.0.2.1", 80)):
+        with socket.socket() as sock:
+            print(errno.errorcode[sock.connect_ex((address, port))])
+    """
+    async with httpd(PAGES) as web, serving(choice=Choice(Backend.BWRAP)) as (url, _), ready(url) as peer:
+        assert (await peer.call("environment/info"))["capabilities"]["networkProxyLaunch"] is True
+        name = await begin(peer, code, web.port, **proxied(domains={"localhost": "allow"}))
+        assert await finish(peer, name) == "hello 403 02\nECONNREFUSED\nENETUNREACH\n"
+        assert [reason for _, _, reason in decisions(peer, name)] == ["allow", "not_allowed", "not_allowed"]
+
+
+async def test_private_addresses_take_the_executors_own_proxy_where_the_operator_says_so() -> None:
+    """`serve --proxy-private-ips-via-upstream`; loopback stays here."""
+    page = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabove"
+    code = """
+    print(get("10.0.0.1", "/x")[-5:])
+    print(get("a.example")[-5:])
+    print(get(f"localhost:{sys.argv[1]}", "/page")[-5:])
+    """
+    async with httpd(PAGES) as web, listening(page, head=True) as (port, heard):
+        environ = {"PATH": "/usr/bin:/bin", "ALL_PROXY": f"http://127.0.0.1:{port}"}
+        async with serving(environ=environ) as (url, executor):
+            executor.private_via_upstream = True
+            async with ready(url, holdfast=True) as peer:
+                hosts = {"10.0.0.1": "allow", "localhost": "allow", "a.example": "allow"}
+                asked = proxied(domains=hosts, allowUpstreamProxy=True)
+                assert await run(peer, code, web.port, **asked) == "above\nabove\nhello\n"
+    assert [head.split(b"\r\n")[0] for head in heard] == [
+        b"GET http://10.0.0.1/x HTTP/1.1",
+        b"GET http://a.example/ HTTP/1.1",
+    ]
+
+
+@pytest.mark.parametrize("flags", [(), ("--proxy-private-ips-via-upstream",)])
+def test_the_operator_says_so_on_the_command_line(
+    flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[ServeOptions] = []
+    monkeypatch.setattr(serving, "_run", lambda options, *_more: given.append(options))
+    done = CliRunner().invoke(serve.serve, ["--listen", "stdio", *flags])
+    assert done.exit_code == 0, done.output
+    assert [options.private_via_upstream for options in given] == [bool(flags)]

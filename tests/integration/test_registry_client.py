@@ -1,6 +1,7 @@
 """What is asked of a registry, and what its answers and failures mean."""
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -85,7 +86,7 @@ async def test_a_question_has_the_headers_and_the_path_of_the_reference(service:
         (200, GOOD | {"executor_registration_id": ""}, ProtocolMismatch),
         (200, GOOD | {"harness_key_authorization": ""}, ProtocolMismatch),
         (200, GOOD | {"executor_public_key": {**GOOD["executor_public_key"], "more": 1}}, ProtocolMismatch),
-        (200, b" " * 70_000, ProtocolMismatch),
+        (200, json.dumps(GOOD).encode() + b" " * 70_000, ProtocolMismatch),
     ],
     ids=range(21),
 )  # fmt: skip

@@ -322,7 +322,7 @@ NOTICED_BY_CLIENTS: dict[str, Change] = {  # an executor drops what is no frame:
 }
 NO_LIES: dict[str, Change] = {
     "said twice": lambda _, raw: [raw, raw],
-    "with others in between": lambda frame, raw: [relayframes.data(f"not-{frame.stream_id}", 0, b"x"), raw],
+    "with others in between": lambda frame, raw: [relayframes.reset(f"not-{frame.stream_id}", "x"), raw],
     "with what means nothing": lambda frame, raw: [
         relayframes.encode(RelayFrame(frame.stream_id, Body.HEARTBEAT)),
         raw,

@@ -27,15 +27,16 @@ class PlainGit(Git):
         return cls(home, user, reach_nobody)
 
     @contextlib.asynccontextmanager
-    async def open(self) -> AsyncIterator[GitSession]:
-        own = self.home / "own"
-        own.mkdir()
+    async def open(self, own: Path | None = None) -> AsyncIterator[GitSession]:
+        place = own or self.home / "own"
+        place.mkdir(exist_ok=own is not None)
         try:
             program = find_git(str(self.home), self.user)
             environment: Any = SimpleNamespace(run=self._run)
-            yield GitSession(self, program, environment, own)
+            yield GitSession(self, program, environment, place)
         finally:
-            remove_tree(own)
+            if own is None:
+                remove_tree(place)
 
     async def _run(
         self, argv: list[str], *, cwd: str, env: dict[str, str], input: bytes | None, **_: object

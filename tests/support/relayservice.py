@@ -77,6 +77,7 @@ class RelayService:
 
     def __init__(self) -> None:
         self.url = ""
+        self.clients_url = ""  # where clients dial the relay, if that is elsewhere
         self.asked: list[Asked] = []
         self.upgrades: list[tuple[str, dict[str, str]]] = []
         self.seen: list[tuple[Direction, bytes]] = []  # every frame, as it came
@@ -115,6 +116,10 @@ class RelayService:
     def drop_clients(self) -> None:
         for client in list(self.clients.values()):
             client.drop()
+
+    @property
+    def _relay(self) -> str:
+        return self.url.replace("http", "ws", 1)
 
     # --- HTTP
 
@@ -156,7 +161,7 @@ class RelayService:
         if headers.get("authorization") != f"Bearer {TOKEN}":
             return 401, {"error": {"code": "unauthorized", "message": "who are you?"}}
         about = {"environment_id": environment, "security_profile": PROFILE}
-        place = f"{self.url.replace('http', 'ws', 1)}/ws/{environment}?sig=SECRET&role="
+        place = f"{self._relay}/ws/{environment}?sig=SECRET&role="
         match operation:
             case "register":
                 self.key = body["executor_public_key"]
@@ -173,7 +178,7 @@ class RelayService:
                 self._issued[authorization] = (self.registration, body["harness_public_key"])
                 return 200, {
                     **about,
-                    "url": f"{place}harness",
+                    "url": f"{place.replace(self._relay, self.clients_url or self._relay)}harness",
                     "executor_registration_id": self.registration,
                     "executor_public_key": self.key,
                     "harness_key_authorization": authorization,
@@ -235,7 +240,8 @@ class RelayService:
             mine.streams.add(frame.stream_id)
         self.seen.append((direction, raw))
         for sent in self.tamper(direction, frame, raw):
-            to = self.executor if direction == "up" else self.clients.get(relayframes.decode(sent).stream_id)
+            named = self.clients.get(relayframes.decode(sent).stream_id) or self.clients.get(frame.stream_id)
+            to = self.executor if direction == "up" else named
             if to is not None:
                 to.send(sent)
 

@@ -26,10 +26,12 @@ from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.changes.baseline import since_baseline
 from holdfast.agents.changes.git import Git
 from holdfast.agents.evidence.evidence import WorkerState
-from holdfast.agents.supervisor import background, messages
+from holdfast.agents.fleet import returned
+from holdfast.agents.fleet.sending import Carried
+from holdfast.agents.supervisor import background, elsewhere, messages
 from holdfast.agents.worker.book import WorkerRecords
 from holdfast.agents.worker.launching import WorkerSpec
-from holdfast.errors import ConnectionLost, NotFound, OperationFailed
+from holdfast.errors import ConnectionLost, NotFound, OperationFailed, UsageError
 from holdfast.home import default_home
 from holdfast.local.programs import find_program
 from holdfast.local.shown import strip_sequences
@@ -49,6 +51,7 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 RUN_S: Final = 120.0  # to start a worker: its sandbox, its preflight
+CARRY_S: Final = 1800.0  # likewise, with a workspace that goes over a slow line first
 # What a worker gets of its caller's environment unless told otherwise: enough to find programs and a home.
 PASSED: Final = ("HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TZ", "USER")
 
@@ -179,6 +182,8 @@ class Worker:
             NotFound: nobody looked at its directory before it was started.
         """
         home = self._workers.home
+        if self.report.host is not None:
+            return await self._diff_returned()
         kept = await asyncio.to_thread(WorkerRecords(home).baseline, self.id)
         if kept is None:
             raise NotFound(
@@ -194,6 +199,51 @@ class Worker:
             count=found.count,
             paths=list(found.paths),
             diff=found.diff,
+        )
+
+    async def _diff_returned(self) -> messages.WorkerDiff:
+        git, carried, own, commit = await self._find_returned()
+        found = await returned.compare(git, carried, own, commit)
+        return messages.WorkerDiff(
+            id=self.id,
+            cwd=self.report.cwd,
+            since=self.id,
+            count=found.count,
+            paths=list(found.paths),
+            diff=found.diff,
+        )
+
+    async def _find_returned(self) -> tuple[Git, Carried, Path, str]:
+        report = await self.status()
+        if report.host is None:
+            raise UsageError(f"{self.id} worked on this machine, in {report.cwd} itself")
+        if report.returned is None:
+            when = "it is brought back when the worker ends" if not report.state.ended else None
+            raise NotFound(
+                f"nothing came back from {report.host}: {report.unreturned or 'not yet'}", remedy=when
+            )
+        book = WorkerRecords(self._workers.home)
+        carried = elsewhere.read_carried(book, self.id)
+        own = book.folder(self.id) / elsewhere.FOLDER
+        return elsewhere.git_of(self._workers.home), carried, own, report.returned
+
+    async def apply(self, branch: str | None = None) -> messages.AppliedWork:
+        """Write what a worker on another machine changed into the directory that was carried there.
+
+        All of it or nothing; with a `branch` that is made in its repository, and no file is touched.
+
+        Raises:
+            NotFound: nothing came back.
+            InvalidRequest: something of it has changed here meanwhile.
+            UsageError: it worked on this machine; or there is such a branch.
+        """
+        git, carried, own, commit = await self._find_returned()
+        if branch is not None:
+            await returned.make_branch(git, carried, own, commit, branch)
+            return messages.AppliedWork(id=self.id, directory=carried.top, branch=branch, commit=commit)
+        done = await returned.apply(git, carried, own, commit)
+        return messages.AppliedWork(
+            id=self.id, directory=carried.top, paths=list(done.paths), left_out=list(done.left_out)
         )
 
     async def wait(
@@ -326,16 +376,19 @@ class Workers:
         """Start a worker. `more` are the other members of a wish (`agents/launching.py`).
 
         A confined one reads no credentials of its user (`find_withheld`) unless they are allowed. Without
-        `env` it inherits what its CLI is configured by; its keys not, if it is sent to another provider.
+        `env` it inherits what its CLI is configured by; its keys not, if it is sent to another provider. One
+        on another machine (`host`, an environment) gets neither: only what is named in `env`, and a `key`.
         """
         secret = list(more.pop("secret", ()))
         if not allow_credentials:
             named = [*more.get("writable", ()), *more.get("readable", ())]
             secret += find_withheld(agent, cwd=cwd, granted=named)
-        own = own_variables(agent, keys=more.get("base") is None)
+        far = more.get("host") is not None
+        own = () if far else own_variables(agent, keys=more.get("base") is None)
         inherited = dict(env or select_variables(own))
         wish = WorkerSpec(agent=agent, cwd=cwd, prompt=prompt, env=inherited, secret=secret, **more)
-        return Worker(self, await self.call(messages.RUN, wish, timeout_s=RUN_S))
+        limit_s = CARRY_S if far else RUN_S
+        return Worker(self, await self.call(messages.RUN, wish, timeout_s=limit_s))
 
     async def find(self, worker: str) -> Worker:
         """Raises NotFound."""

@@ -127,6 +127,21 @@ class Environments:
         """
         return await self._find(name).get()
 
+    async def open(self, name: str | None = None, *, resume: str | None = None) -> Environment:
+        """A session of one's own with the environment of this name, which the caller closes or leaves.
+
+        `resume` is the `session_id` of one that was left; a child has none.
+
+        Raises:
+            UsageError: there is no such environment, or its address makes no sense.
+            HoldfastError: it cannot be reached, or has no such session; see `Environment.open`.
+        """
+        entry = self._find(name).entry
+        target = _target(entry, NoiseMemory())
+        session = ClientSession(Dialer(target, entry.connect_timeout_s, entry.initialize_timeout_s))
+        await session.open(resume)
+        return Environment(session)
+
     def start(self, *names: str) -> None:
         """Begin to connect in the background; without names to everything that has an address.
 

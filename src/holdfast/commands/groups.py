@@ -30,7 +30,7 @@ SECTIONS: Final[Mapping[str, Sections]] = {
     "relay": {"Serve": ("serve",), "Look": ("list",), "Say who may": ("token",)},
     "relay token": {"Look": ("list",), "Change": ("add", "revoke")},
     "worker": {
-        "Run": ("run", "wait", "grant", "stop", "prune"),
+        "Run": ("run", "wait", "grant", "apply", "stop", "prune"),
         "Look": ("list", "watch", "status", "why", "logs", "result", "diff", "equivalence", "agents"),
         "Take part": ("attach", "send", "approve"),
     },

@@ -11,9 +11,9 @@ commands that may write where that is.
 import os
 import select
 
-from holdfast.annotations import TYPE_CHECKING, Any, Final, NoReturn, Sequence
+from holdfast.annotations import TYPE_CHECKING, Any, Callable, Final, NoReturn, Sequence
 from holdfast.errors import SandboxUnavailable, UsageError
-from holdfast.light import signal
+from holdfast.light import signal, suppress
 from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.policy.hostwish import is_plain
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _READY_S: Final = 20.0  # a machine under load loads a few modules
 _STOP_S: Final = 5.0  # what was sent arrives, or is cut off
 _MAX_REPORT: Final = 4 * 1024 * 1024  # rows of a thousand hosts, with their names
+_WANTED: Final = 16 * 1024  # descriptors of the process of one command
+_SHARE: Final = 0.5  # of the descriptors that a process may have: the rest is for everything else
 _CHECK, _LOAD, _SERVE = b"c", b"l", b"s"  # what it is told
 _FINE, _READY = b"fine\n", b"ready\n"  # what it says
 
@@ -44,7 +46,8 @@ class NamesProcess:
         self._serving = False
         parent = os.getpid()
         try:
-            if os.fork() == 0:
+            self._pid = os.fork()
+            if self._pid == 0:
                 _be(parent, theirs, hosts)
         finally:
             theirs.close()
@@ -80,23 +83,31 @@ class NamesProcess:
         self._serving = True
 
     def end(self) -> dict[str, Any] | None:
-        """The command has ended: what went out, once what it sent has arrived. None: nobody knows."""
+        """The command has ended: what went out, once what it sent has arrived. None: nobody knows.
+
+        The process is gone then: to look for what else is left of a command takes long while it is there.
+        """
+        try:
+            return self._hear_out()
+        finally:
+            self._sock.close()
+            with suppress(ProcessLookupError, ChildProcessError):  # it was reaped with others
+                os.kill(self._pid, signal.SIGKILL)
+                os.waitpid(self._pid, 0)
+
+    def _hear_out(self) -> dict[str, Any] | None:
         import _socket as socket
 
         if not self._serving:
-            self._sock.close()
             return None
         if not self._is_ready():
-            self._sock.close()
             return {"sent": [], "refused": [], "dropped": 0}  # nobody was answered before it ended
         try:
             self._sock.shutdown(socket.SHUT_WR)
             while self._receive(_STOP_S):
                 pass
         except OSError:
-            return None  # it is late, or gone; either way it is killed with the rest
-        finally:
-            self._sock.close()
+            return None  # it is late, or gone
         import json
 
         told = self._said.rpartition(_READY)[2]
@@ -173,21 +184,23 @@ def _serve(told: "_socket.socket", hosts: "HostWish") -> None:
 
         rules = read_rules(hosts)
         make_broker(rules, hosts, None)
-        _raise_limit()
+        most = _SHARE * _raise_limit()
         told.send(_READY)
         if word == _SERVE:
-            report = asyncio.run(_serve_until_told(told, rules, hosts, fds))
+            report = asyncio.run(_serve_until_told(told, rules, hosts, fds, most))
             told.setblocking(True)
             told.sendall(json.dumps(report).encode())
             return
 
 
 async def _serve_until_told(
-    told: "_socket.socket", rules: "HostRules", hosts: "HostWish", fds: list[int]
+    told: "_socket.socket", rules: "HostRules", hosts: "HostWish", fds: list[int], most: float
 ) -> dict[str, object]:
     import asyncio
 
-    broker = make_broker(rules, hosts, fds)
+    broker = make_broker(
+        rules, hosts, fds, lambda count: broker is None or broker.descriptors + count <= most
+    )
     if broker is None:
         raise AssertionError("it has its sockets")
     broker.open()
@@ -204,14 +217,20 @@ class NameBrokers:
     """The brokers of every command of a server, which is known by its number; on the running loop."""
 
     def __init__(self) -> None:
+        import resource
+
         self._brokers: dict[int, NameBroker] = {}
+        self._most = _SHARE * resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+    def _has_room(self, count: int) -> bool:
+        return sum(broker.descriptors for broker in self._brokers.values()) + count <= self._most
 
     def open(self, id_: int, hosts: "HostWish", fds: Sequence[int]) -> list[int]:
         """Serve this command with the sockets of its names; those that are left of the descriptors."""
         from holdfast.sandbox.protocol.names import count_handed
 
         count = count_handed(fds)
-        broker = make_broker(read_rules(hosts), hosts, fds[:count])
+        broker = make_broker(read_rules(hosts), hosts, fds[:count], self._has_room)
         if broker is not None:
             broker.open()
             self._brokers[id_] = broker
@@ -242,7 +261,12 @@ def read_rules(hosts: "HostWish") -> "HostRules":
     return parse_rules(hosts.allow, hosts.deny, private=hosts.private)
 
 
-def make_broker(rules: "HostRules", hosts: "HostWish", fds: Sequence[int] | None) -> "NameBroker | None":
+def make_broker(
+    rules: "HostRules",
+    hosts: "HostWish",
+    fds: Sequence[int] | None,
+    has_room: Callable[[int], bool] = lambda _: True,
+) -> "NameBroker | None":
     """A broker for these sockets, which it takes over; without any, what it needs is loaded."""
     from holdfast.egress.broker import NameBroker
     from holdfast.egress.dial import Dialer, look_up
@@ -258,12 +282,14 @@ def make_broker(rules: "HostRules", hosts: "HostWish", fds: Sequence[int] | None
         return await look_up(name) if given is None else (given,)
 
     upstream = Upstreams(Proxies.from_environ(os.environ))
-    return NameBroker(rules, InsideSockets(fds), Dialer(resolve, upstream))
+    return NameBroker(rules, InsideSockets(fds), Dialer(resolve, upstream), has_room)
 
 
-def _raise_limit() -> None:
+def _raise_limit() -> int:
     """Every name has a few listeners, and every connection two sockets: more than most are given at first."""
     import resource
 
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 16 * 1024) if hard > 0 else 16 * 1024, hard))
+    soft = _WANTED if hard == resource.RLIM_INFINITY else min(hard, _WANTED)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return soft

@@ -36,10 +36,17 @@ _OWN: Final = (ipaddress.IPv4Address("127.0.0.1"), ipaddress.IPv6Address("::1"))
 
 
 class NameBroker:
-    """Serves one command, on the running loop, from `open` to `aclose`."""
+    """Serves one command, on the running loop, from `open` to `aclose`.
 
-    def __init__(self, rules: HostRules, inside: InsideSockets, dialer: Dialer) -> None:
+    `has_room` says whether there may be so many descriptors more: whoever asks for a thousand names must not
+    take them from others.
+    """
+
+    def __init__(
+        self, rules: HostRules, inside: InsideSockets, dialer: Dialer, has_room: Callable[[int], bool]
+    ) -> None:
         self.traffic = Traffic()
+        self._has_room = has_room
         self._rules, self._inside, self._dialer = rules, inside, dialer
         self._ports = sorted({port for rule in rules.allow for port in rule.ports or ()})
         self._table = NameTable()
@@ -50,6 +57,11 @@ class NameBroker:
         self._loop = asyncio.get_running_loop()
         self._accepting = self._ended = False
         self._then: Callable[[], object] = lambda: None
+
+    @property
+    def descriptors(self) -> int:
+        """How many it has open, or will have once its connections are made."""
+        return len(self._listeners) + 2 * len(self._connections) + len(self._streams)
 
     # --- the life of it
 
@@ -115,7 +127,7 @@ class NameBroker:
             sock, _ = self._inside.stream.accept()
         except OSError:
             return
-        if len(self._streams) >= MAX_STREAMS:
+        if len(self._streams) >= MAX_STREAMS or not self._has_room(1):
             sock.close()
             return
         sock.setblocking(False)
@@ -183,6 +195,8 @@ class NameBroker:
         None: there is no room for another one. Raises OSError.
         """
         known = self._table.find(host.name)
+        if known is None and not self._has_room(len(self._inside.families) * len(ports)):
+            return None
         found = known or self._table.give(host.name)
         if found is None:
             return None
@@ -240,8 +254,9 @@ class NameBroker:
                 self._loop.remove_reader(listener)
 
     def _accept(self, listener: socket.socket) -> None:
-        if len(self._connections) >= MAX_CONNECTIONS:
+        if len(self._connections) >= MAX_CONNECTIONS or not self._has_room(2):
             self._pause()
+            self._loop.call_later(RETRY_S, self._resume)  # others may make room
             return
         try:
             inner, _ = listener.accept()

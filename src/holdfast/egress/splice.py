@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 CHUNK_BYTES: Final = 64 * 1024  # held per direction; whoever sends faster waits
+LARGE_CHUNK_BYTES: Final = 256 * 1024  # the same of one that has filled the other: half as fast again
 LEAVE_S: Final = 2.0  # to read a refusal, which is a line or two
 LEAVE_BYTES: Final = 1024 * 1024  # of a body that nobody wants
 _RESET: Final = struct.pack("ii", 1, 0)  # struct linger: close by a reset
@@ -50,6 +51,8 @@ async def pump(source: socket.socket, sink: socket.socket, count: Callable[[int]
     while length := await loop.sock_recv_into(source, buffer):
         await loop.sock_sendall(sink, buffer[:length])
         count(length)
+        if length == len(buffer) < LARGE_CHUNK_BYTES:
+            buffer = memoryview(bytearray(LARGE_CHUNK_BYTES))
         await asyncio.sleep(0)  # when both ends are quick, neither call above waits
     sink.shutdown(socket.SHUT_WR)
 

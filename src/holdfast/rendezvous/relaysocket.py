@@ -170,10 +170,8 @@ class RelaySocket(asyncio.Protocol):
                 self._take(event)
                 if self._error is not None:
                     return
-        if self._open and self._protocol.parser_exc is not None:
-            raise ConnectionLost("the relay sent what is no frame, or one that is too large")
-        if self._open and self._protocol.close_expected():
-            raise ConnectionLost("the relay closed the connection")
+        if self._open and self._protocol.close_expected():  # also after what is no frame, or too large
+            raise ConnectionLost("the relay closed the connection, or sent what it may not")
 
     def _finish_upgrade(self) -> None:
         failed = self._protocol.handshake_exc

@@ -30,6 +30,7 @@ _MOST: Final = 1 << 60  # what every interface of the kernel still takes
 _FILLS_PER_S: Final = 4 << 30  # bytes that a process can touch
 _FORKS_PER_S: Final = 10_000
 SOONEST_S, LATEST_S = 0.02, 0.2
+HELD_S: Final = 1.0  # where the kernel holds all of them, and a look only ends what is left of a command
 GRACE_S: Final = 5.0  # from SIGTERM to SIGKILL at the time limit, as `local/relay.py` has it
 
 
@@ -274,7 +275,7 @@ def exit_code(reached: ReachedLimit | None, code: int) -> int:
 
 def look_again_s(limits: Limits, used: LimitUsage, sampled: frozenset[str], *, elapsed_s: float) -> float:
     """How long until the next look; `sampled` are the limits that nobody else holds."""
-    waits = [LATEST_S]
+    waits = [LATEST_S if sampled else HELD_S]
     if "memory" in sampled and limits.memory is not None:
         waits.append((limits.memory - used.memory) / _FILLS_PER_S)
     if "disk" in sampled and limits.disk is not None:

@@ -256,7 +256,7 @@ class Executor:
     def info(self) -> EnvironmentInfo:
         """What this executor is, found out once."""
         if self._info is None:
-            proxied = self._choice.backend in (None, Backend.NAMESPACES)
+            proxied = self._choice.backend is not Backend.LANDLOCK
             self._info = environment_info(self.environ, proxied=proxied)
         return self._info
 

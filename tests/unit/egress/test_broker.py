@@ -52,7 +52,13 @@ class Scene:
         self.inside = Inside()
         self.asked: list[str] = []
         rules = parse_rules(allow, deny, private=private)
-        self.broker = NameBroker(rules, cast("InsideSockets", self.inside), Dialer(self._resolve))
+        self.room = 10_000
+        self.broker = NameBroker(
+            rules,
+            cast("InsideSockets", self.inside),
+            Dialer(self._resolve),
+            lambda count: self.broker.descriptors + count <= self.room,
+        )
 
     async def _resolve(self, name: str) -> Sequence[str]:
         self.asked.append(name)
@@ -212,6 +218,23 @@ async def test_further_connections_wait_for_their_turn(monkeypatch: pytest.Monke
             assert await open_ones[2][0].readexactly(2) == b"\x002"
         for _, writer in open_ones[1:]:
             writer.close()
+
+
+async def test_whoever_asks_for_many_names_takes_no_descriptors_from_others() -> None:
+    async with echo() as port, scene(f"*.test:{port}") as made:
+        made.room = 5
+        codes = [rcode(await made.ask(b"%d.test" % number)) for number in range(4)]
+        assert codes == [0, 0, 2, 2]
+        assert made.broker.descriptors == 4
+        _, waiting = await made.open(b"0.test", port)
+        await asyncio.sleep(0)
+        assert made.broker.traffic.sent == []
+        made.room = 100
+        waiting.write(b"\0")
+        async with asyncio.timeout(patient(10)):
+            while not made.broker.traffic.sent:
+                await asyncio.sleep(0.01)
+        waiting.close()
 
 
 async def test_a_refusal_comes_in_words_and_the_host_hears_nothing() -> None:

@@ -121,7 +121,8 @@ def test_who_holds_a_limit_is_said_and_what_is_weaker() -> None:
 def test_it_is_looked_at_as_soon_as_the_rest_could_be_used_up() -> None:
     memory = frozenset({"memory"})
     small = Limits(memory=64 << 20)
-    assert rules.look_again_s(ALL, LimitUsage(), frozenset(), elapsed_s=0) == rules.LATEST_S
+    assert rules.look_again_s(ALL, LimitUsage(), frozenset(), elapsed_s=0) == rules.HELD_S
+    assert rules.look_again_s(ALL, LimitUsage(), memory, elapsed_s=0) == rules.LATEST_S
     assert rules.look_again_s(small, LimitUsage(), memory, elapsed_s=0) == rules.SOONEST_S
     near = rules.look_again_s(ALL, LimitUsage(memory=2 * G - (400 << 20)), memory, elapsed_s=0)
     assert rules.SOONEST_S < near < rules.LATEST_S

@@ -99,6 +99,15 @@ def test_unknown_fields_are_skipped() -> None:
     assert decode(more + relayframes.resume("s") + more) == RelayFrame("s", Body.RESUME)
 
 
+def test_what_comes_after_a_payload_is_no_part_of_it() -> None:
+    frame = RelayFrame("s", Body.DATA, b"x", 5, segment_count=1)
+    inner = b"\x08\x05\x18\x01\x22\x01x"
+    for rest in (b"\x28\x01", b"\x2a\x01y"):
+        longer = inner + rest
+        assert decode(b"\x08\x01\x12\x01s\x2a" + bytes((len(longer),)) + longer) == frame
+        assert decode(b"\x08\x01\x12\x01s\x2a" + bytes((len(inner),)) + inner + b"\x78\x01") == frame
+
+
 def test_the_last_of_several_bodies_counts() -> None:
     both = relayframes.handshake("s", b"x") + relayframes.reset("s", "y")
     assert decode(both) == RelayFrame("s", Body.RESET, reason="y")

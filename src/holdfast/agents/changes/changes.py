@@ -149,29 +149,43 @@ async def since_commit(
         HoldfastError: the exec server does not answer.
     """
     async with git.open() as session:
-        listed = await session.on_objects(repository, base, "ls-tree", "-r", "-l", "-z", "--full-tree", base)
-        blobs = parse_tree(listed)
-        found = await asyncio.to_thread(_compare_tree, workspace, blobs, len(base))
-        for name in leave_out:
-            if name not in blobs:
-                found.after.pop(name, None)
-        tree = session.own / "tree"
-        tree.mkdir(exist_ok=True)
-        await _drop_converted(session, repository, base, workspace, tree, blobs, found)
-        new = {
-            path: entry.size
-            for path, entry in found.after.items()
-            if path not in blobs and entry.kind != "repository"
-        }
-        ignored = await find_ignored(session, IgnoreRules(repository, base, workspace, found.rules), new)
+        found, ignored = await compare_with_commit(session, repository, workspace, base, leave_out)
         texts = await read_blobs(session, repository, base, found.before.values())
-    before = {show_name(path): _entry_of(blob, texts) for path, blob in found.before.items()}
+    before = {show_name(path): entry_of(blob, texts) for path, blob in found.before.items()}
     kept = {path: _as_git_keeps(entry) for path, entry in found.after.items() if path not in ignored}
     after = await asyncio.to_thread(with_texts, workspace, kept)
     listing = manifest.collapse(ignored, found.files)
     return manifest.compare(
         Manifest(before), Manifest(after, whole=found.whole), {show_name(k): n for k, n in listing.items()}
     )
+
+
+async def compare_with_commit(
+    session: GitSession, repository: Repository | None, workspace: Path, base: str, leave_out: Sequence[str]
+) -> tuple[TreeDifference, dict[str, int]]:
+    """What is not as in a commit, and which new files a .gitignore names; without a `base` all is new.
+
+    Raises:
+        OperationFailed: git cannot tell.
+    """
+    listed = b""
+    if base:
+        listed = await session.on_objects(repository, base, "ls-tree", "-r", "-l", "-z", "--full-tree", base)
+    blobs = parse_tree(listed)
+    found = await asyncio.to_thread(_compare_tree, workspace, blobs, len(base) or 40)
+    for name in leave_out:
+        if name not in blobs:
+            found.after.pop(name, None)
+    tree = session.own / "tree"
+    tree.mkdir(exist_ok=True)
+    await _drop_converted(session, repository, base, workspace, tree, blobs, found)
+    new = {
+        path: entry.size
+        for path, entry in found.after.items()
+        if path not in blobs and entry.kind != "repository"
+    }
+    rules = IgnoreRules(repository, base or "0" * 40, workspace, found.rules)
+    return found, await find_ignored(session, rules, new)
 
 
 def parse_tree(listed: bytes) -> dict[str, Blob]:
@@ -243,7 +257,7 @@ def hash_blob(data: bytes, digits: int) -> str:
 
 async def _drop_converted(
     session: GitSession,
-    repository: Repository,
+    repository: Repository | None,
     base: str,
     workspace: Path,
     tree: Path,
@@ -282,7 +296,7 @@ async def _drop_converted(
 class IgnoreRules:
     """Where .gitignore files lie: `below` a workspace, which is `prefix` in its repository, or `above` it."""
 
-    repository: Repository
+    repository: Repository | None
     base: str
     workspace: Path
     below: Sequence[str]
@@ -296,7 +310,8 @@ async def find_ignored(session: GitSession, rules: IgnoreRules, asked: Mapping[s
         return {}
     tree = session.own / "tree"
     await asyncio.to_thread(_copy_all, rules.workspace, tree / rules.prefix, rules.below, MAX_RULES)
-    await asyncio.to_thread(_copy_all, rules.repository.top, tree, rules.above, MAX_RULES)
+    if rules.repository is not None:
+        await asyncio.to_thread(_copy_all, rules.repository.top, tree, rules.above, MAX_RULES)
     start = f"./{rules.prefix}"  # a colon begins no name then
     try:
         said = await session.on_objects(
@@ -329,7 +344,7 @@ def _copy(tree: Path, path: str, data: bytes) -> None:
 
 
 async def read_blobs(
-    session: GitSession, repository: Repository, base: str, blobs: Iterable[Blob]
+    session: GitSession, repository: Repository | None, base: str, blobs: Iterable[Blob]
 ) -> dict[str, str | None]:
     """Their texts, within the bounds of what is kept; an object that is not what its name says is none."""
     wanted, left = set[str](), MAX_TEXTS
@@ -339,25 +354,47 @@ async def read_blobs(
             left -= blob.size
     if not wanted:
         return {}
+    held = await read_contents(session, repository, base, wanted)
+    return {oid: None if data is None else decode_text(data) for oid, data in held.items()}
+
+
+async def read_contents(
+    session: GitSession, repository: Repository | None, base: str, oids: Iterable[str]
+) -> dict[str, bytes | None]:
+    """What these objects hold; None for one that is missing, or not what its name says.
+
+    Raises:
+        OperationFailed: git cannot tell, or it is too much.
+    """
+    wanted = sorted({*oids})
     said = await session.on_objects(
         repository,
         base,
         "cat-file",
         "--batch",
-        input="".join(f"{oid}\n" for oid in sorted(wanted)).encode("ascii"),
+        input="".join(f"{oid}\n" for oid in wanted).encode("ascii"),
     )
-    texts: dict[str, str | None] = {}
+    held: dict[str, bytes | None] = {}
     at = 0
-    for oid in sorted(wanted):
+    for oid in wanted:
         end = said.index(b"\n", at)
         head = said[at:end].split()
         size = int(head[2]) if len(head) == 3 else -1  # missing: the line stands alone
         data, at = said[end + 1 : end + 1 + max(size, 0)], end + 2 + size
-        texts[oid] = decode_text(data) if hash_blob(data, len(oid)) == oid else None
-    return texts
+        held[oid] = data if hash_blob(data, len(oid)) == oid else None
+    return held
 
 
-def _entry_of(blob: Blob, texts: dict[str, str | None]) -> ManifestEntry:
+def compare_trees(
+    before: Mapping[str, Blob], after: Mapping[str, Blob]
+) -> tuple[dict[str, Blob], dict[str, Blob]]:
+    """Of two trees what differs: as it was, and as it is."""
+    paths = [path for path in {*before, *after} if before.get(path) != after.get(path)]
+    old, new = ({path: tree[path] for path in paths if path in tree} for tree in (before, after))
+    return old, new
+
+
+def entry_of(blob: Blob, texts: dict[str, str | None]) -> ManifestEntry:
     kind: EntryKind = "link" if blob.mode == "120000" else "file"
     mode = 0 if kind == "link" else int(blob.mode[-3:], 8)
     return ManifestEntry(kind, 0 if kind == "link" else blob.size, 0, mode, texts.get(blob.oid))

@@ -56,7 +56,7 @@ _SETTINGS: Final = {
     "safe.bareRepository": "explicit",
     "submodule.recurse": "false",
 }
-_FIXED: Final = {
+FIXED: Final = {
     "HOME": "/nonexistent",
     "LC_ALL": "C",
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -224,24 +224,25 @@ class Git:
             os.close(fd)
 
     @contextlib.asynccontextmanager
-    async def open(self) -> AsyncIterator["GitSession"]:
-        """For some commands, with a directory of their own that is removed afterwards.
+    async def open(self, own: Path | None = None) -> AsyncIterator["GitSession"]:
+        """For some commands, with a directory of their own that is removed afterwards; `own` is kept.
 
         Raises:
             OperationFailed: there is no git to run.
             HoldfastError: the exec server does not answer.
         """
         program = find_git(str(self.home), self.user)
-        own = Path(tempfile.mkdtemp(prefix=".git-", dir=self.home))
+        place = own or Path(tempfile.mkdtemp(prefix=".git-", dir=self.home))
         try:
             environment = await self.reach(self.home)
             try:
-                yield GitSession(self, program, environment, own)
+                yield GitSession(self, program, environment, place)
             finally:
                 await environment.aclose()
         finally:
-            with contextlib.suppress(OSError):
-                remove_tree(own)
+            if own is None:
+                with contextlib.suppress(OSError):
+                    remove_tree(place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +267,7 @@ class GitSession:
 
     async def on_objects(
         self,
-        repository: Repository,
+        repository: Repository | None,
         oid: str,
         *words: str,
         tree: Path | None = None,
@@ -276,6 +277,8 @@ class GitSession:
     ) -> bytes:
         """Git on the objects of a repository and on a work tree, by default an empty one of our own.
 
+        Without a repository there are no objects but those that were made in a directory that is kept.
+
         Raises:
             OperationFailed: git fails or takes too long.
         """
@@ -284,14 +287,16 @@ class GitSession:
         variables = {
             "GIT_DIR": str(self.make_folder(oid)),
             "GIT_WORK_TREE": str(tree or empty),
-            "GIT_ALTERNATE_OBJECT_DIRECTORIES": _quote(repository.shared / "objects"),
             "GIT_INDEX_FILE": str(index or self.own / "index"),
         }
-        return await self._run(
-            words, tree or empty, variables, [repository.shared], [self.own, *writes], input
-        )
+        if repository is not None:
+            variables["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = _quote(repository.shared / "objects")
+        reads = [] if repository is None else [repository.shared]
+        return await self._run(words, tree or empty, variables, reads, [self.own, *writes], input)
 
-    async def on_repository(self, repository: Repository, *words: str, writes: Iterable[Path] = ()) -> str:
+    async def on_repository(
+        self, repository: Repository, *words: str, writes: Iterable[Path] = (), input: bytes | None = None
+    ) -> str:
         """Git on the repository itself, which it may change.
 
         Raises:
@@ -299,7 +304,7 @@ class GitSession:
         """
         variables = {"GIT_DIR": str(repository.folder), "GIT_WORK_TREE": str(repository.top)}
         seen = {repository.shared, repository.folder}
-        said = await self._run(words, Path("/"), variables, seen, [*seen, self.own, *writes], None)
+        said = await self._run(words, Path("/"), variables, seen, [*seen, self.own, *writes], input)
         return said.decode("utf-8", "replace")
 
     async def _run(
@@ -322,7 +327,7 @@ class GitSession:
             done = await self.environment.run(
                 [self.program, *words],
                 cwd=str(cwd),
-                env={**_FIXED, **variables, "PATH": os.path.dirname(self.program)},
+                env={**FIXED, **variables, "PATH": os.path.dirname(self.program)},
                 policy=policy,
                 input=input,
                 timeout_s=GIT_S,

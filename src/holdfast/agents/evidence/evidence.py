@@ -318,6 +318,14 @@ class Vanished:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class Unreached:
+    """The machine it runs on cannot be reached: what it does there is not known. `over` takes that back."""
+
+    why: str
+    over: bool = False
+
+
 Claim: TypeAlias = (
     Ready
     | Progress
@@ -338,6 +346,7 @@ Claim: TypeAlias = (
     | Drift
     | Exited
     | Vanished
+    | Unreached
 )
 
 
@@ -389,6 +398,7 @@ _CLAIMS: Final[dict[str, type[Claim]]] = {
         Drift,
         Exited,
         Vanished,
+        Unreached,
     )
 }
 

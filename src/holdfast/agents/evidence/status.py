@@ -30,6 +30,7 @@ from holdfast.agents.evidence.evidence import (
     Source,
     ToolFailed,
     Trouble,
+    Unreached,
     Unread,
     Used,
     Vanished,
@@ -54,6 +55,7 @@ STORM_S: Final = 60.0
 
 RETRYING: Final = "retrying"
 STORM: Final = "request-storm"
+UNREACHABLE: Final = "unreachable"
 
 # Noise around a state, or known to blur it: not worth being called a contradiction.
 _NO_CONTRADICTION: Final = LIFE_ONLY | {Source.SOCKET, Source.TEXT}
@@ -68,6 +70,10 @@ _ITS_CHECK: Final = "a check of the work itself, by whoever gave the task"
 # Rule → what it says, and what would change the verdict.
 REASONS: Final[Mapping[str, tuple[str, str]]] = {
     "vanished": ("nobody can tell what became of it", "any new sign of it"),
+    "unreachable": (
+        "the machine that it runs on is not reached, and what it does there is not known",
+        "a link to that machine; if its session is gone by then, it is lost",
+    ),
     "stopped": ("its process is stopped", "the signal that continues it"),
     "request": (
         "it asked, with a request of its own protocol, and has no answer",
@@ -207,6 +213,15 @@ def _vanished(look: _Look) -> WorkerStatus | None:
     if last is None or not isinstance(last.claim, Vanished):
         return None  # never, or it was seen again since
     return WorkerStatus(WorkerState.LOST, about=last.claim.why, since=last.at, evidence=(last,))
+
+
+def _unreachable(look: _Look) -> WorkerStatus | None:
+    index = look.newest(Unreached)
+    item = look.items[index] if index >= 0 else None
+    if item is None or not isinstance(item.claim, Unreached) or item.claim.over:
+        return None
+    about = f"not reached for {look.age(index):.0f} s: {item.claim.why}"
+    return WorkerStatus(WorkerState.STALLED, UNREACHABLE, about, since=item.at, evidence=(item,))
 
 
 def _storm(look: _Look) -> WorkerStatus | None:
@@ -374,6 +389,7 @@ Rule: TypeAlias = Callable[[_Look], WorkerStatus | None]
 RULES: Final[tuple[tuple[str, Rule], ...]] = (
     ("exit", _exit),
     ("vanished", _vanished),
+    (UNREACHABLE, _unreachable),
     ("stopped", holdups.stopped),
     ("request", holdups.request),
     ("denied-again", holdups.denied_again),
@@ -469,6 +485,8 @@ def decide_end(
         return WorkerEnd(Failure.PROVIDER, status.about)
     if status.rule == RETRYING and (failure := _hopeless(status)) is not None:
         return WorkerEnd(failure, f"trying again cannot help: {status.about}")
+    if status.rule == UNREACHABLE:
+        return None  # nobody knows whether it works
     idle_s = now - max(status.progress_at, started_at)
     # One that waits for its owner is not idle: the owner is.
     if limits.idle_s is not None and idle_s > limits.idle_s and status.state is not WorkerState.WAITING:
@@ -560,6 +578,8 @@ def claim_words(claim: Claim) -> str:
             return f"ended by signal {signal}" if signal is not None else f"exit code {code}"
         case Vanished(why=reason):
             return f"gone: {reason}"
+        case Unreached(why=reason, over=over):
+            return "reached again" if over else f"not reached: {reason}"
 
 
 def _cause(failure: str | None, http: int | None) -> str:

@@ -79,6 +79,12 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     calls: ReportedCalls | None = None  # None where they cannot be seen
     limit_ends_in_seconds: float | None = None
     cwd: str = ""
+    host: str | None = None  # the environment that it runs on; None: this machine
+    source: str = ""  # of one elsewhere: the directory here that was carried over; `cwd` is over there
+    place: str = ""  # likewise: what of it is still over there
+    returned: str | None = None  # likewise: the commit, in its directory here, of what came back
+    unreturned: str | None = None  # likewise: why nothing did
+    notes: list[str] = []  # what about its start somebody should know
     argv: list[str] = []
     environment: list[str] = []
     tty: bool = False
@@ -143,6 +149,18 @@ class WorkerDiff(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     count: int
     paths: list[str]
     diff: str
+
+
+class AppliedWork(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What of a worker on another machine was written here: `paths` below a directory, or a branch of it."""
+
+    schema_version: int = SCHEMA_VERSION
+    id: str
+    directory: str
+    paths: list[str] = []
+    left_out: list[str] = []
+    branch: str | None = None
+    commit: str | None = None
 
 
 class GrantParams(msgspec.Struct, kw_only=True):

@@ -11,7 +11,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -19,19 +19,21 @@ from typing import Final
 import msgspec
 
 from holdfast.agents.catalog.agent import Agent
-from holdfast.agents.catalog.known import describe_unknown, read_known
+from holdfast.agents.catalog.known import describe_unknown, find_agent, read_known
 from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Source
 from holdfast.agents.evidence.status import WorkerLimits
-from holdfast.agents.supervisor import background
+from holdfast.agents.fleet import starting, there
+from holdfast.agents.supervisor import background, elsewhere
+from holdfast.agents.supervisor.elsewhere import CUT_SHORT
 from holdfast.agents.worker import channels, logins, ownsandbox
-from holdfast.agents.worker.book import Record, WorkerRecords, new_id
+from holdfast.agents.worker.book import PROCESS, Record, WorkerRecords, describe, new_id
 from holdfast.agents.worker.explaining import Explaining, held, release
 from holdfast.agents.worker.launching import PreparedStart, WorkerSpec, preflight, prepare
 from holdfast.agents.worker.ownfiles import link_below, remove_below
 from holdfast.agents.worker.ownsandbox import KnownVersions, OwnSandboxPlaces
 from holdfast.agents.worker.retention import KEPT_BYTES, KEPT_S, choose_oldest
 from holdfast.agents.worker.surroundings import WorkerSurroundings
-from holdfast.agents.worker.worker import FollowedWorker, now
+from holdfast.agents.worker.worker import FollowedWorker, WorkerChannel, now
 from holdfast.client.environment import Environment
 from holdfast.client.process import Process
 from holdfast.client.recovery import LinkState
@@ -56,8 +58,6 @@ RETAIN_S: Final = 3600.0  # between looks for workers that are kept no longer
 RESUME_S: Final = 60.0  # how long the exec server may take to notice that our predecessor is gone
 MAX_ALIVE: Final = 200  # workers at once; more is a runaway caller
 _GONE: Final = "its exec server is gone, and with it what it owned"
-_CUT_SHORT: Final = "the supervisor died before it could start it"
-PROCESS: Final = "worker"  # each worker has a session of its own, and in it this one process
 
 
 class Supervisor:
@@ -71,6 +71,7 @@ class Supervisor:
         self.workers: dict[str, FollowedWorker] = {}
         self._environments: dict[str, Environment] = {}
         self._hearers: set[Callable[[FollowedWorker], None]] = set()
+        self._far = elsewhere.FarWorkers(self.book, self._environments, self._channel_of, self._forget)
         self._logins: dict[str, logins.SharedLogin] = {}
         self._tasks = TaskSet()
         self._versions = KnownVersions()
@@ -152,39 +153,19 @@ class Supervisor:
             raise InvalidRequest(f"{MAX_ALIVE} workers run already", remedy="holdfast worker list")
         worker_id = wish.id or new_id(wish.agent)
         self._known = read_known(self.book.home)  # a record that was written meanwhile counts
+        if wish.host is not None:
+            return await self._run_there(worker_id, wish)
         own, obstacle = await self._find_own_sandbox(worker_id, wish)
         ready = prepare(wish, state=str(self.book.folder(worker_id) / "state"), known=self._known, own=own)
-        record = Record(
-            id=worker_id,
-            agent=wish.agent,
-            argv=list(ready.shown),
-            cwd=wish.cwd,
-            tty=ready.tty,
-            acp=wish.acp,
-            headless=wish.prompt is not None,
-            unattended=wish.unattended,
-            created_at=time.time(),
-            home=wish.env.get("HOME", "/"),
-            relocated=wish.relocate,
-            state=ready.state,
-            given=list(ready.given),
-            confined=not wish.unconfined,
-            notes=list(ready.notes),
-            began_at=now(),
-            network=wish.network,
-            writable=wish.writable,
-            environment=sorted(ready.environment),
-            wall_limit_s=wish.wall_limit_s,
-            idle_limit_s=wish.idle_limit_s,
-            rows=wish.rows,
-            cols=wish.cols,
-            watch=wish.watch,
-            own_sandbox=own is not None,
-            one_sandbox=obstacle,
-            trace=wish.trace,
-            process_id=PROCESS,
-            after=wish.after,
-        )
+        record = describe(worker_id, wish, ready)
+        record.own_sandbox, record.one_sandbox = own is not None, obstacle
+        worker = self._add(record, wish, ready)
+        await self._starting(worker, self._start(worker, ready, wish))
+        return worker
+
+    def _add(self, record: Record, wish: WorkerSpec, ready: PreparedStart) -> FollowedWorker:
+        """Write down what is about to be started."""
+        worker_id = record.id
         if worker_id in self.workers:
             raise UsageError(f"there is a worker {worker_id} already")
         try:
@@ -196,17 +177,21 @@ class Supervisor:
         except OSError as exc:
             self.book.discard(worker_id)
             raise OperationFailed(f"no record can be kept of {worker_id}: {exc.strerror}") from exc
+        return worker
+
+    async def _starting(self, worker: FollowedWorker, start: Coroutine[None, None, None]) -> None:
+        """Raises what the start raises; the record of it says that too."""
+        record = worker.record
         try:
-            await self._start(worker, ready, wish)
+            await start
         except Exception as exc:  # whatever it is: nobody follows it
-            if is_storage_fault(exc) and record.pid is None:  # it was nobody's fault: as if never asked for
+            if is_storage_fault(exc) and record.phase == "prepared":  # nobody's fault: as if never asked for
                 await self._undo(worker)
-                raise OperationFailed(f"{worker_id} cannot be started now: {exc}") from exc
+                raise OperationFailed(f"{record.id} cannot be started now: {exc}") from exc
             worker.not_started(str(exc) or type(exc).__name__)
-            if (environment := self._environments.get(worker_id)) is not None:
+            if (environment := self._environments.get(record.id)) is not None:
                 await self._forget(worker, environment)
             raise
-        return worker
 
     async def _undo(self, worker: FollowedWorker) -> None:
         environment = self._environments.get(worker.record.id)
@@ -279,11 +264,7 @@ class Supervisor:
             _write_files(ready)
             process = await _start_process(environment, record, ready, traced=explaining is not None)
         record.pid, record.phase = process.pid, "started"
-        if process.watch is not None and not process.watch.on:
-            record.unwatched = process.watch.why
-        if process.enforcement is not None:
-            record.backend = process.enforcement.backend
-            record.weakened = [*process.enforcement.missing, *process.enforcement.weakened]
+        _note_enforcement(record, process)
         if record.one_sandbox is not None and wish.own_sandbox:
             record.weakened.append(f"its commands share its sandbox and its network: {record.one_sandbox}")
         if record.weakened:
@@ -304,10 +285,54 @@ class Supervisor:
             worker.save()
         self._tasks.start(self._follow(worker, environment, process))
         self._tasks.start(asyncio.to_thread(self.book.complete_baseline, record, before))
-        if ready.stdin is not None:
-            with contextlib.suppress(HoldfastError):  # it ended without reading all of it, which is its right
-                await process.write(ready.stdin)
-                await process.close_stdin()
+        await _give_input(process, ready)
+
+    # --- on another machine
+
+    async def _run_there(self, worker_id: str, wish: WorkerSpec) -> FollowedWorker:
+        """Start a worker on another machine; what is not reached leaves no record."""
+        starting.check(wish)
+        agent = find_agent(self._known, wish.agent)
+        with contextlib.suppress(NotFound):
+            self.book.read(worker_id)
+            raise UsageError(f"there is a worker {worker_id} already")
+        environment = await elsewhere.open_session(self.book.home, wish.host or "")
+        try:
+            start = await elsewhere.prepare(self.book, worker_id, wish, agent, environment)
+            record = describe(worker_id, wish, start.ready)
+            record.host, record.source, record.place = wish.host, wish.cwd, start.place
+            record.cwd, record.home = start.cwd, start.home
+            record.session_id = environment.session_id
+            record.notes += [f"not carried: {one}" for one in start.carried.left_out]
+            worker = self._add(record, wish, start.ready)
+        except BaseException:
+            await environment.aclose()
+            raise
+        self._environments[worker_id] = environment
+        await self._starting(worker, self._start_there(worker, start, environment))
+        return worker
+
+    async def _start_there(
+        self, worker: FollowedWorker, start: elsewhere.FarStart, environment: Environment
+    ) -> None:
+        record, ready = worker.record, start.ready
+        try:
+            await elsewhere.send(self.book, record, start, environment)
+            process = await _start_process(environment, record, ready, traced=False)
+        except HoldfastError:
+            with contextlib.suppress(HoldfastError):  # then `place` says that something is left
+                await there.clear(environment, start.place)
+                record.place = ""
+            raise
+        record.phase = "started"
+        _note_enforcement(record, process)
+        if record.confined and process.enforcement is None:
+            record.weakened.append("its server does not say what it enforces")
+        watched = record.watch and record.unwatched is None
+        record.notes += starting.describe_unseen(watched=watched, why=record.unwatched)
+        worker.save()
+        self._tasks.start(self._far.follow(worker, (environment, process)))
+        await _give_input(process, ready)
 
     # --- what of its user's it has
 
@@ -363,9 +388,12 @@ class Supervisor:
 
     async def _take_over(self, record: Record) -> None:
         worker = self.workers[record.id] = self._worker(record, self._agent_of(record))
+        if record.host is not None:
+            self._tasks.start(self._far.take_over(worker))  # it may take long to reach
+            return
         self._adopt_own_files(worker)
         if record.session_id is None:
-            worker.not_started(_CUT_SHORT)
+            worker.not_started(CUT_SHORT)
             return
         try:
             environment = await self._resume(record.session_id)
@@ -379,7 +407,7 @@ class Supervisor:
             if record.phase == "started":
                 worker.vanished(f"its process is gone: {exc}")
             else:
-                worker.not_started(_CUT_SHORT)
+                worker.not_started(CUT_SHORT)
             await self._forget(worker, environment)
             return
         record.phase = "started"
@@ -414,10 +442,14 @@ class Supervisor:
             idle_s=record.idle_limit_s,
             one_turn=record.headless,
         )
-        request = self.book.request(record.id) if record.acp else None
-        state = str(self.book.folder(record.id) / "state") if record.relocated else None
-        channel = channels.channel_of(agent, record, secrets, request, state)
+        channel = self._channel_of(record, agent, secrets)
         return FollowedWorker(record, self.book, agent, channel, limits, self._changed)
+
+    def _channel_of(self, record: Record, agent: Agent, secrets: tuple[str, ...] = ()) -> WorkerChannel:
+        request = self.book.request(record.id) if record.acp else None
+        here = record.relocated and record.host is None
+        state = str(self.book.folder(record.id) / "state") if here else None
+        return channels.channel_of(agent, record, secrets, request, state)
 
     async def _follow(self, worker: FollowedWorker, environment: Environment, process: Process) -> None:
         await worker.follow(process)
@@ -446,7 +478,7 @@ class Supervisor:
                     self._save_login(name, login)
             for worker in [one for one in self.workers.values() if one.owes]:
                 worker.save()
-            for worker in self.alive:
+            for worker in [one for one in self.alive if one.is_due]:
                 try:
                     worker.tick()
                 except Exception:
@@ -454,7 +486,14 @@ class Supervisor:
 
     def _give_up_orphans(self) -> None:
         """When nobody listens any more the exec server is dead, and all that it owned: no use to dial on."""
-        lost = [id for id, one in self._environments.items() if one.state is LinkState.RECOVERING]
+        lost = []
+        for id, one in self._environments.items():
+            recovering = one.state is LinkState.RECOVERING
+            if self.workers[id].record.host is not None:
+                if one.state is not LinkState.FAILED:
+                    self.workers[id].unreached("the link is lost, and dialled again" if recovering else "")
+            elif recovering:
+                lost.append(id)
         if lost and not background.is_listening(self.book.home):
             for id in lost:
                 self.workers[id].vanished(_GONE)
@@ -472,7 +511,8 @@ async def _start_process(
     return await environment.start(
         held(ready.argv, ready.environment) if traced else ready.argv,
         cwd=record.cwd,
-        env=ready.environment,
+        env=None if record.host is not None else ready.environment,
+        more_env=ready.environment,
         policy=ready.policy,
         tty=ready.tty,
         stdin=ready.stdin is not None or record.acp,
@@ -481,6 +521,22 @@ async def _start_process(
         limits=ready.limits,
         commands=ready.commands,
     )
+
+
+async def _give_input(process: Process, ready: PreparedStart) -> None:
+    if ready.stdin is not None:
+        with contextlib.suppress(HoldfastError):  # it ended without reading all of it, which is its right
+            await process.write(ready.stdin)
+            await process.close_stdin()
+
+
+def _note_enforcement(record: Record, process: Process) -> None:
+    """What its server says that it does, and does not."""
+    if process.watch is not None and not process.watch.on:
+        record.unwatched = process.watch.why
+    if process.enforcement is not None:
+        record.backend = process.enforcement.backend
+        record.weakened = [*process.enforcement.missing, *process.enforcement.weakened]
 
 
 def _prepare_tracing(record: Record, ready: PreparedStart) -> Explaining | None:

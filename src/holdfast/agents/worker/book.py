@@ -11,6 +11,8 @@
         output.log       what it said, as it said it; likewise
         login.json       of one that has a login which is renewed: who renews it, and no token
         equivalence.json what differs for it from the host
+        carried.json     of one on another machine: what was sent there
+        carried/         the objects of that, and of what came back
         read             the number of the last output event that is in there
         state/           where the CLI keeps its own state
 
@@ -22,6 +24,7 @@ import os
 import re
 import secrets
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Literal
@@ -31,7 +34,7 @@ import msgspec
 from holdfast.agents.changes.baseline import Baseline, read_rest, take_baseline
 from holdfast.agents.evidence.evidence import JournalEntry, decode_entry
 from holdfast.agents.worker.acp import AcpRequest
-from holdfast.agents.worker.launching import WorkerSpec
+from holdfast.agents.worker.launching import PreparedStart, WorkerSpec
 from holdfast.agents.worker.retention import EndedWorker
 from holdfast.errors import NotFound, OperationFailed, UsageError, is_storage_fault
 from holdfast.local.atomicfile import replace_file
@@ -39,6 +42,7 @@ from holdfast.local.trees import remove_tree
 
 MAX_EVIDENCE_BYTES: Final = 1 << 20  # of one file; two are kept
 MAX_OUTPUT_BYTES: Final = 8 << 20  # likewise
+PROCESS: Final = "worker"  # each worker has a session of its own, and in it this one process
 KEPT_EVIDENCE: Final = 400  # entries that whoever takes over starts from
 _ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
@@ -81,15 +85,53 @@ class Record(msgspec.Struct, kw_only=True):
     preflight: list[str] = []  # what was seen to go wrong before it was started
     pane: str | None = None  # of tmux, where somebody looks at it
     after: str | None = None  # the worker that this one was started instead of, with one more grant
+    host: str | None = None  # the environment that it runs on; then `cwd`, `home` and `state` are there, and
+    source: str = ""  # this is the directory here that was carried over
+    place: str = ""  # what holds all that is its over there; "" once that is removed
+    returned: str | None = None  # the commit, here, of what came back
+    unreturned: str | None = None  # why nothing did
     process_id: str = ""
     session_id: str | None = None
-    pid: int | None = None
+    pid: int | None = None  # on this machine
     phase: Phase = "prepared"
     ended_by: str | None = None  # killed, timeout or another failure, when that was our doing
     ended_why: str = ""
     backend: str | None = None  # who confines it
     weakened: list[str] = []  # what of that came out weaker than asked
     schema: int = 1
+
+
+def describe(worker_id: str, wish: WorkerSpec, ready: PreparedStart) -> Record:
+    """What is written down of a start, before anything is started."""
+    return Record(
+        id=worker_id,
+        agent=wish.agent,
+        argv=list(ready.shown),
+        cwd=wish.cwd,
+        tty=ready.tty,
+        acp=wish.acp,
+        headless=wish.prompt is not None,
+        unattended=wish.unattended,
+        created_at=time.time(),
+        home=wish.env.get("HOME", "/"),
+        relocated=wish.relocate,
+        state=ready.state,
+        given=list(ready.given),
+        confined=not wish.unconfined,
+        notes=list(ready.notes),
+        began_at=time.clock_gettime(time.CLOCK_BOOTTIME),
+        network=wish.network,
+        writable=wish.writable,
+        environment=sorted(ready.environment),
+        wall_limit_s=wish.wall_limit_s,
+        idle_limit_s=wish.idle_limit_s,
+        rows=wish.rows,
+        cols=wish.cols,
+        watch=wish.watch,
+        trace=wish.trace,
+        process_id=PROCESS,
+        after=wish.after,
+    )
 
 
 def new_id(agent: str) -> str:

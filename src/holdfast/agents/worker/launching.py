@@ -129,6 +129,7 @@ class WorkerSpec(msgspec.Struct, kw_only=True):
     agent: str
     cwd: str
     env: dict[str, str]
+    host: str | None = None  # the environment that it runs on; without one this machine
     id: str | None = None
     prompt: str | None = None  # without one: the interactive program
     model: str | None = None

@@ -100,6 +100,8 @@ def find_obstacle(agent: Agent, wish: "WorkerSpec") -> str | None:
         return "as asked"
     if wish.unconfined:
         return "it is not confined"
+    if wish.host is not None:
+        return "it runs on another machine"
     if not wish.relocate:
         return "its state is not relocated, so its settings are the user's own"
     if wish.acp:

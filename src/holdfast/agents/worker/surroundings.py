@@ -62,7 +62,9 @@ class WorkerSurroundings:
             )
         except (OSError, msgspec.MsgspecError):
             why = (
-                "it was never started"
+                "it runs on another machine"
+                if record.host is not None
+                else "it was never started"
                 if record.pid is None
                 else "nobody has looked: its supervisor was ended"
             )

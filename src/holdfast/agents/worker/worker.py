@@ -10,7 +10,7 @@ import logging
 import re
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
 
@@ -28,6 +28,7 @@ from holdfast.agents.evidence.evidence import (
     Failure,
     JournalEntry,
     Source,
+    Unreached,
     Vanished,
     Wants,
     WorkerState,
@@ -51,7 +52,7 @@ from holdfast.agents.worker.refusals import RefusalTally, Whose, make_evidence
 from holdfast.client.events.ordering import Exited as ProcessExited
 from holdfast.client.events.ordering import Output
 from holdfast.client.process import Process
-from holdfast.errors import HoldfastError, InvalidRequest, is_storage_fault
+from holdfast.errors import HoldfastError, InvalidRequest, SessionLost, is_storage_fault
 from holdfast.wire.processes import DeniedCall as Refusal
 from holdfast.wire.processes import UnconfirmedCall
 
@@ -62,6 +63,8 @@ DRAWN_S: Final = 0.3  # a dialog that is being drawn changes sooner
 MAX_ANSWERS: Final = 8  # by rule, of one worker: one that asks again and again is not helped by more
 INPUT_LINE_S: Final = 20.0  # from a title that says "ready" to the line to type in, on a busy machine
 LOOK_AGAIN_S: Final = 0.5
+STILL_S: Final = 10.0  # without a word and a change of its status it is looked at less often …
+STILL_LOOK_S: Final = 2.0  # … than ever so often; what it prints makes it be looked at as before
 DRAWN_WITHIN_S: Final = 2.0  # one that never stands still, such as a clock, is not waited for longer
 MOMENT_S: Final = 10.0  # between two looks at what the kernel ended: more and it was for another's sake
 SAME_S: Final = 1.0  # the same claim again within this time is not written down again
@@ -72,6 +75,10 @@ _NO_CODE: Final = -1  # of a command whose launcher died
 def _steady(about: str) -> str:
     """Without the seconds that pass: "next in 3 s" is no news after "next in 4 s"."""
     return re.sub(r"\d+ s\b", "", about)
+
+
+def _tells_reach(item: Evidence) -> bool:
+    return isinstance(item.claim, Unreached)
 
 
 def now() -> float:
@@ -162,6 +169,7 @@ class FollowedWorker:
         self.process: Process | None = None
         self.explaining: Explaining | None = None
         self.leaving: Callable[[], None] = lambda: None  # before anybody hears that it has ended
+        self.returning: Callable[[], Awaitable[None]] | None = None  # likewise, of one on another machine
         self.viewers: set[Callable[[bytes], None]] = set()
         self.status = WorkerStatus(WorkerState.STARTING, since=now())
         self.done = asyncio.Event()
@@ -185,6 +193,8 @@ class FollowedWorker:
         self._answering: asyncio.Task[None] | None = None
         self._answers = 0
         self._starved = _OomKills()
+        self._moved_at = self._looked_at = now()
+        self._ending: tuple[Evidence, int] | None = None
 
     # --- evidence
 
@@ -203,6 +213,7 @@ class FollowedWorker:
         before = self.status
         same = (before.state, before.detail, before.failure) == (status.state, status.detail, status.failure)
         self.status = replace(status, since=before.since if same else at)
+        self._moved_at = self._moved_at if same else at
         if not same or _steady(before.about) != _steady(status.about) or before.flags != status.flags:
             self._changed(self)
         return self.status
@@ -220,7 +231,11 @@ class FollowedWorker:
     # --- life
 
     async def follow(self, process: Process) -> None:
-        """Read a process until it is closed; what was read before a restart is not counted again."""
+        """Read a process until it is closed; what was read before a restart is not counted again.
+
+        Raises:
+            SessionLost: of one on another machine, whose session may still be there.
+        """
         self.process = process
         if not self._read_until:
             await self._reply(process, 0, self.channel.opening())
@@ -236,6 +251,10 @@ class FollowedWorker:
             await refused
             if self.explaining is not None:
                 await self.explaining.settled()
+        except SessionLost as exc:
+            if self.record.host is not None:
+                raise
+            self.vanished(str(exc))
         except HoldfastError as exc:
             self.vanished(str(exc))
         finally:
@@ -243,7 +262,20 @@ class FollowedWorker:
             if self.explaining is not None:
                 await self.explaining.aclose()
         self._hear_trace()
+        if self.returning is not None and not self.done.is_set():
+            await self.returning()
+        if self._ending is not None:
+            self.add(*self._ending)
         self.end()
+
+    def unreached(self, why: str) -> None:
+        """The machine that it runs on is not reached, or "" for: it is again."""
+        last = next((item.claim for item in reversed(self._window.items) if _tells_reach(item)), None)
+        known = isinstance(last, Unreached) and not last.over
+        if self.done.is_set() or known == bool(why):
+            return
+        self.add(Evidence(Source.CLOCK, now(), Unreached(why, over=not why), why[:MAX_SEEN]))
+        self.judge()
 
     async def _hear_refusals(self, process: Process) -> None:
         if process.denials is None:
@@ -286,6 +318,7 @@ class FollowedWorker:
             for view in list(self.viewers):
                 view(taken.forward)
         await self._reply(process, event.seq, taken.replies, last=taken.last)
+        self._moved_at = now()
         self._news.set()
         self.judge()
 
@@ -302,16 +335,29 @@ class FollowedWorker:
         killed = number if number in _SIGNALS else None
         cause = Failure(self.record.ended_by) if self.record.ended_by else None
         if event.code == _NO_CODE:
-            self.vanished("the process that owned it died")
+            why = "the process that owned it died"
+            if self.returning is None:
+                self.vanished(why)
+            else:
+                self._ending = (Evidence(Source.EXIT, now(), Vanished(why), why), event.seq)
             return
         code = None if killed else event.code
         limit = "" if event.limit is None else event.limit.message
         seen = self.record.ended_why if cause else limit or f"exit code {event.code}"
         if cause is None and event.limit is not None and event.limit.killed:
             cause = Failure.LIMIT
-        out_of_memory = killed == signal.SIGKILL and cause is None and self._starved.since_a_moment_ago()
+        here = self.record.host is None
+        starved = here and self._starved.since_a_moment_ago()
+        out_of_memory = killed == signal.SIGKILL and cause is None and starved
         claim = Exited(code, killed, cause, limit, out_of_memory)
-        self.add(Evidence(Source.EXIT, now(), claim, seen[:MAX_SEEN]), event.seq)
+        self._note_end(Evidence(Source.EXIT, now(), claim, seen[:MAX_SEEN]), event.seq)
+
+    def _note_end(self, item: Evidence, seq: int) -> None:
+        """Of one on another machine nobody hears of it before what it left has been brought back."""
+        if self.returning is not None:
+            self._ending = (item, seq)
+        else:
+            self.add(item, seq)
 
     def not_started(self, why: str) -> None:
         """It never ran; unless it is known how it ended."""
@@ -369,10 +415,17 @@ class FollowedWorker:
         self._output.close()
         self._read.close()
 
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to look at it: of one that has been still for a while that is rare."""
+        at = now()
+        return at - self._moved_at < STILL_S or at - self._looked_at >= STILL_LOOK_S
+
     def tick(self) -> None:
         """Look, judge, and do what the policy says."""
         if self.done.is_set() or self.process is None:
             return
+        self._looked_at = now()
         for item in self.channel.look(now()):
             self.add(item)
         self._hear_trace()

@@ -105,4 +105,5 @@ def format_line(report: "WorkerReport") -> str:
     state = f"{report.state}({what})" if what else str(report.state)
     words = [click.style(f"{state:<24}", fg=COLOURS[report.state]), printable(report.about)]
     flags = f"[{', '.join(report.flags)}]" if report.flags else ""
-    return f"{report.id:<16} {' '.join(words)} {flags}".rstrip()
+    where = f" on {printable(report.host)}" if report.host is not None else ""
+    return f"{report.id:<16} {' '.join(words)}{where} {flags}".rstrip()

@@ -66,6 +66,38 @@ async def diff(workers: "Workers", id: str, as_json: bool) -> int:
 
 @click.command(cls=OneLine)
 @click.argument("id")
+@click.option("--branch", metavar="NAME", help="Make this branch of it, and touch no file.")
+@json_option
+@home_option
+@with_workers
+async def apply(workers: "Workers", id: str, branch: str | None, as_json: bool) -> int:
+    """Bring in what a worker on another machine changed.
+
+    Into the directory that was carried there: all of it, or nothing if something of it has changed here
+    since.
+
+    \b
+    Examples:
+      holdfast worker apply codex-1f2e3d
+      holdfast worker apply codex-1f2e3d --branch try-this
+    """
+    done = await (await workers.find(id)).apply(branch)
+    if as_json:
+        click.echo(to_json(done))
+        return 0
+    if done.branch is not None:
+        click.echo(f"branch {printable(done.branch)} of {printable(done.directory)} is at {done.commit}")
+        return 0
+    for path in done.paths:
+        click.echo(printable(path))
+    for path in done.left_out:
+        click.echo(f"left out: {printable(path)}", err=True)
+    click.echo(f"{len(done.paths)} files of {printable(done.directory)} are as the worker left them")
+    return 0
+
+
+@click.command(cls=OneLine)
+@click.argument("id")
 @grant_options
 @click.option("--network", type=click.Choice(["on"]), help="Let it have the network.")
 @click.option("--key-env", metavar="NAME", help="The variable that holds the key of its provider.")

@@ -27,7 +27,7 @@ from holdfast.commands.worker.connected import (
     to_json,
     with_workers,
 )
-from holdfast.commands.worker.results import diff, grant, prune, result, stop
+from holdfast.commands.worker.results import apply, diff, grant, prune, result, stop
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def worker() -> None:
     """
 
 
-for _command in (diff, grant, prune, result, stop):
+for _command in (apply, diff, grant, prune, result, stop):
     worker.add_command(_command)
 _cancel = copy.copy(stop)
 _cancel.hidden = True  # whoever says so means that
@@ -68,6 +68,13 @@ worker.add_command(_cancel, "cancel")
     type=click.Path(exists=True, file_okay=False, resolve_path=True),
     default=".",
     help="The directory to work in.",
+)
+@click.option(
+    "--env",
+    "host",
+    metavar="ENV",
+    help="Run it on another machine: an environment, or the address of a server. The directory is carried "
+    "there, and what it changed comes back when it ends.",
 )
 @click.option("--id", "name", help="The id of the worker [default: made up].")
 @click.option("--model", help="The model, as the agent names it.")
@@ -120,11 +127,13 @@ async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...],
     from holdfast.agents.sdk import find_withheld, own_variables, select_variables
     from holdfast.exec.outcome import Withheld
 
-    as_asked = ("acp", "base", "cwd", "idle_limit_s", "model", "trace", "unconfined", "wall_limit_s")
+    far = options["host"] is not None  # there it has a login and settings of its own, or what is named
+    own = () if far else own_variables(agent, keys=options["base"] is None)
+    as_asked = ("acp", "base", "cwd", "host", "idle_limit_s", "model", "trace", "unconfined", "wall_limit_s")
     started = await workers.run(
         agent,
         prompt=" ".join(words) or None,
-        env=select_variables([*options["names"], *own_variables(agent, keys=options["base"] is None)]),
+        env=select_variables([*options["names"], *own]),
         id=options["name"],
         tty=options["tty"] or options["tmux"],
         unattended=not options["ask"],
@@ -142,7 +151,7 @@ async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...],
         },
         **{name: options[name] for name in as_asked},
     )
-    if not (options["allow_credentials"] or options["unconfined"] or options["as_json"]):
+    if not (far or options["allow_credentials"] or options["unconfined"] or options["as_json"]):
         named = [*options["writable"], *options["readable"]]
         withheld = Withheld(tuple(find_withheld(agent, cwd=options["cwd"], granted=named)))
         for line in withheld.words("the worker"):

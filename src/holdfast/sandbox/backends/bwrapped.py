@@ -45,6 +45,7 @@ from holdfast.sandbox.kernel import kernel, seccomp
 from holdfast.sandbox.kernel.kernel import Stage, StageFailed
 from holdfast.sandbox.kernel.view import CONSOLE, KERNEL_SWITCHES, OLD_PROC
 from holdfast.sandbox.plan.plan import MASKS, Base, Plan, Step, StepKind
+from holdfast.sandbox.protocol.loopback import hand_out_from
 from holdfast.sandbox.protocol.orders import in_memory
 from holdfast.sandbox.watcher.listener import NO_BROKER
 
@@ -81,10 +82,12 @@ def run(
     tool: str,
     enter: Callable[[], None] | None = None,
     enter_inside: Callable[[int], None] | None = None,
+    listeners_fd: int = -1,
 ) -> NoReturn:
     """Be the confined command, `enter` its limits first. To be called right after a fork of `parent`.
 
     `enter_inside` puts limits on the process that becomes the command, once it is in its user namespace.
+    On `listeners_fd` go the sockets that listen on ports of the host which are let through.
 
     Ends with the command's own status, or when it could not be started with a report on
     `status_fd`, which must be close-on-exec.
@@ -105,6 +108,8 @@ def run(
             started = _start(plan, command, tool, fresh_proc=False)
         if enter_inside is not None:
             enter_inside(started.init)
+        if plan.loopback_ports:
+            hand_out_from(plan, started.init, listeners_fd)
         os.write(started.leave, b"\n")
         report_weakened(status_fd, weakened)
         leave = keep_only(started.leave if command.job_fd >= 0 else -1)

@@ -21,7 +21,7 @@ from holdfast.sandbox.protocol.orders import ConfinementKind, Event, Order
 from holdfast.sandbox.protocol.report import MAX_REPORT, decode_report, is_complete
 
 if TYPE_CHECKING:
-    import socket
+    import _socket as socket
 
     from holdfast.sandbox.kernel.dnotify import Dnotify
     from holdfast.sandbox.kernel.inotify import Inotify
@@ -223,7 +223,7 @@ class Children:
             raise
         try:
             if kind is None:
-                pid = self._spawn_otherwise(view, request, fds, report, limited)
+                pid = self._spawn_otherwise(view, request, fds, report, listeners, limited)
             else:
                 enter = limited.enter if limited else None
                 given = [*fds, brokered.theirs] if brokered else fds
@@ -271,6 +271,7 @@ class Children:
         request: Order,
         fds: list[int],
         report: int,
+        listeners: int,
         limited: "LimitedCommand | None",
     ) -> int:
         """The same with bubblewrap or with Landlock alone."""
@@ -292,6 +293,7 @@ class Children:
                 tool=os.fsdecode(request.tool),
                 enter=limited.enter if limited else None,
                 enter_inside=limited.enter_inside if limited else None,
+                listeners_fd=listeners,
             )
         landlocked.run(
             view,
@@ -317,7 +319,7 @@ class Children:
         self._forget(status)
         os.close(status)
         channel = self._channels.pop(status, None)
-        listeners = _take(channel) if channel else []
+        listeners = orders.take_listeners(channel) if channel else []
         if (brokered := self._brokered.pop(status, None)) is not None:
             self._take_listener(brokered)
         report = decode_report(told)
@@ -565,15 +567,9 @@ def _is_called(listener: int) -> bool:
 
 
 def _pair() -> "tuple[socket.socket, socket.socket]":
-    import socket
+    import _socket as socket  # what the library's module adds takes longer to load
 
     return socket.socketpair()
-
-
-def _take(channel: "socket.socket") -> list[int]:
-    from holdfast.sandbox.protocol import loopback
-
-    return loopback.take(channel)
 
 
 def _kill_group(pgid: int, signum: int) -> bool:

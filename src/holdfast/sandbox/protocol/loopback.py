@@ -9,17 +9,20 @@ Standard library only, and little of it: this runs in a forked child of the laun
 
 import array
 import errno
+import fcntl
+import os
 import socket
 from typing import Final
 
+from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.kernel.kernel import Stage, StageFailed
 from holdfast.sandbox.kernel.namespaces import NO_LOOPBACK
 from holdfast.sandbox.plan.plan import MAX_LOOPBACK_PORTS, Plan
 from holdfast.sandbox.protocol.names import MAX_HANDED
-from holdfast.sandbox.protocol.orders import receive_with_fds
 
 MAX_LISTENERS: Final = 2 * MAX_LOOPBACK_PORTS + MAX_HANDED
 BACKLOG: Final = 128  # connections that wait while the server is busy or at its limit
+_NS_GET_USERNS: Final = 0xB701  # linux/nsfs.h
 _NO_IPV6: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
@@ -46,6 +49,28 @@ def hand_out(plan: Plan, weakened: tuple[str, ...], channel: int) -> None:
         listener.close()
 
 
+def hand_out_from(plan: Plan, process: int, channel: int) -> None:
+    """The same in the network namespace of a process that somebody else set up, by a child that enters it.
+
+    Raises:
+        StageFailed: as `hand_out` does.
+    """
+    with Stage("loopback"):
+        network = os.open(f"/proc/{process}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            kernel.in_child(lambda: _hand_out_in(network, plan, channel))
+        finally:
+            os.close(network)
+
+
+def _hand_out_in(network: int, plan: Plan, channel: int) -> None:
+    # Who owns the user namespace that a network belongs to has all rights in it, once inside.
+    users = fcntl.ioctl(network, _NS_GET_USERNS)
+    kernel.enter(users, kernel.CLONE_NEWUSER)
+    kernel.enter(network, kernel.CLONE_NEWNET)
+    hand_out(plan, (), channel)
+
+
 def _listen(family: socket.AddressFamily, address: str, port: int) -> socket.socket:
     # No SO_REUSEPORT: with it the command could listen there as well and take the connections.
     listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
@@ -56,21 +81,3 @@ def _listen(family: socket.AddressFamily, address: str, port: int) -> socket.soc
         listener.close()
         raise
     return listener
-
-
-def take(channel: socket.socket) -> list[int]:
-    """The sockets that were sent before, none if the sender was killed; the caller closes them.
-
-    Those of a name server come first (`names.py`), in a message of their own.
-    """
-    taken: list[int] = []
-    with channel:
-        channel.setblocking(False)
-        while True:
-            try:
-                data, fds = receive_with_fds(channel, 1, MAX_LISTENERS)
-            except OSError:
-                return taken
-            if not data:
-                return taken
-            taken += fds

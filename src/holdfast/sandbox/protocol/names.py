@@ -14,7 +14,6 @@ import struct
 
 from holdfast.annotations import Final, Sequence
 from holdfast.sandbox.kernel.kernel import Stage, StageFailed
-from holdfast.sandbox.kernel.namespaces import NO_LOOPBACK
 from holdfast.sandbox.plan.plan import NAME_SERVER
 
 MAX_HANDED: Final = 7  # questions in datagrams, questions in a stream, attempts, two of each family
@@ -39,6 +38,8 @@ def hand_out(weakened: tuple[str, ...], channel: int) -> None:
     Raises:
         StageFailed: names cannot be served here.
     """
+    from holdfast.sandbox.kernel.namespaces import NO_LOOPBACK  # here it is loaded
+
     if NO_LOOPBACK in weakened:
         raise StageFailed("names", errno.ENETDOWN)
     import _socket as socket

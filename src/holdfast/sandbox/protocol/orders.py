@@ -34,6 +34,7 @@ MAX_INLINE: Final = 64 * 1024  # below the default socket buffer; larger request
 MAX_FDS: Final = (
     10  # stdin, stdout, stderr, shell state, job, watch; status, listeners, masks of a spare; memfd
 )
+MAX_RIGHTS: Final = 253  # linux/net/scm.h: of one message
 MAX_PAYLOAD: Final = 8 * 1024 * 1024  # more than the kernel takes as arguments and environment
 
 
@@ -143,6 +144,25 @@ def receive_with_fds(
     flags |= socket.MSG_CMSG_CLOEXEC
     data, ancillary, _, _ = sock.recvmsg(size, socket.CMSG_SPACE(max_fds * 4), flags)
     return data, [fd for _level, _kind, raw in ancillary for (fd,) in struct.iter_unpack("i", raw)]
+
+
+def take_listeners(channel: "_socket.socket") -> list[int]:
+    """The sockets that were sent before, none if the sender was killed; the caller closes them.
+
+    Those of a name server come first (`names.py`), in a message of their own. The channel is closed.
+    """
+    taken: list[int] = []
+    channel.setblocking(False)
+    try:
+        while True:
+            data, fds = receive_with_fds(channel, 1, MAX_RIGHTS)
+            if not data:
+                return taken
+            taken += fds
+    except OSError:
+        return taken  # nothing more was sent
+    finally:
+        channel.close()
 
 
 def in_memory(name: str, data: bytes) -> int:

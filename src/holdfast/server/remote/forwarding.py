@@ -52,7 +52,6 @@ class ForwardedStream:
         self._news = asyncio.Event()
         self._writable = asyncio.Event()
         self._writable.set()
-        self._socket: ClientConnection | None = None
         self._task = asyncio.get_running_loop().create_task(self._run())
         adopt(self._task)
         self._task.add_done_callback(lambda _: port.finish())
@@ -74,8 +73,6 @@ class ForwardedStream:
     def close(self) -> None:
         """The client is gone, and so are we, without a word."""
         self._task.cancel()
-        if self._socket is not None:
-            self._socket.transport.abort()
 
     # --- the server's side
 
@@ -94,7 +91,6 @@ class ForwardedStream:
         except (OSError, TimeoutError, InvalidHandshake) as exc:
             log.warning("the exec server cannot be reached", extra={"reason": type(exc).__name__})
             return
-        self._socket = socket
         sending = asyncio.get_running_loop().create_task(self._send_all(socket))
         try:
             with contextlib.suppress(ConnectionClosed):

@@ -24,6 +24,7 @@ CLAIMS: list[e.Claim] = [
     e.Drift("no-such-event", 2),
     e.Exited(None, 9, e.Failure.TIMEOUT),
     e.Vanished("its host is gone"),
+    e.Unreached("no route", over=True),
 ]
 
 

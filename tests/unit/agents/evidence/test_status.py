@@ -22,6 +22,7 @@ from holdfast.agents.evidence.evidence import (
     TokenUsage,
     ToolFailed,
     Trouble,
+    Unreached,
     Unread,
     Used,
     Vanished,
@@ -304,6 +305,25 @@ RULE_BY_RULE = {
     "gone and found again": Story(
         [READY, (2, Source.CLOCK, Vanished("no server")), (3, Source.PROTOCOL, Progress(Work.TOOL))],
         4,
+        WorkerState.RUNNING,
+        "tool",
+        "progress",
+    ),
+    "its machine is not reached, whatever its screen showed": Story(
+        [READY, (2, Source.CLOCK, Unreached("no route")), (3, Source.STABILITY, Idle())],
+        4,
+        WorkerState.STALLED,
+        "unreachable",
+        "unreachable",
+    ),
+    "its machine is reached again": Story(
+        [
+            READY,
+            (2, Source.PROTOCOL, Progress(Work.TOOL)),
+            (3, Source.CLOCK, Unreached("no route")),
+            (4, Source.CLOCK, Unreached("", over=True)),
+        ],
+        5,
         WorkerState.RUNNING,
         "tool",
         "progress",
@@ -959,6 +979,8 @@ CLAIMS: list[tuple[Claim, str]] = [
     (Exited(None, 9), "ended by signal 9"),
     (Exited(3), "exit code 3"),
     (Vanished("no server"), "gone: no server"),
+    (Unreached("no route"), "not reached: no route"),
+    (Unreached("", over=True), "reached again"),
 ]
 
 

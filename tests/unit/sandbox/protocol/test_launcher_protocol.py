@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.sandbox.protocol import loopback, orders
+from holdfast.sandbox.protocol import orders
 from holdfast.sandbox.protocol.orders import (
     END_OWNER,
     EXITED,
@@ -170,7 +170,9 @@ def test_a_report_arrives_as_it_was_given(event: Event) -> None:
 
 
 def test_nobody_waits_for_the_listening_sockets_of_a_start_that_was_killed(pair: Pair) -> None:
-    assert loopback.take(pair[0]) == []  # the other end is open, in some process that was forked meanwhile
+    assert (
+        orders.take_listeners(pair[0]) == []
+    )  # the other end is open, in a process that was forked meanwhile
     assert pair[0].fileno() == -1
 
 

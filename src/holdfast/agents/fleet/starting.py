@@ -1,0 +1,157 @@
+"""A wish for a worker on another machine as what is needed to start it there, with what that machine has.
+
+Nothing of this machine's disk and none of its user's logins enters: programs, home and PATH are the other
+machine's, and of the variables only those that the CLI is configured by, those that were named, and a
+provider's key. What is done here for a worker beside us and cannot be done from afar is refused, or declared.
+"""
+
+import posixpath
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from holdfast.agents.catalog.agent import (
+    MAX_ARGUMENT,
+    Agent,
+    launch,
+    notes_on,
+    provider_secrets,
+    state_files,
+)
+from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.fleet.there import FarMachine
+from holdfast.agents.worker.acp import AcpRequest
+from holdfast.agents.worker.launching import TERM, PreparedStart, WorkerSpec
+from holdfast.client.policy import Policy
+from holdfast.errors import NotFound, UsageError
+from holdfast.sandbox.limits import Limits
+from holdfast.sandbox.policy.amounts import parse
+from holdfast.sandbox.policy.credentials import CREDENTIALS
+
+SECRET: Final = (*CREDENTIALS, ".holdfast")  # names below the other machine's home that are looked for
+_PROMPT: Final = "<prompt>"
+# These say where things are on this machine, or who is at it.
+_OURS: Final = frozenset(
+    {"HOME", "LOGNAME", "PATH", "PWD", "SHELL", "TMPDIR", "USER", "XDG_CONFIG_HOME", "XDG_DATA_HOME"}
+)
+_REFUSED: Final[Mapping[str, str]] = {
+    "trace": "strace is not run on another machine",
+    "mcp": "an MCP server of this machine is not reached from another one",
+    "state": "the state of another worker is not on that machine",
+    "writable": "paths of this machine mean nothing there: its workspace and its state are writable",
+    "readable": "paths of this machine mean nothing there",
+    "sockets": "sockets of this machine are not on that one",
+}
+
+
+def check(wish: WorkerSpec) -> None:
+    """Raises UsageError: something is asked for that cannot be had on another machine."""
+    for name, why in _REFUSED.items():
+        if getattr(wish, name):
+            raise UsageError(f"not on another machine: {why}", remedy="leave it out, or leave --env out")
+    if wish.prompt is not None and len(wish.prompt.encode()) > MAX_ARGUMENT:
+        raise UsageError(
+            f"the prompt is longer than {MAX_ARGUMENT} bytes", remedy="put it into a file to read"
+        )
+
+
+def prepare(
+    wish: WorkerSpec, agent: Agent, machine: FarMachine, *, place: str, below: str, limited: bool
+) -> PreparedStart:
+    """What to start in `place` over there; `limited` says whether that server keeps limits.
+
+    Raises:
+        UsageError: it cannot be meant.
+        NotFound: its program is not installed there.
+    """
+    if not machine.program:
+        raise NotFound(
+            f"{agent.binary} is not on the PATH of {machine.name}",
+            remedy=agent.package.install if agent.package else None,
+        )
+    state = f"{place}/state"
+    cwd = posixpath.join(place, "work", below) if below else f"{place}/work"
+    made = launch(
+        agent,
+        state=state if wish.relocate else None,
+        prompt=wish.prompt,
+        model=wish.model,
+        unattended=wish.unattended,
+        base=wish.base,
+        acp=wish.acp,
+        tty=wish.tty,
+        headless_arguments=wish.arguments,
+    )
+    request = None
+    if wish.acp:
+        if agent.acp is None or wish.prompt is None or wish.tty:
+            known = ", ".join(sorted(name for name, one in CATALOG.items() if one.acp is not None))
+            raise UsageError(f"ACP needs a prompt, no terminal, and one of: {known}")
+        request = AcpRequest(cwd, wish.prompt, made.model, wish.unattended)
+    secrets = provider_secrets(agent, wish.key) if wish.key else {}
+    tty = wish.tty or wish.prompt is None
+    kept = {name: value for name, value in wish.env.items() if _travels(name, agent)}
+    environment = kept | dict(made.environment) | secrets | {"TMPDIR": posixpath.join(state, "tmp")}
+    if tty:
+        environment["TERM"] = TERM
+    argv = (machine.program, *made.arguments)
+    limits, notes = _limit(wish, limited=limited)
+    notes += notes_on(
+        agent, version=None, unattended=wish.unattended, confined=not wish.unconfined, own_sandbox=False
+    )
+    return PreparedStart(
+        agent=agent,
+        argv=argv,
+        shown=tuple(_PROMPT if word == wish.prompt else word for word in argv),
+        inherited={},
+        environment=environment,
+        policy=_policy(wish, cwd, state, machine.there),
+        tty=tty,
+        state=state,
+        base=wish.base,
+        stdin=None if made.stdin is None else made.stdin.encode(),
+        files={
+            f"{state}/{path}": text
+            for path, text in state_files(agent, base=wish.base, model=wish.model or "", mcp=()).items()
+        },
+        secrets=tuple(secrets.values()),
+        notes=tuple(notes),
+        limits=limits,
+        request=request,
+    )
+
+
+def _travels(name: str, agent: Agent) -> bool:
+    """Whether a variable of this machine means something on another one."""
+    return name not in _OURS and name not in agent.relocation
+
+
+def _policy(wish: WorkerSpec, cwd: str, state: str, hidden: Iterable[str]) -> Policy:
+    if wish.unconfined:
+        return Policy.full_access()
+    policy = Policy.workspace_write(cwd, network=wish.network)
+    for path in hidden:
+        policy = policy.deny(path)
+    return policy.allow_write(state)
+
+
+def _limit(wish: WorkerSpec, *, limited: bool) -> tuple[Limits | None, list[str]]:
+    """What was asked for; how large that machine is, its owner knows."""
+    if "timeout" in wish.limits:
+        raise UsageError("the time of a worker is not among its limits", remedy="give it a wall limit")
+    limits = parse(wish.limits)
+    if limits.any:
+        return limits, []
+    kept = "there is no limit on what it uses" if limited else "its server keeps no limits"
+    return None, [f"on another machine: {kept}"]
+
+
+def describe_unseen(*, watched: bool, why: str | None) -> list[str]:
+    """What cannot be known of a worker on another machine, in words."""
+    found = [
+        "on another machine: nobody looks at its processes and sockets there; that it waits for input, or for"
+        " a provider, is known from what it says alone",
+        "on another machine: its state and its provider were not tried before it was started",
+    ]
+    if not watched:
+        found.append(f"on another machine: refused calls are not seen ({why or 'as asked'})")
+    return found
