@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from holdfast.commands.daemons import serve, serving
+from holdfast.commands.daemons import serve
+from holdfast.commands.daemons import serving as serve_command
 from holdfast.sandbox.plan.select import Backend, Choice
 from holdfast.server.connection import ExecConnection
 from holdfast.server.edges.binding import ServeOptions
@@ -346,7 +347,7 @@ def test_the_operator_says_so_on_the_command_line(
     flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[ServeOptions] = []
-    monkeypatch.setattr(serving, "_run", lambda options, *_more: given.append(options))
+    monkeypatch.setattr(serve_command, "_run", lambda options, *_more: given.append(options))
     done = CliRunner().invoke(serve.serve, ["--listen", "stdio", *flags])
     assert done.exit_code == 0, done.output
     assert [options.private_via_upstream for options in given] == [bool(flags)]
