@@ -35,7 +35,7 @@ class Httpd:
     """Answers by path: with bytes, or with a script that may take its time and then ends the connection."""
 
     replies: dict[str, bytes | Script] = field(default_factory=dict)
-    otherwise: bytes = reply(body=b"ok")
+    otherwise: bytes | Script = field(default_factory=lambda: reply(body=b"ok"))
     received: list[Received] = field(default_factory=list)
     connections: int = 0
     port: int = 0
