@@ -1,14 +1,24 @@
 """Spans, when somebody wants them: a no-op unless OpenTelemetry's SDK is installed and configured.
 
-Set OTEL_EXPORTER_OTLP_ENDPOINT (or OTEL_TRACES_EXPORTER=otlp) and install `holdfast-agents[otel]`.
+Set OTEL_EXPORTER_OTLP_ENDPOINT (or OTEL_TRACES_EXPORTER=otlp) and install `holdfast-agents[otel]`. A program
+that uses the client has set OpenTelemetry up itself, or has no spans.
+
+Every span says its `result`: success, error or disconnected. Names are those of methods that we know and of
+the steps below, so nobody else can make up more of them; texts of errors are not exported.
 """
 
+import asyncio
 import contextlib
 import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final, Literal
+
+from holdfast.errors import ConnectionLost, Unreachable
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 log = logging.getLogger(__name__)
 
@@ -17,6 +27,14 @@ _SWITCHES: Final = (
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
     "OTEL_TRACES_EXPORTER",
 )
+
+# Steps on the way to an executor that nobody can dial.
+REGISTER: Final = "holdfast.remote.register"
+REGISTRY_CONNECT: Final = "holdfast.remote.registry.connect"
+REGISTRY_VALIDATE: Final = "holdfast.remote.registry.validate"
+RENDEZVOUS: Final = "holdfast.remote.rendezvous.connect"
+
+Result = Literal["success", "error", "disconnected"]
 
 _on = False
 
@@ -54,7 +72,10 @@ def is_enabled() -> bool:
 
 @contextlib.contextmanager
 def span(name: str, traceparent: str | None, tracestate: str | None) -> Iterator[None]:
-    """A server span below the caller's trace context; an invalid context is ignored."""
+    """A server span below the caller's trace context; an invalid context is ignored.
+
+    Whoever answers says its result with `tell_result`. Without that the peer did not wait for it.
+    """
     if not _on:
         yield
         return
@@ -64,8 +85,61 @@ def span(name: str, traceparent: str | None, tracestate: str | None) -> Iterator
     carrier = {"traceparent": traceparent or "", "tracestate": tracestate or ""}
     parent = TraceContextTextMapPropagator().extract(carrier)
     tracer = trace.get_tracer("holdfast")
-    with tracer.start_as_current_span(name, context=parent, kind=trace.SpanKind.SERVER):
+    with tracer.start_as_current_span(
+        name,
+        context=parent,
+        kind=trace.SpanKind.SERVER,
+        attributes={"method": name, "result": "disconnected"},
+        record_exception=False,
+        set_status_on_exception=False,
+    ):
         yield
+
+
+def tell_result(result: Result) -> None:
+    """What became of the request whose span is active."""
+    if _on:
+        from opentelemetry import trace
+
+        _set_result(trace.get_current_span(), result)
+
+
+@contextlib.contextmanager
+def client_span(name: str) -> Iterator[None]:
+    """A span of what we ask of somebody else, below the active one, with what became of it."""
+    if "opentelemetry.trace" not in sys.modules:
+        yield
+        return
+    from opentelemetry import trace
+
+    tracer = trace.get_tracer("holdfast")
+    with tracer.start_as_current_span(
+        name, kind=trace.SpanKind.CLIENT, record_exception=False, set_status_on_exception=False
+    ) as made:
+        result: Result = "error"
+        try:
+            yield
+            result = "success"
+        except (ConnectionLost, asyncio.CancelledError) as exc:
+            result = "error" if isinstance(exc, Unreachable) else "disconnected"
+            raise
+        finally:
+            _set_result(made, result)
+
+
+def _set_result(made: "Span", result: Result) -> None:
+    from opentelemetry.trace import StatusCode
+
+    made.set_attribute("result", result)
+    if result != "success":
+        made.set_status(StatusCode.ERROR)
+
+
+def headers() -> dict[str, str]:
+    """The trace of the active span, for a request over HTTP."""
+    parent, state = current() or (None, None)
+    told = {"traceparent": parent, "tracestate": state}
+    return {name: value for name, value in told.items() if value}
 
 
 def current() -> tuple[str, str | None] | None:

@@ -7,6 +7,7 @@ import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from holdfast.relay import sockets
@@ -282,6 +283,27 @@ REGISTER = "/cloud/environment/box/register"
 )
 async def test_every_request_has_an_answer(lone: RelayUnderTest, raw: bytes, status: int) -> None:
     assert (await lone.ask("", raw=raw)).status == status
+
+
+async def test_registrations_and_meetings_are_counted_with_what_became_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with relay_under_test(str(tmp_path / "relay.db"), monkeypatch, metrics=True) as relay:
+        token = relay.add_token("both")
+        assert (await relay.connect(token)).code == "environment_offline"
+        async with relay.executor(token), relay.harness(token, "s1"):
+            address = (await relay.connect(token)).body["url"]
+            assert await refused(f"{address[:-1]}!") == (401, "invalid_signature")
+            page = (await asyncio.to_thread(httpx2.get, f"{relay.url}/metrics", trust_env=False)).text
+    for line in (
+        'registry_seconds_count{operation="register",status="200"} 1.0',
+        'registry_seconds_count{operation="connect",status="409"} 1.0',
+        'registry_seconds_count{operation="connect",status="200"} 2.0',
+        'rendezvous_total{result="success",role="executor"} 1.0',
+        'rendezvous_total{result="success",role="harness"} 1.0',
+        'rendezvous_total{result="invalid_signature",role="unknown"} 1.0',
+    ):
+        assert f"holdfast_relay_{line}\n" in page
 
 
 async def test_a_token_does_what_it_is_for(lone: RelayUnderTest) -> None:

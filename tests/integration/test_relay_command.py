@@ -130,3 +130,6 @@ async def test_metrics_are_for_this_machine_and_whom_the_proxy_names_is_somebody
         connect = f"{relay.url}/cloud/environment/box/connect"
         assert ask(connect, {}, {"authorization": "Bearer wrong", **named}).status_code == 401
         assert '"192.0.2.7"' in relay.audit.read_text("utf-8")
+        assert ask(f"{relay.url}/ws/environment/box").status_code == 400
+        page = ask(f"{relay.url}/metrics").text
+        assert 'holdfast_relay_registry_seconds_count{operation="connect",status="401"} 1.0' in page

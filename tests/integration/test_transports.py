@@ -171,6 +171,17 @@ async def test_metrics_only_when_asked_for() -> None:
         assert b"holdfast_sessions 1.0" in body
         assert b"holdfast_processes_live 1.0" in body
         assert b'holdfast_request_seconds_count{code="-32601",method="unknown"} 1.0' in body
+        assert b"holdfast_connections 1.0" in body
+        assert b"holdfast_process_seconds_count" not in body
+        for process_id, script in (("good", "true"), ("bad", "exit 3"), ("worse", "exit 4")):
+            await peer.start(process_id, script)
+            await peer.closed(process_id)
+        await peer.aclose()
+        async with ready(url):
+            _, _, body = await asked(url, "GET", "/metrics")
+        assert b"holdfast_connections_made_total 2.0" in body
+        assert b'holdfast_process_seconds_count{result="success"} 1.0' in body
+        assert b'holdfast_process_seconds_count{result="failure"} 2.0' in body
 
 
 # --- unix socket

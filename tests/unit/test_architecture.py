@@ -51,8 +51,8 @@ PURE_THIRD_PARTY = {"cryptography", "msgspec", "pybase64"}
 LAYERS = [  # lower may not import higher; names on one line may not import each other
     {"annotations"},
     {"light"},
-    {"errors", "home", "log", "tracing"},
-    {"local"},
+    {"errors", "home", "log"},
+    {"local", "tracing"},
     {"wire", "sandbox"},
     {"egress", "rendezvous", "unixrpc"},
     {"confine", "agentconfig", "board"},

@@ -188,8 +188,9 @@ class ClientConnection:
             HoldfastError: the server refused; the class follows from its code.
             TimeoutError: no answer within `timeout_s`; the connection stays as it is.
         """
-        async with asyncio.timeout(timeout_s):
-            return await self._call(method, params, cleanup=cleanup)
+        with tracing.client_span(method):
+            async with asyncio.timeout(timeout_s):
+                return await self._call(method, params, cleanup=cleanup)
 
     async def _call(self, method: str, params: object, *, cleanup: bool) -> JsonValue:
         while not cleanup and len(self._calls) >= MAX_CALLS and self.lost is None:

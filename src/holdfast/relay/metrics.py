@@ -17,16 +17,50 @@ def _look_up(count: Callable[[], Mapping[str, int]], name: str) -> float:
     return count()[name]
 
 
-def make_page(count: Callable[[], Mapping[str, int]]) -> Callable[[], bytes]:
-    """What renders /metrics; `count` answers the questions. The registry is our own: nodes do not meet.
+class RelayMetrics:
+    """Counts nothing: what a node without --metrics uses."""
 
-    Raises:
-        ModuleNotFoundError: prometheus-client is not installed.
-    """
-    import prometheus_client as prometheus
+    def record_answer(self, operation: str, status: int, seconds: float) -> None:
+        """The registry answered a request with this status of HTTP."""
 
-    registry = prometheus.CollectorRegistry()
-    for name, about in QUESTIONS.items():
-        gauge = prometheus.Gauge(name, about, registry=registry)
-        gauge.set_function(functools.partial(_look_up, count, name))
-    return lambda: prometheus.generate_latest(registry)
+    def record_rendezvous(self, role: str, result: str) -> None:
+        """An executor or a harness dialled: "success", or the code of the refusal."""
+
+    def render(self) -> bytes | None:
+        """The text for /metrics, or None when there is no such page."""
+        return None
+
+
+class PrometheusRelayMetrics(RelayMetrics):
+    """The real ones; `count` answers the questions. The registry is our own: nodes do not meet."""
+
+    def __init__(self, count: Callable[[], Mapping[str, int]]) -> None:
+        """Raises: ModuleNotFoundError: prometheus-client is not installed."""
+        import prometheus_client as prometheus
+
+        self._registry = prometheus.CollectorRegistry()
+        self._latest = prometheus.generate_latest
+        for name, about in QUESTIONS.items():
+            gauge = prometheus.Gauge(name, about, registry=self._registry)
+            gauge.set_function(functools.partial(_look_up, count, name))
+        self._answers = prometheus.Histogram(
+            "holdfast_relay_registry_seconds",
+            "Time to answer the registry's requests: register, connect, validate",
+            ["operation", "status"],
+            registry=self._registry,
+        )
+        self._rendezvous = prometheus.Counter(
+            "holdfast_relay_rendezvous",
+            "Sockets of executors and harnesses that were opened or refused since the start",
+            ["role", "result"],
+            registry=self._registry,
+        )
+
+    def record_answer(self, operation: str, status: int, seconds: float) -> None:
+        self._answers.labels(operation, str(status)).observe(seconds)
+
+    def record_rendezvous(self, role: str, result: str) -> None:
+        self._rendezvous.labels(role, result).inc()
+
+    def render(self) -> bytes:
+        return self._latest(self._registry)

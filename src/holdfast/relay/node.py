@@ -25,7 +25,7 @@ from holdfast.local.lobby import Lobby
 from holdfast.local.tasks import TaskSet
 from holdfast.relay import store as verbs
 from holdfast.relay.audit import record
-from holdfast.relay.metrics import make_page
+from holdfast.relay.metrics import PrometheusRelayMetrics, RelayMetrics
 from holdfast.relay.registry import Limits, Registry
 from holdfast.relay.rules import messages, signedurl
 from holdfast.relay.rules.messages import Refusal
@@ -81,7 +81,7 @@ class Node:
         self._url = ""
         self._key = b""
         self._registry: Registry
-        self._page = make_page(self._count) if options.metrics else None
+        self._metrics = PrometheusRelayMetrics(self._count) if options.metrics else RelayMetrics()
         self.lobby = Lobby(MAX_WAITING, ASK_S)
         self.behind_proxy = options.behind_proxy
         self.routed = 0  # frames passed on
@@ -185,23 +185,25 @@ class Node:
             connection.refuse(messages.FORBIDDEN)
         elif head.path in _PROBES:
             connection.answer(HeadAnswer(200 if self._ready else 503, head_only=head.method == "HEAD"))
-        elif head.path == "/metrics" and self._page is not None:
-            self._show_metrics(connection, head, self._page)
+        elif head.path == "/metrics" and (page := self._metrics.render()) is not None:
+            self._show_metrics(connection, head, page)
         elif head.path.startswith(signedurl.PREFIX):
             await self._open(connection, head)
         elif (asked := messages.parse_path(head.path)) is not None and head.method == "POST":
             peer = self._peer(connection, head)
-            connection.say(await self._registry.answer(asked, head.only("authorization"), peer, body))
+            began = time.perf_counter()
+            said = await self._registry.answer(asked, head.only("authorization"), peer, body)
+            status = said.status if isinstance(said, Refusal) else 200
+            self._metrics.record_answer(asked.operation, status, time.perf_counter() - began)
+            connection.say(said)
         else:
             connection.refuse(messages.NO_ROUTE)
 
-    def _show_metrics(
-        self, connection: RelayConnection, head: RequestHead, page: Callable[[], bytes]
-    ) -> None:
+    def _show_metrics(self, connection: RelayConnection, head: RequestHead, page: bytes) -> None:
         """To this machine only: there is no token for it."""
         near = all(_is_loopback(peer) for peer in (connection.peer, self._peer(connection, head)))
         if near and head.method == "GET":
-            connection.answer(HeadAnswer(200, page(), _METRICS))
+            connection.answer(HeadAnswer(200, page, _METRICS))
         else:
             connection.refuse(messages.FORBIDDEN)
 
@@ -257,6 +259,7 @@ class Node:
             self._forget(made)
             return
         _record("executor.connected", held, connection)
+        self._metrics.record_rendezvous("executor", "success")
         self._sockets.add(connection)
         connection.open(opening, made)
 
@@ -271,6 +274,7 @@ class Node:
             self._switchboard.remove_harness(made)
             return
         _record("harness.connected", made.executor.held, connection, made.token_id)
+        self._metrics.record_rendezvous("harness", "success")
         self._sockets.add(connection)
         connection.open(opening, made)
         self.note_flow(connection)
@@ -279,6 +283,8 @@ class Node:
         """An executor that is to wait gets 503. Whoever is to come with another address gets 401."""
         executor = claim is not None and claim.role == signedurl.EXECUTOR_ROLE
         status = 503 if executor and code == "route_unavailable" else 401
+        role = "unknown" if claim is None else "executor" if executor else "harness"
+        self._metrics.record_rendezvous(role, code)
         if claim is not None:
             event = "executor.refused" if executor else "harness.refused"
             named = {"tenant": claim.tenant, "environment": claim.environment}

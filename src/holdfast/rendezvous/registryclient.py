@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
+from holdfast import tracing
 from holdfast.errors import OperationFailed, ProtocolMismatch, TokenRefused, Unreachable, UsageError
 from holdfast.rendezvous.attempts import REQUEST_S
 from holdfast.wire import registry
@@ -34,6 +35,11 @@ T = TypeVar("T", RegisterAnswer, ConnectAnswer, ValidateAnswer)
 Headers = Callable[[], Mapping[str, str]]
 
 MAX_ECHO: Final = 200  # characters of the registry's own words in an error
+_SPANS: Final[Mapping[Operation, str]] = {
+    "register": tracing.REGISTER,
+    "connect": tracing.REGISTRY_CONNECT,
+    "validate": tracing.REGISTRY_VALIDATE,
+}
 _REACH: Final = "is the registry running, and is this its address?"
 
 
@@ -125,9 +131,20 @@ class Registry:
         timeout_s: float,
         more: Mapping[str, str] | None = None,
     ) -> T:
+        with tracing.client_span(_SPANS[operation]):
+            return await self._ask_once(operation, asked, answered, timeout_s, more or {})
+
+    async def _ask_once(
+        self,
+        operation: Operation,
+        asked: msgspec.Struct,
+        answered: type[T],
+        timeout_s: float,
+        more: Mapping[str, str],
+    ) -> T:
         try:
             async with asyncio.timeout(timeout_s):
-                status, body = await self._post(operation, msgspec.json.encode(asked), more or {})
+                status, body = await self._post(operation, msgspec.json.encode(asked), more)
         except TimeoutError:
             raise RegistryUnavailable(f"the registry did not answer within {timeout_s:.3g} s") from None
         if not 200 <= status < 300:
@@ -141,7 +158,7 @@ class Registry:
         import httpx2
 
         client = self._client = self._client or await self._open()
-        headers = {"content-type": "application/json", **self._headers(), **more}
+        headers = {"content-type": "application/json", **self._headers(), **more, **tracing.headers()}
         url = registry.url_of(self._base, self.environment_id, operation)
         received = bytearray()
         try:

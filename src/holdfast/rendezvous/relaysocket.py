@@ -18,6 +18,7 @@ from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
 from websockets.frames import Frame, Opcode
 from websockets.uri import parse_uri
 
+from holdfast import tracing
 from holdfast.errors import ConnectionLost, HoldfastError, ProtocolMismatch, Unreachable
 from holdfast.rendezvous.attempts import DIAL_S
 from holdfast.wire.relayframes import MAX_FRAME_BYTES
@@ -72,6 +73,13 @@ async def dial_relay(
         Unreachable: it did not, in time.
         ProtocolMismatch: this is no address of one, or no relay.
     """
+    with tracing.client_span(tracing.RENDEZVOUS):
+        return await _dial(url, receiver, {**(headers or {}), **tracing.headers()}, timeout_s)
+
+
+async def _dial(
+    url: str, receiver: FrameReceiver, headers: Mapping[str, str], timeout_s: float
+) -> "RelaySocket":
     loop = asyncio.get_running_loop()
     try:
         uri = parse_uri(url)
@@ -80,7 +88,7 @@ async def dial_relay(
     try:
         async with asyncio.timeout(timeout_s):
             context = await loop.run_in_executor(None, ssl.create_default_context) if uri.secure else None
-            made = RelaySocket(ClientProtocol(uri, max_size=MAX_FRAME_BYTES), receiver, headers or {})
+            made = RelaySocket(ClientProtocol(uri, max_size=MAX_FRAME_BYTES), receiver, headers)
             await loop.create_connection(lambda: made, uri.host, uri.port, ssl=context)
             try:
                 await made.opened

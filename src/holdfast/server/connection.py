@@ -21,7 +21,7 @@ import msgspec
 from holdfast import tracing
 from holdfast.errors import HoldfastError, InvalidRequest, MethodNotFound, RemoteProtocolError, face, kind
 from holdfast.server.executor import Executor, ServerSession
-from holdfast.server.metrics import NO_METRICS, Metrics
+from holdfast.server.metrics import NO_METRICS, UNKNOWN, Metrics
 from holdfast.server.questions import NO_ANSWER, Questions
 from holdfast.wire import rpc
 from holdfast.wire.environment import InitializeParams, InitializeResult
@@ -201,6 +201,7 @@ class ExecConnection:
 
     async def run(self) -> None:
         """Handle messages until `end` or cancellation; then the session is detached, or ended."""
+        self._metrics.record_connection(opened=True)
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 work = self._tasks.create_task(self._handle_all())
@@ -210,6 +211,7 @@ class ExecConnection:
         except* _Finished:
             pass
         finally:
+            self._metrics.record_connection(opened=False)
             self._questions.end()
             if "_router" in vars(self):
                 with contextlib.suppress(asyncio.CancelledError):
@@ -287,7 +289,8 @@ class ExecConnection:
             self._throttle()
 
     async def _trace(self, request: rpc.Request) -> None:
-        with tracing.span(request.method, request.traceparent, request.tracestate):
+        name = request.method if request.method in METHODS else UNKNOWN
+        with tracing.span(name, request.traceparent, request.tracestate):
             unfinished = self._answer(request)
             if unfinished is not None:
                 await unfinished
@@ -329,6 +332,7 @@ class ExecConnection:
             )
             return
         self._wire.send(reply)
+        tracing.tell_result("success")
         self._metrics.record_answer(request.method, 0, time.perf_counter() - started)
 
     def _refuse(self, request: rpc.Request, exc: Exception, started: float) -> None:
@@ -339,6 +343,7 @@ class ExecConnection:
             text = "internal error"
         told = {"kind": kind(exc), "remedy": getattr(exc, "remedy", None)} if self._extended else None
         self._wire.send(rpc.error(request.id, code, text, told))
+        tracing.tell_result("error")
         self._metrics.record_answer(request.method, code, time.perf_counter() - started)
 
     def _call(self, request: rpc.Request) -> object:

@@ -5,7 +5,7 @@ import functools
 import logging
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
@@ -169,6 +169,7 @@ class ServerSession:
             ceiling=self._executor.ceiling,
             open_commands=self._executor.open_commands,
             spooled=self._executor.clocks.kept_s is not None,  # who keeps them wants all that they say
+            on_closed=self._executor.on_process_closed,
             network=NetworkSide(
                 self._ask, self._offer, private_via_upstream=self._executor.private_via_upstream
             ),
@@ -192,6 +193,7 @@ class Executor:
     methods: frozenset[str] | None = None  # all that is answered; None: every method
     ceiling: "CommandCeiling | None" = None
     open_commands: "OpenCommands | None" = None  # who listens for the commands of a process, if anybody does
+    on_process_closed: "Callable[[int, float], None] | None" = None  # who counts them: exit code and seconds
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """A few numbers for Prometheus, each named for the question it answers. Off unless asked for."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import StartupError
 
@@ -8,8 +8,15 @@ if TYPE_CHECKING:
     from holdfast.server.executor import Executor
 
 
+UNKNOWN: Final = "unknown"  # every method that is none: a client must not be able to grow a table
+PROCESS_BUCKETS: Final = (0.01, 0.1, 1, 10, 60, 600, 3600, 6 * 3600)  # seconds: `ls` to a night's work
+
+
 class Metrics:
     """Counts nothing: what a server without --metrics uses."""
+
+    def record_connection(self, *, opened: bool) -> None:
+        """A connection began, or ended."""
 
     def record_answer(self, method: str, code: int, seconds: float) -> None:
         """A request was answered, with this error code or 0."""
@@ -47,11 +54,34 @@ class PrometheusMetrics(Metrics):
             ["method", "code"],
             registry=self._registry,
         )
+        self._connections = prometheus.Gauge(
+            "holdfast_connections", "Connections that are open", registry=self._registry
+        )
+        self._connections_made = prometheus.Counter(
+            "holdfast_connections_made", "Connections since the start", registry=self._registry
+        )
+        self._processes = prometheus.Histogram(
+            "holdfast_process_seconds",
+            "Time from the start of a process to the end of its output, by how it ended",
+            ["result"],
+            buckets=PROCESS_BUCKETS,
+            registry=self._registry,
+        )
+        executor.on_process_closed = self.record_process
+
+    def record_connection(self, *, opened: bool) -> None:
+        self._connections.inc(1 if opened else -1)
+        if opened:
+            self._connections_made.inc()
+
+    def record_process(self, code: int, seconds: float) -> None:
+        """A process is over, with this exit code."""
+        self._processes.labels("success" if code == 0 else "failure").observe(seconds)
 
     def record_answer(self, method: str, code: int, seconds: float) -> None:
         from holdfast.wire.methods import METHODS
 
-        name = method if method in METHODS else "unknown"  # a client must not be able to grow this table
+        name = method if method in METHODS else UNKNOWN
         self._requests.labels(name, str(code)).observe(seconds)
 
     def render(self) -> bytes:

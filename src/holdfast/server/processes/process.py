@@ -200,6 +200,7 @@ class SessionProcess:
     ) -> None:
         """`spooled`: its output is taken as it comes, also while `push` is not to be called."""
         self.process_id = process_id
+        self.began = asyncio.get_running_loop().time()
         self.launch_id = 0
         self.pid: int | None = None
         self.log = EventLog()

@@ -88,6 +88,7 @@ class Processes:
         ceiling: CommandCeiling | None = None,
         open_commands: OpenCommands | None = None,
         spooled: bool = False,
+        on_closed: Callable[[int, float], None] | None = None,
         network: NetworkSide,
     ) -> None:
         self._launcher = launcher
@@ -101,6 +102,7 @@ class Processes:
         self._ceiling = ceiling
         self._open_commands = open_commands
         self._spooled = spooled
+        self._on_closed = on_closed
         self._network = network
         self._entries: dict[str, SessionProcess | _Starting] = {}
         self._closed: dict[SessionProcess, asyncio.TimerHandle] = {}
@@ -447,6 +449,8 @@ class Processes:
 
     def _keep_closed(self, process: SessionProcess) -> None:
         loop = asyncio.get_running_loop()
+        if self._on_closed is not None and process.usage is not None:
+            self._on_closed(process.usage.code, loop.time() - process.began)
         self._closed[process] = loop.call_later(self._retention_s, self._forget, process)
         while len(self._closed) > MAX_CLOSED:
             self._forget(next(iter(self._closed)))
