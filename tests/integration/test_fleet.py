@@ -161,3 +161,20 @@ async def test_of_what_comes_back_nothing_is_put_where_it_would_be_obeyed() -> N
         branch = await there.command("apply", "one", "--branch", "x")
         assert branch.returncode != 0
         assert "no git work tree" in branch.stderr
+
+
+@pytest.mark.deep  # the client dials for 25 s before it gives the session up
+async def test_one_that_is_stopped_while_its_machine_is_away_is_lost_and_says_so() -> None:
+    async with fleet() as there:
+        done = await there.command("run", "--env", "box", "--id", "one", "--detach", "shell", WAITING)
+        assert done.returncode == 0, done.stderr
+        await there.server.freeze()
+        there.way.cut()
+        async with asyncio.timeout(WAIT_S):
+            while "stalled(unreachable)" not in (await there.command("status", "one")).stdout:
+                await asyncio.sleep(0.1)
+        stopped = await there.command("stop", "one", "--json")
+        report = json.loads(stopped.stdout)
+        await there.server.crash()
+        assert report["state"] == "lost", report
+        assert "is not known" in report["about"]
