@@ -2,6 +2,7 @@
 
 import hashlib
 import subprocess
+import tempfile
 import zlib
 from pathlib import Path
 
@@ -39,8 +40,7 @@ def _pack(repository: Path, *oids: str) -> bytes:
 
 
 async def _carry(yard: Yard, repository: Path) -> tuple[sending.Carried, Path]:
-    own = yard.home / "carried"
-    own.mkdir(exist_ok=True)
+    own = Path(tempfile.mkdtemp(prefix="carried-", dir=yard.home))
     carried, _ = await sending.pack(yard.context().git, repository, own)
     return carried, own
 

@@ -104,6 +104,12 @@ async def test_a_machine_that_forgot_its_session_makes_a_worker_lost_and_not_fai
         assert refused.returncode != 0
         assert "127.0.0.1:9" in refused.stderr
         assert (await there.command("list", "--all")).stdout == "", "nothing was started, so nothing failed"
+        (there.work / "a").write_text("a\n")
+        missing = await there.command("run", "--env", "direct", "--id", "one", "qwen", "do it")
+        assert missing.returncode != 0
+        assert "qwen is not on the PATH of" in missing.stderr
+        assert there.left_there == []
+        (there.work / "a").write_text("the same id again, with another content\n")
         started = await there.command("run", "--env", "direct", "--id", "one", "--detach", "shell", WAITING)
         assert started.returncode == 0, started.stderr
         await there.server.crash()
@@ -119,6 +125,10 @@ async def test_a_machine_that_forgot_its_session_makes_a_worker_lost_and_not_fai
         diff = await there.command("diff", "one")
         assert diff.returncode != 0
         assert "nothing came back from direct" in diff.stderr
+        await there.command("prune", "--all")
+        again = await there.command("run", "--env", "direct", "--id", "one", "shell", "true")
+        assert again.returncode != 0
+        assert (Path(report["place"]) / "work/a").exists(), "what a lost worker left is not written over"
 
 
 async def test_of_what_comes_back_nothing_is_put_where_it_would_be_obeyed() -> None:
@@ -151,3 +161,20 @@ async def test_of_what_comes_back_nothing_is_put_where_it_would_be_obeyed() -> N
         branch = await there.command("apply", "one", "--branch", "x")
         assert branch.returncode != 0
         assert "no git work tree" in branch.stderr
+
+
+@pytest.mark.deep  # the client dials for 25 s before it gives the session up
+async def test_one_that_is_stopped_while_its_machine_is_away_is_lost_and_says_so() -> None:
+    async with fleet() as there:
+        done = await there.command("run", "--env", "box", "--id", "one", "--detach", "shell", WAITING)
+        assert done.returncode == 0, done.stderr
+        await there.server.freeze()
+        there.way.cut()
+        async with asyncio.timeout(WAIT_S):
+            while "stalled(unreachable)" not in (await there.command("status", "one")).stdout:
+                await asyncio.sleep(0.1)
+        stopped = await there.command("stop", "one", "--json")
+        report = json.loads(stopped.stdout)
+        await there.server.crash()
+        assert report["state"] == "lost", report
+        assert "is not known" in report["about"]

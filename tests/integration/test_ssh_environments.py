@@ -143,3 +143,19 @@ async def test_a_machine_without_holdfast_is_told_from_one_that_is_not_reached(s
     failed = call(server, "environment", "add", "never", "ssh://refused", code=5)
     assert "has no ssh server there" in failed.stderr
     assert "never" not in call(server, "environment", "list").stdout
+
+
+def test_a_worker_works_over_there_and_what_it_made_comes_back(server: SshServer) -> None:
+    work = server.folder / "client" / "work"
+    work.mkdir()
+    (work / "a").write_text("a\n", "utf-8")
+    where = ("--env", f"ssh://box{server.home}", "--cwd", str(work))
+    try:
+        call(server, "worker", "run", *where, "--id", "one", "shell", 'echo "$HOME" > made; cat a >> made')
+        said = json.loads(call(server, "worker", "diff", "one", "--json").stdout)
+        assert said["paths"] == ["A made"]
+        assert f"+{server.home}\n+a\n" in said["diff"], "it worked in the other home, on what was carried"
+        call(server, "worker", "apply", "one")
+        assert (work / "made").read_text("utf-8") == f"{server.home}\na\n"
+    finally:
+        call(server, "down", "--workers")

@@ -27,7 +27,8 @@ from holdfast.sandbox.limits import Limits
 from holdfast.sandbox.policy.amounts import parse
 from holdfast.sandbox.policy.credentials import CREDENTIALS
 
-SECRET: Final = (*CREDENTIALS, ".holdfast")  # names below the other machine's home that are looked for
+# Names below the other machine's home that are looked for.
+SECRET: Final = (*CREDENTIALS, ".holdfast", ".local/state/holdfast")
 _PROMPT: Final = "<prompt>"
 # These say where things are on this machine, or who is at it.
 _OURS: Final = frozenset(

@@ -37,7 +37,8 @@ printf '%s\000' "$HOME" "${XDG_DATA_HOME:-$HOME/.local/share}" "$PATH" "$(uname 
 for name; do
   if [ -e "$HOME/$name" ] || [ -L "$HOME/$name" ]; then printf '%s\000' "$HOME/$name"; fi
 done"""
-_MAKE: Final = 'umask 077 && mkdir -p "$1/state/tmp" && cd "$1" && pwd -P'
+# What is there already may be all that is left of a worker that was lost.
+_MAKE: Final = 'umask 077 && mkdir -p "${1%/*}" && mkdir "$1" && mkdir -p "$1/state/tmp" && cd "$1" && pwd -P'
 _UNPACK: Final = r"""set -eu; umask 077
 git init -q --bare base.git
 git --git-dir=base.git fetch -q ./carried.bundle "$1:$1"

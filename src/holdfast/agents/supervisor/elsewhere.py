@@ -28,6 +28,7 @@ from holdfast.client.process import Process
 from holdfast.client.recovery import delays, worth_retrying
 from holdfast.errors import ConnectionLost, HoldfastError, NotFound, SessionLost
 from holdfast.local.atomicfile import replace_file
+from holdfast.local.trees import remove_tree
 
 UNREACHED_S: Final = 3600.0  # how long a machine is dialled whose session may still be kept
 CUT_SHORT: Final = "the supervisor died before it could start it"
@@ -79,17 +80,23 @@ async def prepare(
     if not machine.git:
         raise NotFound(f"git is not on the PATH of {machine.name}, and carries the workspace")
     own = book.folder(worker) / FOLDER
-    own.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):  # of a start that came to nothing
+        remove_tree(own)
+    own.mkdir(mode=0o700, parents=True)
     carried, bundle = await sending.pack(git_of(book.home), Path(wish.cwd), own)
     place = await there.make(environment, machine.place(worker))
-    ready = starting.prepare(
-        wish,
-        agent,
-        machine,
-        place=place,
-        below=carried.below,
-        limited=environment.info.capabilities.holdfast_limits,
-    )
+    try:
+        ready = starting.prepare(
+            wish,
+            agent,
+            machine,
+            place=place,
+            below=carried.below,
+            limited=environment.info.capabilities.holdfast_limits,
+        )
+    except HoldfastError:
+        await there.clear(environment, place)
+        raise
     cwd = posixpath.join(place, "work", carried.below).rstrip("/")
     return FarStart(ready, carried, bundle, place, cwd, machine.home, machine.name)
 

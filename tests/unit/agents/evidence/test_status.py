@@ -885,6 +885,14 @@ def test_a_stall_is_advice_and_ends_nothing() -> None:
     assert act([(1.0, Source.SOCKET, Working(Work.NETWORK))], 1e6) is None
 
 
+def test_one_whose_machine_is_not_reached_is_not_ended_for_being_idle() -> None:
+    rows: list[Row] = [(1.0, Source.PROTOCOL, Progress(Work.TOOL))]
+    unreached: Row = (2.0, Source.CLOCK, Unreached("no route"))
+    assert act(rows, 100.0, WorkerLimits(idle_s=10)) is not None
+    assert act([*rows, unreached], 100.0, WorkerLimits(idle_s=10)) is None
+    assert act([*rows, unreached], 100.0, WorkerLimits(wall_s=10)) is not None
+
+
 def test_nothing_is_done_about_one_that_ended() -> None:
     assert act([(1.0, Source.EXIT, Exited(0))], 1e6, WorkerLimits(wall_s=1, idle_s=1)) is None
 
