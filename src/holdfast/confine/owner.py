@@ -188,10 +188,6 @@ class CommandOwner(Children):
             held, _ = starts.confined_by(held, plan, degraded=self._choice.degraded)
             held = starts.with_limits(held, started, settled)
             self.sandbox = starts.sandbox_of(held, confinement, settled, names)
-            if self._keys is not None:
-                from holdfast.sandbox.kernel import kernel
-
-                kernel.forbid_inspection()  # nothing below us is to be set up any more
             return self.sandbox
         select(needs, refused)
         raise AssertionError("a way that works has been taken")
