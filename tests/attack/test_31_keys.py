@@ -123,7 +123,7 @@ def test_the_key_reaches_its_host_in_headers_alone(battle: Battle) -> None:
 
 def seen_host(battle: Battle) -> bytes:
     [host] = {
-        re.findall(rb"(?im)^host: *(\S+)", seen.data)[0]
+        bytes(re.findall(rb"(?im)^host: *(\S+)", seen.data)[0])
         for seen in battle.seen
         if seen.server_name == "tls.test" and seen.data
     }

@@ -151,6 +151,19 @@ def test_a_plan_takes_no_key(town: Town) -> None:
     assert not (town.home.workspace / "ran").exists()
 
 
+def test_a_profile_names_keys_too(town: Town) -> None:
+    profile = town.home.outside / "keys.toml"
+    target = f"tls.test:{town.hosts.ports['tls']}"
+    profile.write_text(f'{town.hosts.profile()}[hosts.secrets]\nAPI_KEY = "{target}"\n', "utf-8")
+    town.home.own()
+    call = f'curl -sS -m {WAIT} -H "X-Key: $API_KEY" {town.url("/by-profile")}; echo $API_KEY'
+    env = {"SSL_CERT_FILE": str(town.home.outside / "authority.pem"), "API_KEY": REAL}
+    done = town.home.run("--profile", str(profile), "--", "sh", "-c", call, env=env)
+    assert ("welcome" in done.out, REAL in done.out + done.err) == (True, False), done
+    [seen] = [one for one in town.hosts.seen if b"/by-profile" in one.data]
+    assert f"X-Key: {REAL}".encode() in seen.data
+
+
 def test_full_access_keeps_nothing(town: Town) -> None:
     done = town.home.run("--full-access", "--secret", "API_KEY@tls.test", "--", "true", env={"API_KEY": REAL})
     assert (done.code, "--full-access lets read everything" in done.err) == (2, True)

@@ -15,6 +15,9 @@
     "ads.example.org" = "deny"
     private = false
 
+    [hosts.secrets]
+    OPENAI_API_KEY = "api.openai.com"
+
     [limits]
     memory = "2G"
     pids = 200
