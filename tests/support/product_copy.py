@@ -157,8 +157,8 @@ def _environment(venv: Path, interpreter: Path) -> Path:
 
 
 def _copy_dependencies(site: Path) -> None:
-    """Every distribution that the product needs as `make run` has it, as it is installed for us."""
-    _copy_files(_needed("holdfast-agents", frozenset({"fast", "web"}), {}).values(), site)
+    """What the product needs as `make run` has it, and `cryptography`, as it is installed for us."""
+    _copy_files(_needed("holdfast-agents", frozenset({"fast", "web", "remote"}), {}).values(), site)
 
 
 def copy_distributions(names: Iterable[str], site: Path) -> None:

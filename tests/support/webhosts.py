@@ -2,6 +2,7 @@
 a note of everything that reached them."""
 
 import contextlib
+import gzip
 import json
 import re
 import socket
@@ -108,6 +109,8 @@ def _answer(request: bytes) -> bytes:
     path = request.split(b" ")[1] if b" " in request else b"/"
     if path.startswith(b"/redirect/"):
         return b"HTTP/1.1 302 Found\r\nLocation: " + path[10:] + b"\r\nContent-Length: 0\r\n\r\n"
+    if path.startswith(b"/echo/"):
+        return _echo(path.rpartition(b"/")[2].partition(b"?")[0], request)
     if path.startswith(b"/bytes/"):
         size = int(path[7:])
         return f"HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n".encode() + bytes(size)
@@ -115,6 +118,30 @@ def _answer(request: bytes) -> bytes:
         return b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
     body = b"welcome " + path + b"\n"
     return f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def _echo(way: bytes, request: bytes) -> bytes:
+    """The request itself, said back in one way or another."""
+    lines = b", ".join(request.partition(b"\r\n\r\n")[0].split(b"\r\n")[1:])
+    ok = b"HTTP/1.1 200 OK\r\n"
+    if way == b"header":
+        return ok + b"X-Echo: " + lines + b"\r\nContent-Length: 0\r\n\r\n"
+    if way == b"reason":
+        return b"HTTP/1.1 200 " + lines + b"\r\nContent-Length: 0\r\n\r\n"
+    if way == b"split":
+        pieces = [request[at : at + 3] for at in range(0, len(request), 3)]
+        chunks = b"".join(f"{len(piece):x}\r\n".encode() + piece + b"\r\n" for piece in pieces)
+        return ok + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
+    if way == b"trailer":
+        framing = b"Transfer-Encoding: chunked\r\nTrailer: X-Echo\r\n\r\n2\r\nok\r\n0\r\n"
+        return ok + framing + b"X-Echo: " + lines + b"\r\n\r\n"
+    body, more = request, b""
+    if way == b"gzip":
+        body, more = gzip.compress(request), b"Content-Encoding: gzip\r\n"
+    part = re.search(rb"(?im)^range: bytes=(\d+)-(\d+)", request)
+    if part:
+        body = body[int(part[1]) : int(part[2])]
+    return ok + more + f"Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 def _make_context(folder: Path) -> ssl.SSLContext:

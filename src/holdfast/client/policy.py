@@ -242,6 +242,11 @@ class Policy:
 
 
 def _hosts(wish: HostWish) -> AllowedHosts | msgspec.UnsetType:
+    if wish.secrets:
+        raise UsageError(
+            "keys stay outside of commands on this machine only: a server would have to be told them",
+            remedy="leave out hosts.secrets, or run holdfast exec over there",
+        )
     if not wish.allow:
         return msgspec.UNSET
     return AllowedHosts(list(wish.allow), list(wish.deny), wish.private, dict(wish.addresses))

@@ -109,6 +109,14 @@ LIMITS: Final = (
     ExecOption(
         "--allow-private", "Let allowed hosts be at addresses that are not public, as those of a LAN.", "flag"
     ),
+    ExecOption(
+        "--secret",
+        "Keep the key in the variable NAME outside: the command has a placeholder, and requests to this "
+        "host, which are read for that, get the key on their way. NAME=file:PATH@HOST and "
+        "NAME=cmd:PROGRAM@HOST take it from elsewhere. Can be repeated.",
+        "many",
+        "NAME@HOST[:PORT]",
+    ),
     ExecOption("--cwd", "Run in this directory, which becomes the workspace.", metavar="DIR"),
     BACKEND,
     DEGRADED,
@@ -164,6 +172,7 @@ class ExecLimits:
     allow_host: tuple[str, ...]
     deny_host: tuple[str, ...]
     allow_private: bool
+    secret: tuple[str, ...]
     cwd: str | None
     backend: str
     degraded: bool
@@ -198,6 +207,7 @@ class ExecLimits:
             allow_host=self.allow_host,
             deny_host=self.deny_host,
             allow_private=self.allow_private,
+            secrets=self.secret,
             pass_env=self.pass_env,
             limits=limits,
         )
@@ -210,6 +220,7 @@ class ExecLimits:
             "--loopback-port": bool(self.loopback_port),
             "--allow-credentials": self.allow_credentials,
             "--pass-env": bool(self.pass_env),
+            "--secret": bool(self.secret),
         }
 
 

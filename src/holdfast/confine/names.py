@@ -20,8 +20,10 @@ from holdfast.sandbox.policy.hostwish import is_plain
 if TYPE_CHECKING:
     import _socket
 
+    from holdfast.confine.keys import KeptKeys
     from holdfast.egress.broker import NameBroker
     from holdfast.egress.hosts import HostRules
+    from holdfast.egress.keys.inspector import Inspector
     from holdfast.sandbox.policy.hostwish import HostWish
 
 _READY_S: Final = 20.0  # a machine under load loads a few modules
@@ -36,8 +38,8 @@ _FINE, _READY = b"fine\n", b"ready\n"  # what it says
 class NamesProcess:
     """The process: it checks the hosts, is ready, gets the sockets of a command, and is told the end."""
 
-    def __init__(self, hosts: "HostWish") -> None:
-        """Raises OSError."""
+    def __init__(self, hosts: "HostWish", keys: "KeptKeys | None" = None) -> None:
+        """With keys that stay outside, their certificates are there once it is ready. Raises OSError."""
         import _socket as socket
 
         self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -48,7 +50,7 @@ class NamesProcess:
         try:
             self._pid = os.fork()
             if self._pid == 0:
-                _be(parent, theirs, hosts)
+                _be(parent, theirs, hosts, keys)
         finally:
             theirs.close()
 
@@ -147,7 +149,7 @@ class NamesProcess:
         return bool(data)
 
 
-def _be(parent: int, told: "_socket.socket", hosts: "HostWish") -> NoReturn:
+def _be(parent: int, told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") -> NoReturn:
     code = 1
     try:
         os.setsid()
@@ -157,16 +159,17 @@ def _be(parent: int, told: "_socket.socket", hosts: "HostWish") -> NoReturn:
         kernel.die_with_parent(signal.SIGKILL)
         kernel.close_others({told.fileno()})  # a pipe of the command that we hold would never end
         if os.getppid() == parent:
-            _serve(told, hosts)
+            _serve(told, hosts, keys)
             code = 0
     finally:
         os._exit(code)
 
 
-def _serve(told: "_socket.socket", hosts: "HostWish") -> None:
+def _serve(told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") -> None:
     """Do what we are told, and load what that needs then: until the command runs others have more to do."""
     from holdfast.sandbox.protocol import names, orders
 
+    inspector = None
     while True:
         word, fds = orders.receive_with_fds(told, 1, names.MAX_HANDED)
         if word == _CHECK:
@@ -181,26 +184,29 @@ def _serve(told: "_socket.socket", hosts: "HostWish") -> None:
             return
         import asyncio
         import json
+        from functools import partial
 
         rules = read_rules(hosts)
         make_broker(rules, hosts, None)
+        if keys is not None and inspector is None:
+            inspector = keys.make_inspector()
+            kernel.forbid_inspection()  # whoever reads our memory has the keys
         most = _SHARE * _raise_limit()
         told.send(_READY)
         if word == _SERVE:
-            report = asyncio.run(_serve_until_told(told, rules, hosts, fds, most))
+            make = partial(make_broker, rules, hosts, fds, inspector=inspector)
+            report = asyncio.run(_serve_until_told(told, make, most))
             told.setblocking(True)
             told.sendall(json.dumps(report).encode())
             return
 
 
 async def _serve_until_told(
-    told: "_socket.socket", rules: "HostRules", hosts: "HostWish", fds: list[int], most: float
+    told: "_socket.socket", make: "Callable[..., NameBroker | None]", most: float
 ) -> dict[str, object]:
     import asyncio
 
-    broker = make_broker(
-        rules, hosts, fds, lambda count: broker is None or broker.descriptors + count <= most
-    )
+    broker = make(has_room=lambda count: broker is None or broker.descriptors + count <= most)
     if broker is None:
         raise AssertionError("it has its sockets")
     broker.open()
@@ -267,6 +273,7 @@ def make_broker(
     hosts: "HostWish",
     fds: Sequence[int] | None,
     has_room: Callable[[int], bool] = lambda _: True,
+    inspector: "Inspector | None" = None,
 ) -> "NameBroker | None":
     """A broker for these sockets, which it takes over; without any, what it needs is loaded."""
     from holdfast.egress.broker import NameBroker
@@ -283,7 +290,7 @@ def make_broker(
         return await look_up(name) if given is None else (given,)
 
     upstream = Upstreams(Proxies.from_environ(os.environ))
-    return NameBroker(rules, InsideSockets(fds), Dialer(resolve, upstream), has_room)
+    return NameBroker(rules, InsideSockets(fds), Dialer(resolve, upstream), has_room, inspector)
 
 
 def _raise_limit() -> int:

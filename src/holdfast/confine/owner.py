@@ -23,6 +23,7 @@ from holdfast.sandbox.protocol import orders
 from holdfast.sandbox.values import replace
 
 if TYPE_CHECKING:
+    from holdfast.confine.keys import KeptKeys
     from holdfast.confine.loopback import Ports
     from holdfast.confine.names import NamesProcess
     from holdfast.confine.watching import LocalWatch
@@ -97,6 +98,7 @@ class CommandOwner(Children):
         self.traffic: dict[str, Any] | None = None  # what went out by name, once everything has ended
         self._given_up: Callable[[], bool] = lambda: False
         self._limits: Limits | None = None
+        self._keys: KeptKeys | None = None
         self._stopped: Callable[[int], None] = lambda _: None
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
 
@@ -113,10 +115,12 @@ class CommandOwner(Children):
         given_up: Callable[[], bool],
         stopped: Callable[[int], None] = lambda _: None,
         limits: "Limits | None" = None,
+        keys: "KeptKeys | None" = None,
     ) -> Sandbox:
         """Start it under this policy, on these streams; what holds for it.
 
-        On a terminal it is a job, and each time a signal stops it `stopped` is called with that.
+        On a terminal it is a job, and each time a signal stops it `stopped` is called with that. `keys` stay
+        outside of it.
 
         Raises:
             StartFailed: the program cannot be executed; `sandbox` says where.
@@ -124,7 +128,7 @@ class CommandOwner(Children):
             KeyboardInterrupt: it was given up before it was started.
         """
         self._given_up, self._stopped = given_up, stopped
-        self._limits = limits
+        self._limits, self._keys = limits, keys
         try:
             return self._run(command, bound, ports, streams, watch=watch)
         except SetupFailed as exc:
@@ -149,7 +153,7 @@ class CommandOwner(Children):
         if bound.by_name and self._names is None:
             from holdfast.confine.names import NamesProcess
 
-            self._names = NamesProcess(bound.hosts)  # first of all: it takes longer than the rest
+            self._names = NamesProcess(bound.hosts, self._keys)  # first of all: it takes longer than the rest
         plan, settled = starts.plan_of(bound, command.cwd, ports)
         names = starts.hold_names(plan, settled)
         if watch:
@@ -159,7 +163,7 @@ class CommandOwner(Children):
         writable = load_only_what_is_ours(settled)
         if self._names is not None:
             self._names.check()
-            if writable:
+            if writable or self._keys is not None:
                 self._names.wait_ready()
         refused: dict[Way, Trial] = {}
         for way in self._choice.ways(root=os.geteuid() == 0):

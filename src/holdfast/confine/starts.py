@@ -162,7 +162,11 @@ def confined_by(held: Enforcement, plan: Plan, *, degraded: bool) -> tuple[Enfor
     if held.way is None:
         raise AssertionError("a plan exists only where something is needed")
     confinement = Confinement(plan, held.way, held.tool, degraded)
-    network = BY_NAME if plan.by_name else ()
+    network: tuple[str, ...] = BY_NAME if plan.by_name else ()
+    if plan.hosts is not None and plan.hosts.secrets:
+        from holdfast.sandbox.policy.secretwish import describe_secret
+
+        network += tuple(map(describe_secret, plan.hosts.secrets))
     return replace(held, weakened=held.weakened + plan.open_names, network=network), confinement
 
 

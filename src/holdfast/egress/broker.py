@@ -8,21 +8,26 @@ dialled out here (`dial.py`), once what the client says agrees with that (`namec
 
 import asyncio
 import contextlib
+import errno
 import ipaddress
 import socket
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast.egress import names
 from holdfast.egress.addresses import Address
 from holdfast.egress.dial import Dialer, LookupFailed, NotPublic
 from holdfast.egress.hosts import BadHost, Host, HostRules, decide, may_be_private, parse_host
 from holdfast.egress.inside import InsideSockets, read_attempt
-from holdfast.egress.namecheck import NameCheck, Refused
+from holdfast.egress.namecheck import NameCheck, Protocol, Refused
 from holdfast.egress.names import BadMessage, NameTable, Question
 from holdfast.egress.splice import CHUNK_BYTES, pump, reset, take_leave
 from holdfast.egress.traffic import Sent, Traffic, grant_of
+
+if TYPE_CHECKING:  # loads what few commands need
+    from holdfast.egress.keys.inspector import Inspector
+    from holdfast.egress.keys.masking import Lookout
 
 MAX_CONNECTIONS: Final = 256  # of one command; further ones wait to be accepted
 MAX_STREAMS: Final = 16  # connections to the name server, which are for long answers that we do not have
@@ -39,14 +44,19 @@ class NameBroker:
     """Serves one command, on the running loop, from `open` to `aclose`.
 
     `has_room` says whether there may be so many descriptors more: whoever asks for a thousand names must not
-    take them from others.
+    take them from others. `inspector` has the keys for some of these hosts, and reads what is said to them.
     """
 
     def __init__(
-        self, rules: HostRules, inside: InsideSockets, dialer: Dialer, has_room: Callable[[int], bool]
+        self,
+        rules: HostRules,
+        inside: InsideSockets,
+        dialer: Dialer,
+        has_room: Callable[[int], bool],
+        inspector: "Inspector | None" = None,
     ) -> None:
         self.traffic = Traffic()
-        self._has_room = has_room
+        self._has_room, self._inspector = has_room, inspector
         self._rules, self._inside, self._dialer = rules, inside, dialer
         self._ports = sorted({port for rule in rules.allow for port in rule.ports or ()})
         self._table = NameTable()
@@ -280,17 +290,17 @@ class NameBroker:
     async def _serve(self, inner: socket.socket, host: Host, port: int) -> None:
         """Join a connection from inside to its host, until both directions have ended."""
         row = self.traffic.connect(host.name, port, _now_ms())
+        inspector = self._inspector
+        if inspector is not None and inspector.covers(host.name, port):
+            with inner:
+                await self._inspect(inspector, inner, host, port, row)
+            return
         check = NameCheck(host.name, port)
         with inner:
             try:
                 outer = await self._dial(host, port)
             except (OSError, BadHost) as exc:
-                row.failed += 1
-                why = f"{host} cannot be reached: {exc.strerror if isinstance(exc, OSError) else exc}"
-                if isinstance(exc, NotPublic):
-                    why = f"{host} is at {exc.address}, which is not public"
-                    self.traffic.refuse(host.name, port, why, _now_ms(), grant="--allow-private")
-                await self._tell(inner, check, why)
+                await self._tell(inner, check, self._explain(exc, host, port, row))
                 return
             with outer:
                 try:
@@ -301,6 +311,50 @@ class NameBroker:
                 finally:
                     row.last_ms = _now_ms()
 
+    async def _inspect(
+        self, inspector: "Inspector", inner: socket.socket, host: Host, port: int, row: Sent
+    ) -> None:
+        """Have the requests of a connection read and answered, until it ends."""
+
+        def refuse(why: str) -> None:
+            self.traffic.refuse(host.name, port, why, _now_ms(), grant=None)
+
+        async def dial() -> socket.socket:
+            try:
+                return await self._dial(host, port)
+            except (OSError, BadHost) as exc:
+                raise OSError(errno.EHOSTUNREACH, self._explain(exc, host, port, row)) from None
+
+        check = NameCheck(host.name, port, tls_only=True)
+        try:
+            first = await self._hear_hello(inner, check)
+            await inspector.serve(inner, first, (host.name, port), dial, refuse, row)
+        except Refused as exc:
+            refuse(exc.why)
+            await self._send_refusal(inner, exc)
+        except OSError:
+            reset(inner)
+        finally:
+            row.last_ms = _now_ms()
+
+    async def _hear_hello(self, inner: socket.socket, check: NameCheck) -> bytes:
+        """What a client says first, once its name was compared. Raises Refused, OSError."""
+        async with asyncio.timeout(STREAM_S):
+            while not check.open:
+                if not (data := await self._loop.sock_recv(inner, CHUNK_BYTES)):
+                    raise ConnectionResetError
+                passed = check.feed(data)
+        return passed
+
+    def _explain(self, exc: OSError | BadHost, host: Host, port: int, row: Sent) -> str:
+        """Why a host cannot be reached; it is counted."""
+        row.failed += 1
+        if not isinstance(exc, NotPublic):
+            return f"{host} cannot be reached: {exc.strerror if isinstance(exc, OSError) else exc}"
+        why = f"{host} is at {exc.address}, which is not public"
+        self.traffic.refuse(host.name, port, why, _now_ms(), grant="--allow-private")
+        return why
+
     async def _dial(self, host: Host, port: int) -> socket.socket:
         """Raises OSError."""
         decision = decide(self._rules, host, port)
@@ -310,7 +364,8 @@ class NameBroker:
 
     async def _join(self, inner: socket.socket, outer: socket.socket, check: NameCheck, row: Sent) -> None:
         """Pass bytes and ends of file both ways. Raises Refused; neither is closed here."""
-        joint = _Joint(inner, outer, check, row)
+        lookout = None if self._inspector is None else self._inspector.look_out()
+        joint = _Joint(inner, outer, check, row, lookout)
         whole, refused = False, None
         try:
             async with asyncio.TaskGroup() as pumps:
@@ -355,8 +410,17 @@ class NameBroker:
 class _Joint:
     """A connection from inside and one to its host, with the check between them."""
 
-    def __init__(self, inner: socket.socket, outer: socket.socket, check: NameCheck, row: Sent) -> None:
+    def __init__(
+        self,
+        inner: socket.socket,
+        outer: socket.socket,
+        check: NameCheck,
+        row: Sent,
+        lookout: "Lookout | None" = None,
+    ) -> None:
+        """`lookout` sees keys that are not for this host, where anybody can read what is said."""
         self._inner, self._outer, self._check, self._row = inner, outer, check, row
+        self._lookout = lookout
         self.passed = False  # has the host heard anything?
         self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()  # what the check lets out goes out in that order
@@ -364,7 +428,7 @@ class _Joint:
     async def pass_out(self) -> None:
         """From the command to the host, as far as the check allows. Raises OSError, Refused."""
         self._outer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        while not self._check.open:
+        while not self._check.open or self._looks:
             data = await self._loop.sock_recv(self._inner, CHUNK_BYTES)
             if not data:
                 await self._send(self._check.finish)
@@ -392,9 +456,15 @@ class _Joint:
     async def _send(self, next_bytes: Callable[[], bytes]) -> None:
         async with self._turn:
             if data := next_bytes():
+                if self._looks and self._lookout is not None and self._lookout.sees(data):
+                    raise self._check.refusal("it has a key that is not for it")
                 self.passed = True
                 await self._loop.sock_sendall(self._outer, data)
                 self._row.sent += len(data)
+
+    @property
+    def _looks(self) -> bool:
+        return self._lookout is not None and self._check.protocol is not Protocol.TLS
 
     def _count_sent(self, length: int) -> None:
         self._row.sent += length

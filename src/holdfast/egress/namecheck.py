@@ -43,8 +43,9 @@ class Refused(Exception):
 class NameCheck:
     """What of one connection may be passed on."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self._host, self._port = host, port
+    def __init__(self, host: str, port: int, *, tls_only: bool = False) -> None:
+        """With `tls_only` it must be TLS, and name the host."""
+        self._host, self._port, self._tls_only = host, port, tls_only
         self.protocol = Protocol.UNKNOWN
         self._held = bytearray()
         self._hello: HelloReader | None = HelloReader()
@@ -90,6 +91,8 @@ class NameCheck:
                 return b""
             data = bytes(self._held)
             self._held.clear()
+        if self._tls_only and self.protocol is not Protocol.TLS:
+            raise self.refusal("it is not TLS, and keys for this host travel by nothing else")
         if self.protocol is Protocol.OTHER:
             return data
         if self.protocol is Protocol.HTTP:
@@ -128,6 +131,8 @@ class NameCheck:
             return b""
         if hello.encrypted:
             raise Refused("its TLS hello hides another one (ECH)", ALERT_UNRECOGNIZED_NAME)
+        if hello.server_name is None and self._tls_only:
+            raise Refused("its TLS hello names no host", ALERT_UNRECOGNIZED_NAME)
         if hello.server_name is not None and hello.server_name.lower().removesuffix(".") != self._host:
             shown = hello.server_name[:100]
             raise Refused(f"its TLS hello names {shown!r}", ALERT_UNRECOGNIZED_NAME)

@@ -25,6 +25,7 @@ from holdfast.sandbox.policy.policy import Access, BoundPolicy, Network, Policy,
 from holdfast.sandbox.values import replace, value
 
 if TYPE_CHECKING:
+    from holdfast.confine.keys import KeptKeys
     from holdfast.sandbox.launcher.spare import EarlyStart
     from holdfast.sandbox.limits import Limits
 
@@ -44,6 +45,7 @@ class ResolvedWish:
     withheld: Withheld
     limits: "Limits | None" = None
     missing: tuple[str, ...] = ()  # what is granted, and made before the command is planned
+    keys: "KeptKeys | None" = None  # that stay outside
 
     def make_missing(self) -> None:
         """Make what is granted and not there; only its owner can look into it.
@@ -70,9 +72,15 @@ def execute(wish: Wish, argv: Sequence[str], early: "EarlyStart | None" = None) 
     try:
         if not argv or not argv[0]:
             raise UsageError("no command given: holdfast exec [OPTIONS] -- COMMAND")
-        scene = scene_of(wish, os.environ)
+        scene = scene_of(wish, os.environ, argv)
         scene.make_missing()
-        return replace(_execute(scene, argv, early, watch=wish.watch), withheld=scene.withheld)
+        try:
+            if scene.keys is not None:
+                scene.keys.make_folder()
+            return replace(_execute(scene, argv, early, watch=wish.watch), withheld=scene.withheld)
+        finally:
+            if scene.keys is not None:
+                scene.keys.forget()
     except HoldfastError as exc:
         return outcome.build_failure(exc)
     except OSError as exc:
@@ -116,8 +124,8 @@ def _here() -> str:
         raise UsageError("the current directory does not exist any more") from None
 
 
-def scene_of(wish: Wish, environ: Mapping[str, str]) -> ResolvedWish:
-    """What a wish comes to, here and now.
+def scene_of(wish: Wish, environ: Mapping[str, str], argv: Sequence[str] | None = None) -> ResolvedWish:
+    """What a wish comes to, here and now; keys that stay outside are taken for a command that is to run.
 
     Raises:
         UsageError: it makes no sense.
@@ -132,6 +140,9 @@ def scene_of(wish: Wish, environ: Mapping[str, str]) -> ResolvedWish:
     env = {name: value for name, value in env.items() if name not in withheld.variables}
     for path in withheld.paths:
         policy = policy.deny(path)
+    keys = None
+    if policy.hosts.secrets:
+        policy, env, withheld, keys = _keep_outside(policy, env, withheld, environ, argv)
     if wish.cwd is not None:
         env["PWD"] = cwd
     where = locate(cwd, (cwd,), env)
@@ -145,7 +156,42 @@ def scene_of(wish: Wish, environ: Mapping[str, str]) -> ResolvedWish:
         policy = policy.allow_write(path)
     ports = _ports(wish.loopback_ports)
     bound = hide_homes(bind(policy, where), environ)
-    return ResolvedWish(cwd, env, bound, wish.choice, ports, withheld, limits, tuple(missing))
+    return ResolvedWish(cwd, env, bound, wish.choice, ports, withheld, limits, tuple(missing), keys)
+
+
+def _keep_outside(
+    policy: Policy,
+    env: dict[str, str],
+    withheld: Withheld,
+    environ: Mapping[str, str],
+    argv: Sequence[str] | None,
+) -> "tuple[Policy, dict[str, str], Withheld, KeptKeys | None]":
+    """Keys by which nothing is opened inside: the policy, the environment, and what else is withheld.
+
+    Raises:
+        UsageError: one cannot be had, or the command would have it all the same.
+    """
+    from holdfast.confine.keys import find_files, take_keys
+
+    if policy.rules is None:
+        raise UsageError("--secret keeps a key from a command that --full-access lets read everything")
+    for path in find_files(policy.hosts.secrets):
+        for one in dict.fromkeys((path, os.path.realpath(path))):
+            policy = policy.deny(one)
+    if argv is None:
+        return policy, env, withheld, None
+    keys = take_keys(policy.hosts.secrets, environ)
+    policy = policy.allow_read(keys.folder)
+    names = {key.name for key in keys.keys}
+    if (given := next(filter(None, map(keys.find_in, argv)), None)) is not None:
+        raise UsageError(
+            f"the command itself has the key of ${given}",
+            remedy="quote it, so that a shell inside reads the variable",
+        )
+    known = {name for name, value in env.items() if name not in names and keys.find_in(value)}
+    kept = {name: value for name, value in env.items() if name not in known} | keys.variables
+    hidden = tuple(name for name in withheld.variables if name not in names)
+    return policy, kept, replace(withheld, variables=(*hidden, *sorted(known))), keys
 
 
 def _withhold(wish: Wish, here: str, cwd: str, environ: Mapping[str, str]) -> Withheld:
@@ -202,12 +248,14 @@ def _policy(wish: Wish, here: str) -> "tuple[Policy, Limits | None]":
 
 def _with_hosts(policy: Policy, wish: Wish) -> Policy:
     """With the hosts that are reached by name."""
-    if wish.network and (wish.allow_host or policy.hosts.allow):
+    if wish.network and (wish.allow_host or wish.secrets or policy.hosts.allow):
         raise UsageError("--allow-host says what is left of the network when it is off, not on")
     for rule in wish.allow_host:
         policy = policy.allow_host(rule)
     for rule in wish.deny_host:
         policy = policy.deny_host(rule)
+    for text in wish.secrets:
+        policy = policy.keep_secret(text)
     if wish.allow_private:
         policy = replace(policy, hosts=replace(policy.hosts, private=True))
     if not policy.hosts.allow and (wish.deny_host or wish.allow_private):
@@ -293,6 +341,9 @@ def _describe_making(path: str) -> str:
 def _execute(scene: ResolvedWish, argv: Sequence[str], early: "EarlyStart | None", *, watch: bool) -> Ending:
     for warning in warn_of(scene.bound.sockets):
         sys.stderr.write(f"holdfast: warning: {warning}\n")
+    if scene.keys is not None and scene.keys.replaced:
+        replaced = ", ".join(scene.keys.replaced)
+        sys.stderr.write(f"holdfast: {replaced} inside: what they name outside, and a certificate of ours\n")
     command = Command(tuple(argv), argv[0], scene.cwd, scene.environ)
     loop = Loop()
     owner = CommandOwner(loop, scene.choice, early)
@@ -311,6 +362,7 @@ def _execute(scene: ResolvedWish, argv: Sequence[str], early: "EarlyStart | None
                     given_up=lambda: course.over,
                     stopped=course.on_stopped,
                     limits=scene.limits,
+                    keys=scene.keys,
                 )
             except StartFailed as exc:
                 return _not_started(exc, command, owner.sandbox)

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from holdfast.egress import proxy
+from holdfast.egress.exchange import MAX_HEAD
 from holdfast.egress.upstream import Proxies, Upstreams
 from holdfast.egress.verdicts import GRANTED, Attempt, Verdict
 from tests.support.egress import Names, Proxied, listening
@@ -220,7 +221,7 @@ def test_what_two_servers_could_read_in_two_ways_is_refused(said: str) -> None:
 
 async def test_a_head_has_a_size() -> None:
     stage = Proxied(proxy.serve, allow=["*"])
-    answer = await stage.say(get("http://a.example/", "X: " + "x" * (2 * proxy.MAX_HEAD)))
+    answer = await stage.say(get("http://a.example/", "X: " + "x" * (2 * MAX_HEAD)))
     assert status(answer) == 431
     assert stage.told == []
 

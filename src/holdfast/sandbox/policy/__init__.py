@@ -2,5 +2,5 @@
 
 Imports: errors, sandbox.
 Open to other rooms: amounts, credentials, globs, homes, hostwish, narrowing, paths, policy, profile,
-sockets.
+secretwish, sockets.
 """

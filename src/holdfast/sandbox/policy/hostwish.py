@@ -13,13 +13,15 @@ class HostWish:
     """Hosts that may be reached by name while the network is off, as they were written.
 
     `private`: also where they turn out to be at an address that is not public. `addresses` say where a host
-    is to be looked for, instead of asking a name server.
+    is to be looked for, instead of asking a name server. `secrets` are keys that stay outside
+    (`secretwish.py`).
     """
 
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     private: bool = False
     addresses: tuple[tuple[str, str], ...] = ()
+    secrets: tuple[str, ...] = ()
 
 
 NO_HOSTS: Final = HostWish()

@@ -82,6 +82,7 @@ def _narrow_hosts(asked: BoundPolicy, ceiling: BoundPolicy) -> HostWish:
         tuple(dict.fromkeys((*asked.hosts.deny, *ceiling.hosts.deny))),
         asked.hosts.private and ceiling.hosts.private,
         ceiling.hosts.addresses,
+        tuple(text for text in asked.hosts.secrets if text in ceiling.hosts.secrets),
     )
 
 

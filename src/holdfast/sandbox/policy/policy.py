@@ -127,6 +127,13 @@ class Policy:
         hosts = replace(self.hosts, allow=(*self.hosts.allow, rule))
         return replace(self, network=Network.OFF, hosts=hosts)
 
+    def keep_secret(self, text: str) -> "Policy":
+        """A key stays outside, as `secretwish.py` reads it, and its host is allowed. Raises UsageError."""
+        from holdfast.sandbox.policy.secretwish import parse_secret
+
+        allowed = self.allow_host(parse_secret(text).rule)
+        return replace(allowed, hosts=replace(allowed.hosts, secrets=(*self.hosts.secrets, text)))
+
     def deny_host(self, rule: str) -> "Policy":
         return replace(self, hosts=replace(self.hosts, deny=(*self.hosts.deny, rule)))
 

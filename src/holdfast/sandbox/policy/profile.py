@@ -15,6 +15,9 @@
     "ads.example.org" = "deny"
     private = false
 
+    [hosts.secrets]
+    OPENAI_API_KEY = "api.openai.com"
+
     [limits]
     memory = "2G"
     pids = 200
@@ -42,6 +45,7 @@ from holdfast.sandbox.policy.policy import (
     Special,
     Target,
 )
+from holdfast.sandbox.policy.secretwish import parse_secret
 
 if TYPE_CHECKING:
     from holdfast.sandbox.limits import Limits
@@ -127,7 +131,7 @@ def _hosts(value: object, source: str) -> HostWish:
     rules: dict[str, list[str]] = {"allow": [], "deny": []}
     private, addresses = value.get("private", False), value.get("addresses", {})
     for key, verdict in value.items():
-        if key in ("private", "addresses"):
+        if key in ("private", "addresses", "secrets"):
             continue
         if not isinstance(verdict, str) or verdict not in rules:
             raise _wrong(source, f'hosts."{key}"', 'must be "allow" or "deny"')
@@ -137,7 +141,22 @@ def _hosts(value: object, source: str) -> HostWish:
     if not isinstance(addresses, dict) or not all(isinstance(at, str) for at in addresses.values()):
         raise _wrong(source, "hosts.addresses", "must be a table of hosts and their addresses")
     given = tuple((str(name).lower().removesuffix("."), str(at)) for name, at in addresses.items())
-    return HostWish(tuple(rules["allow"]), tuple(rules["deny"]), private, given)
+    secrets = _secrets(value.get("secrets", {}), source)
+    rules["allow"] += [secret.rule for secret in map(parse_secret, secrets)]
+    return HostWish(tuple(rules["allow"]), tuple(rules["deny"]), private, given, secrets)
+
+
+def _secrets(value: object, source: str) -> tuple[str, ...]:
+    """Variables, and `HOST` or `SOURCE@HOST` for each: as `--secret` has them."""
+    if not isinstance(value, dict) or not all(isinstance(where, str) for where in value.values()):
+        raise _wrong(source, "hosts.secrets", "must be a table of variables and their hosts")
+    texts = tuple(f"{name}{'=' if '@' in where else '@'}{where}" for name, where in value.items())
+    for name, text in zip(value, texts, strict=True):
+        try:
+            parse_secret(text)
+        except UsageError as exc:
+            raise _wrong(source, f"hosts.secrets.{name}", str(exc).partition(": ")[2]) from None
+    return texts
 
 
 def _rule(key: str, value: object, source: str, home: str) -> Rule:

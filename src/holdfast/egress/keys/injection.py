@@ -1,0 +1,80 @@
+"""What a request becomes on its way to a host that has keys. Pure module.
+
+The key is put where the placeholder is, in the value of a header and nowhere else. Where else it is found the
+request is refused. The answer is asked for as it is and whole: what is compressed, or cut into ranges, could
+not be read for a key that is said back.
+"""
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+from urllib.parse import unquote_to_bytes
+
+from holdfast.egress.keys.placeholders import Key
+
+Headers: TypeAlias = list[tuple[bytes, bytes]]
+_LEFT_OUT: Final = frozenset({b"accept-encoding", b"range", b"if-range"})
+_BASIC: Final = b"basic "
+
+
+class BadUse(ValueError):
+    """A request that is not passed on; the text says why."""
+
+
+def check_target(method: bytes, target: bytes, keys: Sequence[Key]) -> None:
+    """It is a path of the host, without a key. Raises BadUse."""
+    if method == b"CONNECT" or not (target.startswith(b"/") or (target == b"*" and method == b"OPTIONS")):
+        raise BadUse("its target is not a path")
+    for key in keys:
+        if _has(key, target) or _has(key, unquote_to_bytes(target)):
+            raise BadUse(f"it has ${key.name} in its URL")
+
+
+def check_host(headers: Headers, host: str, port: int) -> None:
+    """It names the host that it is for, once. Raises BadUse."""
+    named = [value for name, value in headers if name.lower() == b"host"]
+    if len(named) != 1:
+        raise BadUse("it must name one host")
+    name, colon, at = named[0].decode("ascii", "replace").partition(":")
+    if name.lower().removesuffix(".") != host or (colon and at != str(port)):
+        raise BadUse(f"it names the host {named[0].decode('ascii', 'backslashreplace')[:100]!r}")
+
+
+def inject(headers: Headers, keys: Sequence[Key], host: str, port: int) -> Headers:
+    """The headers as the host gets them.
+
+    Raises:
+        BadUse: one has a key of another host, or it asks for another protocol.
+    """
+    made = []
+    for name, value in headers:
+        if name.lower() == b"upgrade":
+            raise BadUse("it asks for another protocol")
+        for key in keys:
+            if _has(key, name):
+                raise BadUse(f"it has ${key.name} in the name of a header")
+            changed = _put(key, value)
+            if changed != value and (host, port) not in key.targets:
+                raise BadUse(f"it has ${key.name}, which is not for this host")
+            value = changed
+        if name.lower() not in _LEFT_OUT:
+            made.append((name, value))
+    return [*made, (b"Accept-Encoding", b"identity")]
+
+
+def _has(key: Key, text: bytes) -> bool:
+    return key.placeholder.encode("ascii") in text
+
+
+def _put(key: Key, value: bytes) -> bytes:
+    """The value of a header with the key in it, also in the base64 of a user and password."""
+    placeholder, real = key.placeholder.encode("ascii"), key.value.encode("ascii")
+    if value[: len(_BASIC)].lower() == _BASIC:
+        try:
+            plain = base64.b64decode(value[len(_BASIC) :].strip(), validate=True)
+        except binascii.Error:
+            plain = b""
+        if placeholder in plain:
+            return value[: len(_BASIC)] + base64.b64encode(plain.replace(placeholder, real))
+    return value.replace(placeholder, real)

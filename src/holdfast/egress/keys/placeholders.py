@@ -1,0 +1,55 @@
+"""What stands for a key inside: a word of the same shape that opens nothing. Pure module."""
+
+import string
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+MIN_RANDOM: Final = 8  # characters of a key behind its public beginning: fewer are found by chance
+MAX_KEY: Final = 8 * 1024  # a header of one is longer than most servers take
+# How kinds of keys begin. Only what is public in a key of its kind may be shown.
+PREFIXES: Final = (
+    *("sk-ant-api03-", "sk-ant-oat01-", "sk-ant-", "sk-proj-", "sk-svcacct-", "sk-or-v1-", "sk-"),
+    *("sk_live_", "sk_test_", "rk_live_", "rk_test_", "gsk_", "xai-", "hf_", "r8_", "pplx-", "nvapi-"),
+    *("github_pat_", "ghp_", "gho_", "ghu_", "ghs_", "glpat-", "npm_", "pypi-", "dop_v1_", "AIza"),
+    *("xoxb-", "xoxp-", "xapp-"),
+)
+_KEPT: Final = frozenset(".=:")  # between the parts of a token, and at its end
+_HEX: Final = frozenset("0123456789abcdef")
+_LETTERS: Final = string.ascii_letters + string.digits
+Choose = Callable[[Sequence[str]], str]  # one of these, at random
+
+
+class BadKey(ValueError):
+    """It cannot be kept outside; the text says why, and nothing of the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key, the variable that it belongs in, what stands for it there, and where it may go."""
+
+    name: str
+    value: str = field(repr=False)
+    placeholder: str
+    targets: frozenset[tuple[str, int]]  # host, port
+
+
+def make_placeholder(value: str, choose: Choose) -> str:
+    """A word that stands for this key: as long, with the beginning that its kind has.
+
+    Raises:
+        BadKey: no header holds it, or it is too short to be told from other words.
+    """
+    if any(not "\x20" <= char <= "\x7e" for char in value) or value != value.strip():
+        raise BadKey("it has characters that no header holds")
+    if len(value) > MAX_KEY:
+        raise BadKey(f"it is longer than {MAX_KEY} characters")
+    prefix = next((known for known in PREFIXES if value.startswith(known)), "")
+    rest = value[len(prefix) :]
+    if sum(char not in _KEPT for char in rest) < MIN_RANDOM:
+        raise BadKey(f"fewer than {MIN_RANDOM} characters of it are its own")
+    letters = sorted(_HEX) if _HEX.issuperset(rest) else _LETTERS
+    while True:
+        made = prefix + "".join(char if char in _KEPT else choose(letters) for char in rest)
+        if made != value:
+            return made

@@ -1,0 +1,91 @@
+"""TLS on a socket that somebody may have read from already."""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable
+from typing import TypeVar
+
+from holdfast.egress.splice import CHUNK_BYTES
+
+T = TypeVar("T")
+
+
+def _count_nothing(_length: int) -> None:
+    """Nobody wants to know."""
+
+
+class TlsStream:
+    """One end of it; the socket stays the caller's. One task may receive while another sends."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        context: ssl.SSLContext,
+        *,
+        first: bytes = b"",
+        host: str | None = None,
+        sent: Callable[[int], None] = _count_nothing,
+        received: Callable[[int], None] = _count_nothing,
+    ) -> None:
+        """As a server, or as a client of `host`; `first` was read from the socket before."""
+        self._sock, self._sent, self._received = sock, sent, received
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._in.write(first)
+        self._tls = context.wrap_bio(
+            self._in, self._out, server_side=host is None, server_hostname=host if host else None
+        )
+        self._loop = asyncio.get_running_loop()
+        self._turn = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Raises OSError: the other side speaks no TLS, or is not trusted."""
+        await self._do(self._tls.do_handshake)
+
+    async def receive(self) -> bytes:
+        try:
+            return await self._do(lambda: self._tls.read(CHUNK_BYTES))
+        except ssl.SSLZeroReturnError:
+            return b""
+
+    async def send(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._tls.write(rest) :]
+            await self._flush()
+
+    def cut(self) -> None:
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+    async def end(self) -> None:
+        """Say that nothing more comes. Raises OSError."""
+        with contextlib.suppress(ssl.SSLError):
+            self._tls.unwrap()
+        await self._flush()
+
+    async def _do(self, step: Callable[[], T]) -> T:
+        while True:
+            try:
+                done = step()
+            except ssl.SSLWantReadError:
+                await self._flush()
+                if data := await self._loop.sock_recv(self._sock, CHUNK_BYTES):
+                    self._received(len(data))
+                    self._in.write(data)
+                else:
+                    self._in.write_eof()
+                continue
+            except ssl.SSLError:
+                with contextlib.suppress(OSError):
+                    await self._flush()  # an alert that says why
+                raise
+            await self._flush()
+            return done
+
+    async def _flush(self) -> None:
+        async with self._turn:  # what was encrypted first goes first
+            if data := self._out.read():
+                await self._loop.sock_sendall(self._sock, data)
+                self._sent(len(data))

@@ -1,0 +1,62 @@
+"""Keys that stay outside, as they were asked for: which variable, from where, for which host. Pure module."""
+
+from holdfast.annotations import Final
+from holdfast.errors import UsageError
+from holdfast.sandbox.policy.hostwish import is_plain
+from holdfast.sandbox.values import value
+
+HTTPS_PORT: Final = 443
+FILE, COMMAND = "file:", "cmd:"  # sources besides the environment
+_LETTERS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_")
+_REMEDY: Final = "write NAME@HOST, NAME=file:PATH@HOST or NAME=cmd:PROGRAM ARGUMENTS@HOST"
+
+
+@value
+class SecretWish:
+    """The variable, where its key is taken from (nothing: that variable outside), and its host."""
+
+    name: str
+    source: str
+    host: str
+    port: int
+
+    @property
+    def rule(self) -> str:
+        """That allows the host where the key may go."""
+        return f"{self.host}:{self.port}"
+
+
+def parse_secret(text: str) -> SecretWish:
+    """What `--secret` says.
+
+    Raises:
+        UsageError: it makes no sense.
+    """
+    taken, at, target = text.rpartition("@")
+    name, has_source, source = taken.partition("=")
+    host, colon, port = target.partition(":")
+    if not at or not _is_variable(name):
+        raise _wrong(text, "it names no variable and host")
+    if not is_plain(target) or "*" in target:
+        raise _wrong(text, f"{target} is not one host")
+    if has_source and not any(source.startswith(kind) and source != kind for kind in (FILE, COMMAND)):
+        raise _wrong(text, "its key is taken from nowhere")
+    return SecretWish(name, source, host.lower(), int(port) if colon else HTTPS_PORT)
+
+
+def describe_secret(text: str) -> str:
+    """What is done about a key, for people."""
+    secret = parse_secret(text)
+    where = f"headers of requests to {secret.rule}, whose TLS ends at the broker outside"
+    return f"keys: the command has a placeholder for ${secret.name}; it is replaced in {where}"
+
+
+def _is_variable(name: str) -> bool:
+    letters = _LETTERS.union("0123456789")
+    return bool(name) and name[0] in _LETTERS and letters.issuperset(name)
+
+
+def _wrong(text: str, why: str) -> UsageError:
+    """Whoever writes the key itself there is not to find it in a log."""
+    shown = text if len(text) <= 200 and "=" not in text else text.partition("=")[0] + "=…"
+    return UsageError(f"--secret {shown}: {why}", remedy=_REMEDY)
