@@ -206,7 +206,9 @@ async def _serve_until_told(
 ) -> dict[str, object]:
     import asyncio
 
-    broker = make(has_room=lambda count: broker is None or broker.descriptors + count <= most)
+    broker: NameBroker | None = make(
+        has_room=lambda count: broker is None or broker.descriptors + count <= most
+    )
     if broker is None:
         raise AssertionError("it has its sockets")
     broker.open()
