@@ -99,9 +99,9 @@ def make_interpreter(folder: Path) -> Path:
 
 def linux_python() -> str:
     """The interpreter of a machine with Linux: ours, unless that was taken away."""
-    if sys.platform == "linux":
-        return sys.executable
-    return str(importlib.import_module("sitecustomize").FACTS["python"])
+    if sys.platform != "linux":
+        return str(importlib.import_module("sitecustomize").FACTS["python"])
+    return sys.executable
 
 
 @asynccontextmanager
