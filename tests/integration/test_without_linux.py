@@ -42,6 +42,7 @@ SUITES: Final = {
     "doctor": "explain_reads_a_file or explain_says",
     "environments": "first_file or once_for_everybody",
     "exec_elsewhere": "(commands_own or a_terminal_there or signal_to_us or denial_is_told) and ws",
+    "ssh_environments": "added_checked",
     "sync": "result_is_returned or written_to or running_and_not_its_own",
 }
 # A server in the test's own process, or in the same one by the name `local`; the rest of the doctor.
@@ -133,6 +134,7 @@ def test_clients_commands_and_boards_pass(python: Path, whole: bool) -> None:
         "exec -- true",
         "exec --explain .",
         "exec --env local -- true",
+        "environment check local",
         "serve",
         "up --no-web",
         "up --detach",

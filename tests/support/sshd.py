@@ -7,7 +7,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Final
 import pytest
 
 from tests.support.patience import patient
+from tests.support.without_linux import linux_python
 
 WAIT_S: Final = patient(20.0)
 
@@ -144,7 +144,7 @@ Host *
         "utf-8",
     )
     _program(server.bin / "ssh", f'exec /usr/bin/ssh -F {folder}/ssh_config "$@"')
-    _program(server.bin / "holdfast", f'exec {sys.executable} -P -m holdfast "$@"')
+    _program(server.bin / "holdfast", f'exec {linux_python()} -P -m holdfast "$@"')
 
 
 def _program(file: Path, line: str) -> None:

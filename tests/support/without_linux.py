@@ -97,6 +97,13 @@ def make_interpreter(folder: Path) -> Path:
     return python
 
 
+def linux_python() -> str:
+    """The interpreter of a machine with Linux: ours, unless that was taken away."""
+    if sys.platform != "linux":
+        return str(importlib.import_module("sitecustomize").FACTS["python"])
+    return sys.executable
+
+
 @asynccontextmanager
 async def serving_elsewhere(listen: str, environ: Mapping[str, str], *, plain: bool) -> AsyncIterator[str]:
     """A server in a process of its own, which is the Linux machine; yields its address."""

@@ -326,9 +326,7 @@ def _target(entry: EnvironmentEntry, memory: NoiseMemory) -> Target:
         token = entry.token or _token(entry.token_file or "")
         return NoiseTarget(entry.registry_url, entry.environment_id, token, entry.account_id, memory)
     if entry.id == LOCAL:
-        require_linux(
-            "the environment local", "holdfast exec --env NAME|URL -- COMMAND, with a Linux machine's"
-        )
+        require_linux("the environment local", "holdfast exec --env NAME|URL -- COMMAND")
     if entry.url is None:
         return CommandTarget(entry.argv, entry.cwd, entry.environ)
     return parse_target(entry.url, entry.token)

@@ -47,6 +47,7 @@ class SshLink(ChildLink):
     def connection_lost(self, exc: Exception | None) -> None:
         self._exited.set()
         self._explain()
+        super().connection_lost(exc)
 
     def _explain(self) -> None:
         if self._why is None:

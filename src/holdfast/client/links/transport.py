@@ -435,6 +435,7 @@ class ChildLink(_Lines, asyncio.SubprocessProtocol):
         self._end(ConnectionLost("the server ended"))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._transport.close()  # asyncio's is not closed by that, and says so when it is forgotten
         self._end(ConnectionLost("the server ended"))
 
     def abort(self, error: HoldfastError) -> None:
