@@ -17,7 +17,7 @@ from tests.support.patience import patient
 from tests.support.tiers import sizes
 from tests.support.without_linux import CHECKOUT
 
-WAIT_S: Final = patient(150.0)
+WAIT_S: Final = patient(600.0)  # all of them, one after another
 UNITS: Final = (
     "tests/unit/agentconfig",
     "tests/unit/board",
@@ -119,6 +119,7 @@ def test_the_units_of_the_orchestrators_side_pass(python: Path) -> None:
     check_suite(python, list(UNITS), 500)
 
 
+@pytest.mark.timeout(700)
 @sizes("whole", quick=False, deep=True)
 def test_clients_commands_and_boards_pass(python: Path, whole: bool) -> None:
     if postgres.programs() is None:
