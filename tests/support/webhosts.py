@@ -80,6 +80,9 @@ def _serve(hosts: WebHosts, name: str, sock: socket.socket, context: ssl.SSLCont
     data = b""
     try:
         sock.settimeout(patient(20))
+        sock.setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+        )  # an answer does not wait for the ACK of a ticket
         # Of one that is reset already the library would leave half an object behind.
         if context is not None and sock.recv(1, socket.MSG_PEEK):
             sock = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)

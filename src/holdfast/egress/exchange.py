@@ -78,6 +78,7 @@ class Leg:
         """The next event; raises h11.RemoteProtocolError, OSError."""
         while (event := self.http.next_event()) is h11.NEED_DATA:
             self.http.receive_data(await self.stream.receive())
+            await asyncio.sleep(0)  # when both ends are quick nobody waits: then others have their turn here
         return event  # type: ignore[return-value]
 
     async def send(self, *events: h11.Event) -> None:

@@ -60,9 +60,10 @@ class Cover:
             return data
         data, at = self._held + data, 0
         passed = []
+        there = any(word in data for word in self._words)  # ten times as fast as an expression of all
         while True:
             begun = self._find_begun(data, at)
-            found = self._any.search(data, at)
+            found = self._any.search(data, at) if there else None
             if found is None or found.start() >= begun:
                 break
             passed += [data[at : found.start()], self._words[found[0]]]

@@ -31,6 +31,7 @@ class TlsStream:
     ) -> None:
         """As a server, or as a client of `host`; `first` was read from the socket before."""
         self._sock, self._sent, self._received = sock, sent, received
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # pieces are as their sender made them
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._in.write(first)
         self._tls = context.wrap_bio(
