@@ -49,6 +49,7 @@ async def test_our_own_clients_also_hear_what_was_enforced_and_what_was_used() -
             "remedies": [],
             "fingerprint": None,
             "limits": [],
+            "network": [],
         }
         assert result["enforcement"] == {"backend": "none", **nothing}
         events = await peer.closed("p")

@@ -307,4 +307,5 @@ def test_ending_with_standard_input_is_for_registered_servers_only(flags: list[s
 def test_every_recorded_difference_is_a_case_and_no_case_hides_another() -> None:
     assert all(known.ours != known.theirs for known in DIFFERENCES.values())
     assert set(DIFFERENCES) <= set(CASES)
-    assert len(CASES) == sum(len(module.CASES) for module in (wire_cases, process_cases, file_cases))
+    modules = (wire_cases, process_cases, file_cases, network_cases)
+    assert len(CASES) == sum(len(module.CASES) for module in modules)

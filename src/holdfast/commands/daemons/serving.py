@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from holdfast.commands.options import BACKEND, DEGRADED, ExecOption, choice_of
-from holdfast.errors import StartupError
+from holdfast.errors import StartupError, UsageError
 
 if TYPE_CHECKING:
     import socket
@@ -174,7 +174,7 @@ def _announce_remote(environment_id: str, *, hint: bool | None) -> None:
 
 def _refuse_remote_options(*given: object) -> None:
     if any(given):
-        raise StartupError("this option is about a registry", remedy="give --remote URL")
+        raise UsageError("this option is about a registry", remedy="give --remote URL")
 
 
 def read_file(flag: str, path: str | None, convert: Callable[[bytes], T]) -> T | None:
