@@ -23,11 +23,11 @@ from tests.support.rows import every_row
 LIMIT_S = patient(30.0)
 
 
-def call(tmp_path: Path, *words: str, code: int = 0) -> "subprocess.CompletedProcess[str]":
+def call(tmp_path: Path, *words: str, code: int = 0, typed: str = "") -> "subprocess.CompletedProcess[str]":
     done = subprocess.run(
         [sys.executable, "-m", "holdfast", "relay", *words],
         env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "HOLDFAST_HOME": str(tmp_path / "home")},
-        capture_output=True, text=True, timeout=LIMIT_S, check=False,
+        input=typed, capture_output=True, text=True, timeout=LIMIT_S, check=False,
     )  # fmt: skip
     assert done.returncode == code, done
     return done
@@ -52,6 +52,10 @@ def test_a_token_is_shown_once_and_listed_without(tmp_path: Path) -> None:
     given = tmp_path / "given"
     given.write_text("a-token-of-somebody-else\n", "utf-8")
     assert call(tmp_path, "token", "add", "x", "--tenant", "t2", "--token-file", str(given)).stdout == ""
+    call(tmp_path, "token", "add", "z", "--token-file", "-", typed="a-token-that-somebody-types\n")
+    assert "z" in [
+        row["name"] for row in json.loads(call(tmp_path, "token", "list", "--json").stdout)["tokens"]
+    ]
     call(tmp_path, "token", "add", "y", "--environment", "a/b", code=2)
 
 

@@ -90,7 +90,7 @@ def token() -> None:
 )
 @click.option(
     "--token-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
     help="Take the token in this file instead of a new one; - is standard input.",
 )
 @with_store
@@ -138,7 +138,8 @@ def add(
 
 def _read_token(file: Path) -> str:
     try:
-        return file.read_text("ascii").strip()
+        data = sys.stdin.buffer.readline() if str(file) == "-" else file.read_bytes()
+        return data.decode("ascii").strip()
     except (OSError, UnicodeDecodeError):
         raise UsageError(f"{file} cannot be read as a token") from None
 
