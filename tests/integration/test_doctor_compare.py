@@ -180,9 +180,9 @@ async def test_what_does_not_end_is_gone_when_its_time_is_over(tmp_path: Path) -
 
 
 def test_what_cannot_be_enforced_is_not_run_at_all(own: Place) -> None:
-    done = compare(own, "--backend", "bwrap", "--loopback-port", "8080", "--", "touch", "ran")
+    done = compare(own, "--backend", "landlock", "--loopback-port", "8080", "--", "touch", "ran")
     assert done.code == 2
-    assert "bwrap" in done.err
+    assert "landlock" in done.err
     assert not (own.workspace / "ran").exists()
 
 
