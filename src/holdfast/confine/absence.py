@@ -62,13 +62,12 @@ class HeldNames:
 
     def have_appeared(self) -> bool:
         """Whether there is anything to be done or told."""
-        return (
-            any(
-                os.access(below, os.F_OK, dir_fd=top, follow_symlinks=False) for _, top, below in self._absent
-            )
-            or any(_changed(below, top, was) for _, top, below, was in self._present)
-            or bool(self._find_replaced())
-        )
+        for path, top, below in self._absent:
+            if os.access(below, os.F_OK, dir_fd=top, follow_symlinks=False):
+                return True
+            if os.access(path, os.F_OK, follow_symlinks=False):  # below another directory than was held
+                return True
+        return any(_changed(below, top, was) for _, top, below, was in self._present)
 
     def set_aside(self) -> tuple[dict[str, str], dict[str, str]]:
         """Rename what appeared: old name to new name, and what could not be renamed with the reason."""

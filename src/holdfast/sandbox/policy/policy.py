@@ -198,9 +198,11 @@ class BoundPolicy:
     sockets: tuple[str, ...] = ()
     hosts: HostWish = NO_HOSTS
     _hash: int | None = derived()  # once: every file call needs it, and no start of a command
+    _nearest: tuple[BoundRule, ...] | None = derived()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_hash", None)
+        object.__setattr__(self, "_nearest", None)
 
     def __hash__(self) -> int:
         if self._hash is None:
@@ -228,8 +230,13 @@ class BoundPolicy:
 
     def decide(self, path: str) -> BoundRule | None:
         """The rule that decides about an absolute path, patterns aside."""
-        covering = [rule for rule in self.rules if within(path, rule.path)]
-        return max(covering, key=lambda rule: (depth(rule.path), rule.access), default=None)
+        if self._nearest is None:  # which of two that cover a path wins, once: every file call asks
+            order = sorted(self.rules, key=lambda rule: (depth(rule.path), rule.access), reverse=True)
+            object.__setattr__(self, "_nearest", tuple(order))
+        for rule in self._nearest or ():
+            if within(path, rule.path):
+                return rule
+        return None
 
     def access_at(self, path: str) -> Access:
         """What the rules give at an absolute path, patterns aside."""
