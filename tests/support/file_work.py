@@ -255,7 +255,8 @@ class _Walk:
         for aim, argument in zip(call.aims, call.places, strict=False):
             written = args[argument.path][1]
             folder = args[argument.directory][1] if argument.directory is not None else None
-            follow = argument.follow and not (flags & call.unfollow)
+            # A slash at the end is a directory's: the kernel follows a link there whatever the flags say.
+            follow = argument.follow and (written.endswith("/") or not flags & call.unfollow)
             if aim == "open":
                 follow = not (flags & os.O_NOFOLLOW or (flags & os.O_CREAT and flags & os.O_EXCL))
             places.append((written, folder, follow))
