@@ -222,7 +222,8 @@ def test_a_minimal_view_has_the_resolver(town: Town, tmp_path: Path) -> None:
 async def test_the_broker_ends_with_whoever_started_the_command(town: Town) -> None:
     """Also with one that is killed: nothing is left that serves names."""
     profile = town.allow("api.test")
-    with town.home.start("--profile", profile, "--", "sh", "-c", "echo runs; sleep 1000") as child:
+    script = "getent hosts api.test >&2; echo runs; sleep 1000"
+    with town.home.start("--profile", profile, "--", "sh", "-c", script) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == b"runs\n"
         around = proc.below(child.pid)

@@ -153,7 +153,9 @@ class CommandOwner(Children):
         if bound.by_name and self._names is None:
             from holdfast.confine.names import NamesProcess
 
-            self._names = NamesProcess(bound.hosts, self._keys)  # first of all: it takes longer than the rest
+            self._names = NamesProcess(bound.hosts, self._keys)
+            if self._keys is not None:
+                self._names.load()
         plan, settled = starts.plan_of(bound, command.cwd, ports)
         names = starts.hold_names(plan, settled)
         if watch:
@@ -390,7 +392,7 @@ class CommandOwner(Children):
             from holdfast.sandbox.protocol.names import count_handed
 
             count = count_handed(fds)
-            self._names.serve(fds[:count])
+            self._names.serve(fds[:count], self.loop)
             fds = fds[count:]
         if fds:
             from holdfast.confine.loopback import Ports
