@@ -35,13 +35,20 @@ class Battle:
     output: str  # all that was said outside
 
 
+@pytest.fixture(scope="module", params=["namespaces", pytest.param("bwrap", marks=pytest.mark.deep)])
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module", params=IDENTITIES)
-def battle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Battle]:
+def battle(
+    request: pytest.FixtureRequest, backend: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Battle]:
     with place(request.param) as home, web_hosts(tmp_path_factory.mktemp("hosts")) as hosts:
-        yield fight(home, hosts)
+        yield fight(home, hosts, backend)
 
 
-def fight(home: Place, hosts: WebHosts) -> Battle:
+def fight(home: Place, hosts: WebHosts, backend: str) -> Battle:
     for name, content in (("authority.pem", hosts.authority), ("attempts.py", SCRIPT)):
         (home.outside / name).write_bytes(content.read_bytes())
     (home.outside / "key").write_text(f"{IN_FILE}\n", "utf-8")
@@ -52,7 +59,7 @@ def fight(home: Place, hosts: WebHosts) -> Battle:
     authority = str(home.outside / "authority.pem")
     scene = {**hosts.ports, "authority": authority, "file": str(home.outside / "key")}
     done = home.run(
-        *("--json", "--profile", str(profile), "--secret", f"API_KEY@tls.test:{tls}"),
+        *("--json", "--backend", backend, "--profile", str(profile), "--secret", f"API_KEY@tls.test:{tls}"),
         *("--secret", f"FILE_KEY=file:{home.outside / 'key'}@tls.test:{tls}"),
         *("--", "/usr/bin/python3", str(home.outside / "attempts.py"), json.dumps(scene)),
         env={"API_KEY": REAL, "ALSO": f"Bearer {REAL}", "SSL_CERT_FILE": authority},
