@@ -228,7 +228,7 @@ CODEX = Agent(
     keys=("OPENAI_API_KEY", "OPENAI_BASE_URL", "CODEX_API_KEY"),
     reach=Reach(
         ("api.openai.com", "chatgpt.com", "auth.openai.com"),
-        variables=("OPENAI_BASE_URL",),
+        variables=("OPENAI_BASE_URL", "CODEX_REFRESH_TOKEN_URL_OVERRIDE"),
         settings=("openai_base_url", "chatgpt_base_url", "model_providers.*.base_url"),
     ),
     exits=ExitRules(zero_means_success=False),
