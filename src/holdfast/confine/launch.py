@@ -231,7 +231,7 @@ class LauncherClient:
         if listeners and child.hosts is not None:
             listeners = self._names.open(event.id, child.hosts, listeners)
         if listeners:
-            self._loopback.open(event.id, listeners, child.services)
+            self._loopback.open(event.id, listeners, {**self._names.services(event.id), **child.services})
         if event.op == orders.EXITED:
             self._loopback.end(event.id)
             traffic = self._names.end(event.id)
