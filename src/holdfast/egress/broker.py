@@ -327,7 +327,7 @@ class NameBroker:
 
         check = NameCheck(host.name, port, tls_only=True)
         try:
-            first = await self._hear_hello(inner, check)
+            first = await self._hear_hello(inner, check) if inspector.ends_tls(host.name, port) else b""
             await inspector.serve(inner, first, (host.name, port), dial, refuse, row)
         except Refused as exc:
             refuse(exc.why)
