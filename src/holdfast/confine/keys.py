@@ -8,6 +8,7 @@ import os
 
 from holdfast.annotations import TYPE_CHECKING, Final, Mapping, Sequence
 from holdfast.errors import UsageError
+from holdfast.sandbox.policy.policy import Network
 from holdfast.sandbox.policy.secretwish import SecretWish, parse_secret
 from holdfast.sandbox.values import value
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from holdfast.egress.keys.inspector import Inspector
     from holdfast.egress.keys.placeholders import Key
+    from holdfast.sandbox.policy.policy import Policy
 
 FOLDER: Final = "holdfast-trust-"  # how directories with certificates of runs begin
 # By which programs find what they trust, as the reference has them, and two more runtimes.
@@ -49,6 +51,20 @@ class KeptKeys:
     def find_in(self, text: str) -> str | None:
         """The variable whose key is in this text."""
         return next((key.name for key in self.keys if key.value in text), None)
+
+    def grant(self, policy: "Policy") -> "Policy":
+        """The policy of the command: with the hosts of these keys, and the directory of the file.
+
+        Raises:
+            UsageError: it reaches every host, so that nobody would read what it says to these.
+        """
+        if policy.network is Network.ON:
+            raise UsageError("keys stay outside of a command that reaches hosts by name, and no others")
+        for key in self.keys:
+            for host, port in sorted(key.targets):
+                plain = "http://" if (host, port) in key.plain else ""
+                policy = policy.keep_secret(f"{key.name}@{plain}{host}:{port}")
+        return policy.allow_read(self.folder)
 
     def make_folder(self) -> None:
         """For the file. Raises OSError."""

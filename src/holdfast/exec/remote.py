@@ -124,6 +124,8 @@ def _policy(wish: Wish, environment: Environment, cwd: str) -> Policy:
         policy = policy.allow_host(rule)
     for rule in wish.deny_host:
         policy = policy.deny_host(rule)
+    for text in wish.secrets:
+        policy = policy.keep_secret(text)
     if wish.allow_private:
         policy = policy.allow_private()
     for path in wish.allow_write:
