@@ -21,9 +21,10 @@ from holdfast.client.process import Process
 from holdfast.client.recovery import LinkState
 from holdfast.client.remotepath import RemotePath, to_native, to_uri
 from holdfast.client.session import ClientSession
-from holdfast.egress.keys.sources import read_key
+from holdfast.egress.keys.sources import find_file, read_key
 from holdfast.errors import ConnectionLost, HoldfastError, InvalidRequest, RemoteProtocolError, UsageError
 from holdfast.sandbox.limits import Limits
+from holdfast.sandbox.policy.secretwish import parse_secret
 from holdfast.wire.environment import EnvironmentInfo
 from holdfast.wire.paths import PathUri
 from holdfast.wire.processes import CommandExecutor, EnvPolicy, ProcessLimits, ReadParams, StartParams
@@ -217,6 +218,10 @@ class Environment:
                 "this server keeps no keys outside of commands",
                 remedy="install holdfast-agents[keys] over there, or leave the keys out",
             )
+        sources = map(parse_secret, policy.wish.hosts.secrets)
+        for path in filter(None, map(find_file, sources)):
+            if await self.files.exists(path):  # it is over there too, if that is this machine
+                policy = policy.deny(path)
         read = functools.partial(read_key, environ=os.environ, outside=(os.getcwd(),))
         return await asyncio.to_thread(policy.with_keys, read)
 

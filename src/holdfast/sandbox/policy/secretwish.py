@@ -9,6 +9,7 @@ HTTP_PORT, HTTPS_PORT = 80, 443
 FILE, COMMAND, PASS, SECRET_TOOL = "file:", "cmd:", "pass:", "secret-tool:"  # sources besides the environment
 SOURCES: Final = (FILE, COMMAND, PASS, SECRET_TOOL)
 _PLAIN: Final = "http://"  # before a host that speaks no TLS
+_LOOPBACK: Final = "127.0.0.1"  # which a rule may name at a port
 _LETTERS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_")
 _REMEDY: Final = (
     "write NAME@HOST, NAME=file:PATH@HOST, NAME=pass:ENTRY@HOST, NAME=secret-tool:ATTRIBUTE VALUE@HOST or "
@@ -52,7 +53,8 @@ def parse_secret(text: str) -> SecretWish:
     host, colon, port = target.partition(":")
     if not at or not _is_variable(name):
         raise _wrong(text, "it names no variable and host")
-    if not is_plain(target) or "*" in target:
+    named = f"localhost{colon}{port}" if colon and host == _LOOPBACK and not tls else target
+    if not is_plain(named) or "*" in target:
         raise _wrong(text, f"{target} is not one host")
     if has_source and not any(source.startswith(kind) and source != kind for kind in SOURCES):
         raise _wrong(text, "its key is taken from nowhere")
