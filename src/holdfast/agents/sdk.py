@@ -39,6 +39,7 @@ from holdfast.sandbox.policy.credentials import credentials
 from holdfast.sandbox.policy.paths import within
 from holdfast.unixrpc.calls import RpcMethod
 from holdfast.unixrpc.client import CALL_S, RpcClient
+from holdfast.wire.permissions import AllowedHosts
 
 ANSWER_S: Final = 10.0
 _UNNESTED: Final = ("TMUX", "TMUX_PANE")
@@ -268,6 +269,8 @@ class Worker:
         *,
         allow_write: Sequence[str] = (),
         allow_read: Sequence[str] = (),
+        allow_host: Sequence[str] = (),
+        allow_private: bool = False,
         network: bool = False,
         key: str | None = None,
         environ: Mapping[str, str] = os.environ,
@@ -286,6 +289,8 @@ class Worker:
             writable=list(allow_write),
             readable=list(allow_read),
             network=network,
+            hosts=list(allow_host),
+            private=allow_private,
             environ=dict(environ),
             key=key,
         )
@@ -371,10 +376,15 @@ class Workers:
         prompt: str | None = None,
         env: Mapping[str, str] | None = None,
         allow_credentials: bool = False,
+        allow_host: Sequence[str] = (),
+        deny_host: Sequence[str] = (),
+        allow_private: bool = False,
         **more: Any,
     ) -> Worker:
         """Start a worker. `more` are the other members of a wish (`agents/launching.py`).
 
+        It reaches the hosts of its model provider, where the record of its CLI names them, and those that are
+        allowed by name, as `Policy.allow_host` has them; with `network=True` all, with `network=False` none.
         A confined one reads no credentials of its user (`find_withheld`) unless they are allowed. Without
         `env` it inherits what its CLI is configured by; its keys not, if it is sent to another provider. One
         on another machine (`host`, an environment) gets neither: only what is named in `env`, and a `key`.
@@ -386,6 +396,8 @@ class Workers:
         far = more.get("host") is not None
         own = () if far else own_variables(agent, keys=more.get("base") is None)
         inherited = dict(env or select_variables(own))
+        if allow_host or deny_host or allow_private:
+            more["hosts"] = AllowedHosts(list(allow_host), list(deny_host), allow_private)
         wish = WorkerSpec(agent=agent, cwd=cwd, prompt=prompt, env=inherited, secret=secret, **more)
         limit_s = CARRY_S if far else RUN_S
         return Worker(self, await self.call(messages.RUN, wish, timeout_s=limit_s))

@@ -284,7 +284,7 @@ class Policy:
 def _hosts(wish: HostWish) -> AllowedHosts | msgspec.UnsetType:
     if not wish.allow:
         return msgspec.UNSET
-    return AllowedHosts(list(wish.allow), list(wish.deny), wish.private, dict(wish.addresses))
+    return AllowedHosts(list(wish.allow), list(wish.deny), wish.private, dict(wish.addresses), list(wish.own))
 
 
 def _network(*, on: bool) -> Network:

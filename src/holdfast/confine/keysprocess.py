@@ -104,7 +104,7 @@ class KeysProcess:
 def _encode(hosts: HostWish, keys: KeptKeys) -> bytes:
     return json.dumps(
         {
-            "hosts": [hosts.allow, hosts.deny, hosts.private, hosts.addresses, hosts.secrets],
+            "hosts": [hosts.allow, hosts.deny, hosts.private, hosts.addresses, hosts.secrets, hosts.own],
             "keys": [
                 [key.name, key.value, key.placeholder, sorted(key.targets), sorted(key.plain)]
                 for key in keys.keys
@@ -117,9 +117,9 @@ def _encode(hosts: HostWish, keys: KeptKeys) -> bytes:
 
 def _decode(told: bytes) -> tuple[HostWish, KeptKeys]:
     read: Mapping[str, Any] = json.loads(told)
-    allow, deny, private, addresses, secrets = read["hosts"]
+    allow, deny, private, addresses, secrets, own = read["hosts"]
     given = tuple((name, at) for name, at in addresses)
-    hosts = HostWish(tuple(allow), tuple(deny), private, given, tuple(secrets))
+    hosts = HostWish(tuple(allow), tuple(deny), private, given, tuple(secrets), tuple(own))
     keys = tuple(
         Key(name, value, placeholder, frozenset(map(tuple, targets)), frozenset(map(tuple, plain)))
         for name, value, placeholder, targets, plain in read["keys"]

@@ -26,7 +26,7 @@ from holdfast.confine.names import NameBrokers
 from holdfast.confine.starts import Command, Confinement, Exit, StartedCommand, StartFailed
 from holdfast.errors import OperationFailed
 from holdfast.sandbox.limits import Limits
-from holdfast.sandbox.policy.hostwish import HostWish
+from holdfast.sandbox.policy.hostwish import HostWish, find_loopback_ports
 from holdfast.sandbox.protocol import orders
 from holdfast.sandbox.protocol.loopback import MAX_LISTENERS
 from holdfast.sandbox.protocol.names import count_handed
@@ -261,16 +261,15 @@ class LauncherClient:
             for fd in listeners:
                 os.close(fd)
             return
-        if listeners and child.keys is not None:
-            count = count_handed(listeners)
-            child.keys.serve(listeners[:count])
-            for fd in listeners[:count]:
+        if listeners and child.keys is not None and child.hosts is not None:
+            handed, listeners = _divide(listeners, find_loopback_ports(child.hosts))
+            child.keys.serve(handed)
+            for fd in handed:
                 os.close(fd)
-            listeners = listeners[count:]
         elif listeners and child.hosts is not None:
             listeners = self._names.open(event.id, child.hosts, listeners)
         if listeners:
-            self._loopback.open(event.id, listeners, child.services)
+            self._loopback.open(event.id, listeners, {**self._names.services(event.id), **child.services})
         if event.op == orders.EXITED:
             self._loopback.end(event.id)
             traffic = self._names.end(event.id)
@@ -333,6 +332,17 @@ class LauncherClient:
                 child.started.set_exception(OperationFailed("the launcher died while starting the process"))
             elif not child.started.cancelled():
                 child.on_exit(Exit(LOST_CODE))
+
+
+def _divide(fds: list[int], ports: tuple[int, ...]) -> tuple[list[int], list[int]]:
+    """Sockets of a command: those of its names and for these ports, and the others."""
+    count = count_handed(fds)
+    named = fds[:count]
+    others: list[int] = []
+    for fd in fds[count:]:
+        with socket.socket(fileno=os.dup(fd)) as sock:
+            (named if sock.getsockname()[1] in ports else others).append(fd)
+    return named, others
 
 
 def _ignore(_exit: Exit) -> None:

@@ -19,9 +19,12 @@ from holdfast.sandbox.policy.hostwish import is_plain
 
 if TYPE_CHECKING:
     import _socket
+    from collections.abc import Mapping
 
     from holdfast.confine.keys import KeptKeys
+    from holdfast.confine.loopback import Service
     from holdfast.egress.broker import NameBroker
+    from holdfast.egress.dial import Dialer
     from holdfast.egress.hosts import HostRules
     from holdfast.egress.keys.inspector import Inspector
     from holdfast.sandbox.policy.hostwish import HostWish
@@ -76,7 +79,7 @@ class NamesProcess:
         self._wait_for(READY)
 
     def serve(self, fds: Sequence[int]) -> None:
-        """Serve these sockets of the command, which stay the caller's."""
+        """Serve these sockets of the command, which stay the caller's: those of names, and ports besides."""
         import _socket as socket
         import struct
 
@@ -181,11 +184,12 @@ def end_with_parent(keys: "KeptKeys | None") -> None:
 
 def serve(told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") -> None:
     """Do what we are told, and load what that needs then: until the command runs others have more to do."""
-    from holdfast.sandbox.protocol import names, orders
+    from holdfast.sandbox.protocol import orders
+    from holdfast.sandbox.protocol.loopback import MAX_LISTENERS
 
     inspector = None
     while True:
-        word, fds = orders.receive_with_fds(told, 1, names.MAX_HANDED)
+        word, fds = orders.receive_with_fds(told, 1, MAX_LISTENERS)
         if word == _CHECK:
             try:
                 read_rules(hosts)
@@ -200,6 +204,8 @@ def serve(told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") ->
         import json
         from functools import partial
 
+        from holdfast.sandbox.protocol.names import count_handed
+
         rules = read_rules(hosts)
         make_broker(rules, hosts, None)
         if keys is not None and inspector is None:
@@ -208,15 +214,16 @@ def serve(told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") ->
         most = _SHARE * _raise_limit()
         told.send(READY)
         if word == SERVE:
-            make = partial(make_broker, rules, hosts, fds, inspector=inspector)
-            report = asyncio.run(_serve_until_told(told, make, most))
+            count = count_handed(fds)
+            make = partial(make_broker, rules, hosts, fds[:count], inspector=inspector)
+            report = asyncio.run(_serve_until_told(told, make, most, fds[count:]))
             told.setblocking(True)
             told.sendall(json.dumps(report).encode())
             return
 
 
 async def _serve_until_told(
-    told: "_socket.socket", make: "Callable[..., NameBroker | None]", most: float
+    told: "_socket.socket", make: "Callable[..., NameBroker | None]", most: float, ports: Sequence[int]
 ) -> dict[str, object]:
     import asyncio
 
@@ -226,11 +233,19 @@ async def _serve_until_told(
     if broker is None:
         raise AssertionError("it has its sockets")
     broker.open()
+    loopback = None
+    if ports:
+        from holdfast.confine.loopback import Loopback
+
+        loopback = Loopback()
+        loopback.open(0, ports, broker.services)
     ended = asyncio.Event()
     told.setblocking(False)
     asyncio.get_running_loop().add_reader(told.fileno(), ended.set)
     await ended.wait()
     asyncio.get_running_loop().remove_reader(told.fileno())
+    if loopback is not None:
+        await loopback.aclose()
     await broker.aclose()
     return broker.traffic.report()
 
@@ -258,6 +273,11 @@ class NameBrokers:
             self._brokers[id_] = broker
         return list(fds[count:])
 
+    def services(self, id_: int) -> "Mapping[int, Service]":
+        """Who answers at the ports of this machine's loopback that this command was allowed."""
+        broker = self._brokers.get(id_)
+        return {} if broker is None else broker.services
+
     def end(self, id_: int) -> dict[str, Any] | None:
         """The command has ended: what went out. None: it had no names."""
         broker = self._brokers.get(id_)
@@ -281,7 +301,7 @@ def read_rules(hosts: "HostWish") -> "HostRules":
     from holdfast.egress.hosts import check_addresses, parse_rules
 
     check_addresses(hosts.addresses)
-    return parse_rules(hosts.allow, hosts.deny, private=hosts.private)
+    return parse_rules(hosts.allow, hosts.deny, private=hosts.private, own=hosts.own)
 
 
 def make_broker(
@@ -293,20 +313,26 @@ def make_broker(
 ) -> "NameBroker | None":
     """A broker for these sockets, which it takes over; without any, what it needs is loaded."""
     from holdfast.egress.broker import NameBroker
-    from holdfast.egress.dial import Dialer, look_up
     from holdfast.egress.inside import InsideSockets
-    from holdfast.egress.upstream import Proxies, Upstreams
 
+    dialer = make_dialer(hosts)
     if fds is None:
         return None
+    return NameBroker(rules, InsideSockets(fds), dialer, has_room, inspector)
+
+
+def make_dialer(hosts: "HostWish") -> "Dialer":
+    """Who connects to these hosts: where they are is said, or a name server knows."""
+    from holdfast.egress.dial import Dialer, look_up
+    from holdfast.egress.upstream import Proxies, Upstreams
+
     known = dict(hosts.addresses)
 
     async def resolve(name: str) -> Sequence[str]:
         given = known.get(name.removesuffix("."))
         return await look_up(name) if given is None else (given,)
 
-    upstream = Upstreams(Proxies.from_environ(os.environ))
-    return NameBroker(rules, InsideSockets(fds), Dialer(resolve, upstream), has_room, inspector)
+    return Dialer(resolve, Upstreams(Proxies.from_environ(os.environ)))
 
 
 def _raise_limit() -> int:

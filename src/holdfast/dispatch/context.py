@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.changes.git import Git
 from holdfast.agents.sdk import own_variables, select_variables
 from holdfast.agents.supervisor import background
@@ -103,6 +104,7 @@ class DispatchContext:
             base=profile.provider,
             key=self.environ.get(profile.key_env) if profile.key_env else None,
             network=profile.network,
+            hosts=profile.allowed_hosts,
             relocate=profile.relocate,
             writable=writable,
             readable=[str(grant.parent)],
@@ -130,7 +132,10 @@ class DispatchContext:
         script: str,
         limit_s: float,
     ) -> WorkerSpec:
-        """A script confined as the run's worker, without its keys: what a worker wrote may be run by it."""
+        """A script confined as the run's worker, without its keys: what a worker wrote may be run by it.
+
+        It has no provider, so of the network it has no more than the profile names.
+        """
         return msgspec.structs.replace(
             self.worker_spec(run, task, profile, workspace, script, workspace),
             readable=[],
@@ -138,6 +143,7 @@ class DispatchContext:
             id=f"{worker_of(run.id)}-{name}",
             agent="shell",
             env=select_variables((), self.environ) | dict(profile.variables),
+            network=_network_of_scripts(profile),
             model=None,
             mcp=None,
             base=None,
@@ -157,3 +163,13 @@ class DispatchContext:
         if "://" in self.address:
             return []
         return [os.path.abspath(self.address) + ending for ending in _BESIDE]
+
+
+def _network_of_scripts(profile: WorkerProfile) -> bool | None:
+    """A worker that has its provider's hosts alone must not leave the rest to a script."""
+    agent = CATALOG.get(profile.cli)
+    return (
+        False
+        if profile.network is None and agent is not None and agent.reach is not None
+        else profile.network
+    )

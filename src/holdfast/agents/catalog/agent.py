@@ -146,6 +146,18 @@ class Provider:
 
 
 @dataclass(frozen=True, slots=True)
+class Reach:
+    """Where its model provider is: the hosts that a worker reaches unless more is asked for.
+
+    `variables` and `settings`, which are dotted names in files of its user's, hold the address of another.
+    """
+
+    hosts: tuple[str, ...]  # rules, as `--allow-host` has them
+    variables: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Mcp:
     """How to give it an MCP server on stdio, which it then calls `holdfast`: templates.
 
@@ -242,6 +254,7 @@ class Agent:
     environment: Mapping[str, str] = field(default_factory=dict)  # keeps it quiet and offline
     exits: ExitRules = field(default_factory=ExitRules)
     provider: Provider | None = None
+    reach: Reach | None = None  # None: nobody knows, and a worker has the whole network
     mcp: Mcp | None = None
     own_sandbox: OwnSandbox | None = None
     start_limit_s: float = DEFAULT_START_LIMIT_S

@@ -18,6 +18,7 @@ from holdfast.agents.catalog.agent import (
     Package,
     PromptBy,
     Provider,
+    Reach,
     RetrySign,
     StartDialog,
     StatePath,
@@ -225,6 +226,11 @@ CODEX = Agent(
         HostFile(".codex/prompts", "prompts", Way.SHOWN, "its prompts", _HOME, "prompts"),
     ),
     keys=("OPENAI_API_KEY", "OPENAI_BASE_URL", "CODEX_API_KEY"),
+    reach=Reach(
+        ("api.openai.com", "chatgpt.com", "auth.openai.com"),
+        variables=("OPENAI_BASE_URL",),
+        settings=("openai_base_url", "chatgpt_base_url", "model_providers.*.base_url"),
+    ),
     exits=ExitRules(zero_means_success=False),
     provider=Provider(
         wire="responses",

@@ -15,6 +15,7 @@ from holdfast.agents.catalog.agent import (
     Package,
     PromptBy,
     Provider,
+    Reach,
     RetrySign,
     RunLog,
     StatePath,
@@ -199,6 +200,13 @@ GEMINI = Agent(
         _gemini("commands", Way.SHOWN, "its commands"),
     ),
     keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    reach=Reach(
+        (
+            *("generativelanguage.googleapis.com", "cloudcode-pa.googleapis.com"),
+            *("oauth2.googleapis.com", "aiplatform.googleapis.com"),
+        ),
+        variables=("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL"),
+    ),
     exits=ExitRules(
         zero_means_success=False,
         codes={
@@ -281,6 +289,14 @@ QWEN = Agent(
         _qwen("agents", Way.SHOWN, "its agents"),
     ),
     keys=("OPENAI_API_KEY", "OPENAI_BASE_URL", "DASHSCOPE_API_KEY"),
+    reach=Reach(
+        (
+            *("dashscope.aliyuncs.com", "dashscope-intl.aliyuncs.com"),
+            *("coding.dashscope.aliyuncs.com", "coding-intl.dashscope.aliyuncs.com", "api.openai.com"),
+        ),
+        variables=("OPENAI_BASE_URL",),
+        settings=("security.auth.baseUrl", "modelProviders.*.baseUrl"),
+    ),
     exits=ExitRules(zero_means_success=False),
     provider=Provider(
         wire="chat",

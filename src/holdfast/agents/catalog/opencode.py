@@ -15,6 +15,7 @@ from holdfast.agents.catalog.agent import (
     Package,
     PromptBy,
     Provider,
+    Reach,
     RetrySign,
     StatePath,
     Versions,
@@ -240,6 +241,13 @@ OPENCODE = Agent(
         "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
         "OPENCODE_DISABLE_MODELS_FETCH": "1",
     },
+    reach=Reach(
+        (
+            *("api.anthropic.com", "console.anthropic.com", "api.openai.com", "auth.openai.com"),
+            *("chatgpt.com", "openrouter.ai", "opencode.ai"),
+        ),
+        settings=("provider.*.options.baseURL", "provider.*.api"),
+    ),
     exits=ExitRules(zero_means_success=False),
     provider=Provider(
         wire="chat",

@@ -26,11 +26,13 @@ from holdfast.agents.fleet import starting, there
 from holdfast.agents.supervisor import background, elsewhere
 from holdfast.agents.supervisor.elsewhere import CUT_SHORT
 from holdfast.agents.worker import channels, logins, ownsandbox
-from holdfast.agents.worker.book import PROCESS, Record, WorkerRecords, describe, new_id
+from holdfast.agents.worker.book import PROCESS, Record, WorkerRecords, describe, new_id, note_reach
 from holdfast.agents.worker.explaining import Explaining, held, release
-from holdfast.agents.worker.launching import PreparedStart, WorkerSpec, preflight, prepare
+from holdfast.agents.worker.launching import PreparedStart, WorkerSpec, prepare
 from holdfast.agents.worker.ownfiles import link_below, remove_below
 from holdfast.agents.worker.ownsandbox import KnownVersions, OwnSandboxPlaces
+from holdfast.agents.worker.preflight import preflight
+from holdfast.agents.worker.reach import find_unnamed, may_need_names
 from holdfast.agents.worker.retention import KEPT_BYTES, KEPT_S, choose_oldest
 from holdfast.agents.worker.surroundings import WorkerSurroundings
 from holdfast.agents.worker.worker import FollowedWorker, WorkerChannel, now
@@ -75,6 +77,7 @@ class Supervisor:
         self._logins: dict[str, logins.SharedLogin] = {}
         self._tasks = TaskSet()
         self._versions = KnownVersions()
+        self._unnamed: str | None = None  # why no host is reached by name here; "": they are
         self._begun = asyncio.Event()  # there is, or was a moment ago, a worker to look at
 
     async def open(self) -> None:
@@ -156,7 +159,9 @@ class Supervisor:
         if wish.host is not None:
             return await self._run_there(worker_id, wish)
         own, obstacle = await self._find_own_sandbox(worker_id, wish)
-        ready = prepare(wish, state=str(self.book.folder(worker_id) / "state"), known=self._known, own=own)
+        unnamed = await self._find_unnamed(wish)
+        state = str(self.book.folder(worker_id) / "state")
+        ready = prepare(wish, state=state, known=self._known, own=own, unnamed=unnamed)
         record = describe(worker_id, wish, ready)
         record.own_sandbox, record.one_sandbox = own is not None, obstacle
         worker = self._add(record, wish, ready)
@@ -227,6 +232,19 @@ class Supervisor:
         )
         return None, obstacle
 
+    async def _find_unnamed(self, wish: WorkerSpec) -> str | None:
+        """Why no host is reached by name here; it is tried once, by the first worker that would need it."""
+        agent = self._known.get(wish.agent)
+        if agent is None or not may_need_names(wish, agent):
+            return None
+        if self._unnamed is None:
+            environment = await background.reach_exec_server(self.book.home)
+            try:
+                self._unnamed = await find_unnamed(environment) or ""
+            finally:
+                await environment.aclose()
+        return self._unnamed or None
+
     async def _start(self, worker: FollowedWorker, ready: PreparedStart, wish: WorkerSpec) -> None:
         record = worker.record
         looking = self._tasks.start(asyncio.to_thread(self.book.add_baseline, record))
@@ -260,11 +278,13 @@ class Supervisor:
                 extra={"agent": record.agent, "reason": str(exc)},
             )
             record.own_sandbox, record.one_sandbox = False, str(exc)
-            ready = prepare(wish, state=ready.state)
+            unnamed = await self._find_unnamed(wish)
+            ready = prepare(wish, state=ready.state, known=self._known, unnamed=unnamed)
+            note_reach(record, ready)
             _write_files(ready)
             process = await _start_process(environment, record, ready, traced=explaining is not None)
         record.pid, record.phase = process.pid, "started"
-        _note_enforcement(record, process)
+        _note_enforcement(record, process, ready)
         if record.one_sandbox is not None and wish.own_sandbox:
             record.weakened.append(f"its commands share its sandbox and its network: {record.one_sandbox}")
         if record.weakened:
@@ -325,7 +345,7 @@ class Supervisor:
                 record.place = ""
             raise
         record.phase = "started"
-        _note_enforcement(record, process)
+        _note_enforcement(record, process, ready)
         if record.confined and process.enforcement is None:
             record.weakened.append("its server does not say what it enforces")
         watched = record.watch and record.unwatched is None
@@ -530,13 +550,16 @@ async def _give_input(process: Process, ready: PreparedStart) -> None:
             await process.close_stdin()
 
 
-def _note_enforcement(record: Record, process: Process) -> None:
+def _note_enforcement(record: Record, process: Process, ready: PreparedStart) -> None:
     """What its server says that it does, and does not."""
     if process.watch is not None and not process.watch.on:
         record.unwatched = process.watch.why
     if process.enforcement is not None:
         record.backend = process.enforcement.backend
         record.weakened = [*process.enforcement.missing, *process.enforcement.weakened]
+        record.by_name = process.enforcement.network
+    if ready.reach.lost:
+        record.weakened.append(f"it has the whole network, and not its provider's hosts: {ready.reach.lost}")
 
 
 def _prepare_tracing(record: Record, ready: PreparedStart) -> Explaining | None:

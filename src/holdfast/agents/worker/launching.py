@@ -1,38 +1,31 @@
 """A wish for a worker as what is needed to start it: command, environment, policy, files."""
 
 import contextlib
-import json
 import os
 import shutil
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import urlsplit
 
 import msgspec
 
 from holdfast.agents.catalog.agent import (
     MAX_ARGUMENT,
     Agent,
-    StatePath,
     launch,
     notes_on,
     provider_secrets,
-    relocation_of,
     state_files,
-    state_paths,
 )
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.catalog.hostfiles import Way, read_settings
 from holdfast.agents.catalog.known import find_agent
-from holdfast.agents.evidence.evidence import Failure, Foreseen, Trouble
 from holdfast.agents.worker.acp import AcpRequest
 from holdfast.agents.worker.ownfiles import FoundLogin, OwnFiles, read_own_files, read_regular
 from holdfast.agents.worker.ownsandbox import OwnSandboxPlaces
-from holdfast.client.environment import Environment
+from holdfast.agents.worker.reach import WorkerReach, decide_reach, find_bases
 from holdfast.client.policy import Policy
-from holdfast.errors import HoldfastError, NotFound, UsageError
+from holdfast.errors import NotFound, UsageError
 from holdfast.local.homes import find_homes
 from holdfast.sandbox.limits import Limits
 from holdfast.sandbox.plan import prerequisites
@@ -41,8 +34,8 @@ from holdfast.sandbox.plan.prerequisites import Uncovered, uncover
 from holdfast.sandbox.plan.resolve import look, make_granted, trace
 from holdfast.sandbox.policy.amounts import parse
 from holdfast.sandbox.policy.credentials import is_credential
-from holdfast.sandbox.policy.paths import grantable
-from holdfast.sandbox.policy.policy import Access, BoundPolicy, Network, Where, bind, workspace_write
+from holdfast.sandbox.policy.policy import Access, Where, bind, workspace_write
+from holdfast.wire.permissions import AllowedHosts
 from holdfast.wire.processes import CommandExecutor
 
 # What a confined worker may use unless its wish says otherwise ("none" lifts one), so that one that forks or
@@ -55,72 +48,8 @@ DEFAULT_LIMITS: Final[Mapping[str, str | int | float]] = {
 TERM: Final = "xterm-256color"  # what our screen understands
 _SHARED_TMP: Final = "/tmp"  # noqa: S108 - to keep it away
 _PROMPT: Final = "<prompt>"  # what a record has in its place
-LIMIT_S: Final = 10.0  # for all of it; a name server that does not answer takes the most
-_CONNECT_S: Final = 3.0
 _PACKAGE_DEPTH: Final = 6  # folders between a program and its package.json
 _MAX_PACKAGE: Final = 256 << 10  # bytes of one
-
-# Runs inside, with nothing but the standard library.
-_PROBE: Final = r"""
-import errno, fcntl, json, mmap, os, socket, sys, tempfile
-
-asked = json.loads(sys.argv[1])
-
-
-def tried(path):
-    while not os.path.isdir(path):
-        path = os.path.dirname(path)
-    step, name = "create", None
-    try:
-        fd, name = tempfile.mkstemp(dir=path, prefix=".holdfast-")
-        step = "write"
-        os.write(fd, b"x" * 4096)
-        os.fsync(fd)
-        step = "lock"
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        step = "map"
-        mmap.mmap(fd, 4096).close()
-        os.close(fd)
-        step = "rename"
-        os.rename(name, name + ".moved")
-        name += ".moved"
-        step = "remove"
-        os.unlink(name)
-    except OSError as exc:
-        if name is not None:
-            try:
-                os.unlink(name)
-            except OSError:
-                pass
-        return {"step": step, "errno": errno.errorcode.get(exc.errno, str(exc.errno)), "at": path}
-    return None
-
-
-def reached(host, port):
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as exc:
-        return {"step": "name", "errno": exc.args[1] if len(exc.args) > 1 else str(exc)}
-    failure = None
-    for family, kind, protocol, _, address in found:
-        try:
-            with socket.socket(family, kind, protocol) as sock:
-                sock.settimeout(asked["connect_s"])
-                sock.connect(address)
-                return None
-        except TimeoutError:
-            failure = {"step": "connect", "errno": "ETIMEDOUT"}
-        except OSError as exc:
-            failure = {"step": "connect", "errno": errno.errorcode.get(exc.errno, str(exc.errno))}
-    return failure
-
-
-answer = {"paths": [tried(path) for path in asked["paths"]]}
-if asked["provider"]:
-    answer["provider"] = reached(*asked["provider"])
-print(json.dumps(answer))
-"""
 
 
 class WorkerSpec(msgspec.Struct, kw_only=True):
@@ -136,7 +65,8 @@ class WorkerSpec(msgspec.Struct, kw_only=True):
     tty: bool = False
     acp: bool = False  # led over the Agent Client Protocol: its questions are structured
     unattended: bool = True
-    network: bool = True
+    network: bool | None = None  # None: the hosts of its provider, where its record names them
+    hosts: AllowedHosts | None = None  # that it reaches by name besides
     writable: list[str] = []
     readable: list[str] = []  # besides; for what lies below something unreadable
     sockets: list[str] = []  # unix sockets of the host that it may connect to
@@ -172,6 +102,7 @@ class PreparedStart:
     inherited: dict[str, str] = field(repr=False)  # what it would have had without us
     environment: dict[str, str] = field(repr=False)
     policy: Policy
+    reach: WorkerReach
     tty: bool
     state: str
     base: str | None
@@ -194,10 +125,11 @@ def prepare(
     state: str,
     known: Mapping[str, Agent] = CATALOG,
     own: OwnSandboxPlaces | None = None,
+    unnamed: str | None = None,
 ) -> PreparedStart:
     """What to start; `state` is a directory of the worker's own, unless the wish names another.
 
-    `known` are the agents of the home.
+    `known` are the agents of the home. `unnamed` says why no host is reached by name where it runs.
     With `own` places the CLI keeps a sandbox of its own, and reaches its provider whatever its commands may.
 
     Raises:
@@ -213,7 +145,10 @@ def prepare(
             f"the prompt is longer than {MAX_ARGUMENT} bytes", remedy="put it into a file to read"
         )
     server = _server(agent, wish)
-    words = None if own is None else own.words(wish)
+    reach = decide_reach(
+        wish, agent, _find_bases(agent, wish, state), own_sandbox=own is not None, unnamed=unnamed
+    )
+    words = None if own is None else own.words(wish, reach)
     made = launch(
         agent,
         state=state,
@@ -250,7 +185,7 @@ def prepare(
     program = _binary(agent, wish)
     _make_granted(wish)
     wish = msgspec.structs.replace(wish, secret=_hide_logins(agent, wish))
-    policy = _policy(wish, state)
+    policy = reach.apply(_policy(wish, state)) if not wish.unconfined else Policy.full_access()
     if own is not None:
         policy = own.policy(policy)
     if not wish.unconfined:
@@ -264,6 +199,7 @@ def prepare(
         inherited=wish.env,
         environment=environment,
         policy=policy,
+        reach=reach,
         tty=tty,
         state=state,
         base=wish.base,
@@ -284,7 +220,7 @@ def prepare(
         ),
         secrets=(*secrets.values(), *files.secrets),
         limits=limits_of(wish),
-        commands=None if own is None else own.executor(agent, wish, policy, state),
+        commands=None if own is None else own.executor(agent, wish, policy, state, reach),
         request=request,
     )
 
@@ -300,6 +236,14 @@ def _find_own(agent: Agent, wish: WorkerSpec) -> OwnFiles:
     if not wish.relocate or wish.base is not None:
         return OwnFiles()
     return read_own_files(agent, home=wish.env.get("HOME", "/"), environment=wish.env)
+
+
+def _find_bases(agent: Agent, wish: WorkerSpec, state: str) -> list[str]:
+    """Where its user says that its provider is; nothing that it may write is believed."""
+    if wish.base is not None or wish.unconfined:
+        return []
+    places = (wish.cwd, state, *wish.writable)
+    return find_bases(agent, wish.env, home=wish.env.get("HOME", "/"), writable=places)
 
 
 def _hide_logins(agent: Agent, wish: WorkerSpec) -> list[str]:
@@ -429,14 +373,12 @@ def _make_granted(wish: WorkerSpec) -> None:
 
 
 def _policy(wish: WorkerSpec, state: str) -> Policy:
-    if wish.unconfined:
-        return Policy.full_access()
+    """All but the network."""
     if wish.private_tmp:
-        network = Network.ON if wish.network else Network.OFF
-        policy = Policy(workspace_write(network=network, tmpdir=False, slash_tmp=False), wish.cwd)
+        policy = Policy(workspace_write(tmpdir=False, slash_tmp=False), wish.cwd)
         unreadable = [_SHARED_TMP, *wish.unreadable, *wish.secret]
     else:
-        policy = Policy.workspace_write(wish.cwd, network=wish.network)
+        policy = Policy.workspace_write(wish.cwd)
         unreadable = [*wish.unreadable, *wish.secret]
     for path in (*unreadable, *find_homes()):
         if os.path.lexists(path):  # a rule about what is not there would put something in its place
@@ -448,136 +390,3 @@ def _policy(wish: WorkerSpec, state: str) -> Policy:
     for path in (state, *wish.writable):
         policy = policy.allow_write(path)
     return policy
-
-
-@dataclass(frozen=True, slots=True)
-class PreflightProblem:
-    """Something that will go wrong, what comes of it, and what would help."""
-
-    what: str
-    errno: str
-    consequence: str
-    remedy: str
-    claim: Foreseen | Trouble | None = None  # what a classifier can use of it
-
-    def words(self) -> str:
-        return f"{self.what}: {self.errno}; {self.consequence}" + (f"; {self.remedy}" if self.remedy else "")
-
-
-async def preflight(
-    environment: Environment,
-    agent: Agent,
-    *,
-    cwd: str,
-    variables: Mapping[str, str],
-    policy: Policy,
-    state: str,
-    base: str | None,
-) -> list[PreflightProblem]:
-    """Can the CLI keep its state and reach its provider? What will go wrong, before the first prompt.
-
-    A small program is run in the sandbox it will run in, with its environment and policy. Where a state
-    path does not exist yet, the nearest directory above it that does is tried. Nothing is left behind.
-    That nothing could be tried is trouble as well.
-    """
-    home = variables.get("HOME", "/")
-    kept = _distinct(state_paths(agent, home=home, work=cwd, environment=variables))
-    provider = _provider(base)
-    if not kept and provider is None:
-        return []
-    bound = bind(policy.wish, Where(cwd, (cwd,), variables.get("TMPDIR")))
-    if (hidden := _find_hidden(bound)) is not None:
-        return [hidden]
-    asked = {"paths": [path for path, _ in kept], "provider": provider, "connect_s": _CONNECT_S}
-    try:
-        result = await environment.run(
-            [sys.executable, "-I", "-S", "-c", _PROBE, json.dumps(asked)],
-            cwd=cwd,
-            env=dict(variables),
-            policy=policy,
-            timeout_s=LIMIT_S,
-        )
-        answer = json.loads(result.stdout)
-    except (HoldfastError, TimeoutError, ValueError) as exc:
-        return [
-            PreflightProblem(
-                "nothing could be tried in the sandbox", str(exc) or "no answer", "nobody knows", ""
-            )
-        ]
-    found = [
-        _of_path(agent, path, one, told, state, bound)
-        for (path, one), told in zip(kept, answer["paths"], strict=True)
-        if told is not None
-    ]
-    if provider is not None and (told := answer["provider"]) is not None:
-        found.append(_of_provider(provider, told, bound))
-    return found
-
-
-def _find_hidden(bound: BoundPolicy) -> PreflightProblem | None:
-    """What of our own interpreter cannot be read there: it could not say so itself."""
-    for path in map(os.path.realpath, prerequisites.of_ourselves()):
-        decision = bound.explain(path, Access.READ)
-        if not decision.allowed:
-            what = f"nothing could be tried in the sandbox, since {path} cannot be read there"
-            return PreflightProblem(
-                what, decision.why, "nobody knows what it will meet", decision.grant or ""
-            )
-    return None
-
-
-def _distinct(kept: list[tuple[str, StatePath]]) -> list[tuple[str, StatePath]]:
-    """One path for each directory that would be tried; what comes first matters most."""
-    found: dict[str, tuple[str, StatePath]] = {}
-    for path, one in kept:
-        plain = path.split("*", 1)[0].rstrip("/")
-        found.setdefault(os.path.dirname(plain), (plain, one))
-    return list(found.values())
-
-
-def _of_path(
-    agent: Agent, path: str, kept: StatePath, told: Mapping[str, str], state: str, bound: BoundPolicy
-) -> PreflightProblem:
-    moved = relocation_of(agent, kept, state=state)
-    decision = bound.explain(told["at"], Access.WRITE)
-    home = os.path.expanduser("~")
-    needed = grantable(path, os.path.lexists, home=home) if told["step"] == "create" else told["at"]
-    grant = bound.explain(needed, Access.WRITE).grant
-    remedy = f"set {moved}" if moved else grant or f"--allow-write {told['at']}"
-    what = f"{kept.role} ({path}): cannot {told['step']} in {told['at']}"
-    foreseen = Foreseen(
-        access="create" if told["step"] == "create" else "write",
-        path=path,
-        errno=told["errno"],
-        rule=decision.why,
-        grant=grant or "",
-        relocation=moved,
-        role=kept.role,
-    )
-    return PreflightProblem(what, told["errno"], kept.without, remedy, None if decision.allowed else foreseen)
-
-
-def _of_provider(provider: tuple[str, int], told: Mapping[str, str], bound: BoundPolicy) -> PreflightProblem:
-    host, port = provider
-    name = told["step"] == "name"
-    what = (
-        f"its provider's name {host} is not found"
-        if name
-        else f"its provider at {host}:{port} is not reached"
-    )
-    consequence = "it will retry, some CLIs for minutes and without a word"
-    if bound.network is Network.ON:
-        remedy = "is the address wrong, or this machine's network?"
-        return PreflightProblem(what, told["errno"], consequence, remedy, Trouble(Failure.NETWORK))
-    grant = "--network on"
-    foreseen = Foreseen("connect", f"{host}:{port}", told["errno"], "the network is off", grant)
-    return PreflightProblem(what, told["errno"], consequence, grant, foreseen)
-
-
-def _provider(base: str | None) -> tuple[str, int] | None:
-    if base is None:
-        return None
-    parts = urlsplit(base)
-    if parts.hostname is None:
-        return None
-    return parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
