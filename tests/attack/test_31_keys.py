@@ -1,8 +1,8 @@
 """Attack 31: a key that stays outside. The command never has it, and it goes to its host alone.
 
 Every attempt is made inside of one sandbox, whose host says back whatever it is asked to: of `holdfast exec`
-here, and by a server. Whether the key got anywhere is seen in what the attempts were told, in what reached the
-servers, and of the server in its log, its arguments and its environment.
+here, and by a server. Whether the key got anywhere is seen in what the attempts were told, in what reached
+the hosts, and of the server in its log, its arguments and its environment.
 """
 
 import base64

@@ -7,7 +7,7 @@ absolute, native to the other machine and not looked at: nothing here knows what
 """
 
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal, Protocol, TypeAlias, assert_never
 
@@ -207,18 +207,25 @@ class Policy:
         others = tuple(key for key in self.keys if key is not known)
         return replace(allowed, keys=(*others, SecretKey(wish.name, value, list(dict.fromkeys(hosts)))))
 
+    def keep_keys(self, keys: Iterable[SecretKey]) -> "Policy":
+        """Keep these outside, each for its hosts. Raises UsageError."""
+        policy = self
+        for key in keys:
+            for host in key.hosts:
+                policy = policy.keep_secret(f"{key.name}@{host}", key.value)
+        return policy
+
     def with_keys(self, read: Callable[[SecretWish], str]) -> "Policy":
         """The same with every key taken that is to be taken when a command is started. Raises UsageError."""
-        made = replace(
-            self, wish=values.replace(self.wish, hosts=values.replace(self.wish.hosts, secrets=()))
-        )
+        made = replace(self.without_keys(), keys=self.keys)
         for text in self.wish.hosts.secrets:
             made = made.keep_secret(text, read(parse_secret(text)))
         return made
 
     def without_keys(self) -> "Policy":
         """The same for a command that needs none of them; their hosts can be reached."""
-        return replace(self.with_keys(lambda _: ""), keys=())
+        hosts = values.replace(self.wish.hosts, secrets=())
+        return replace(self, wish=values.replace(self.wish, hosts=hosts), keys=())
 
     def deny(self, path: RemotePath) -> "Policy":
         """Neither read nor write this path, or whatever matches if it has `*`, `?`, `[` or `{` in it.

@@ -85,8 +85,10 @@ class KeysProcess:
         try:
             self._sock.shutdown(socket.SHUT_WR)
             async with asyncio.timeout(names.STOP_S):
-                while len(heard) < names.MAX_REPORT and (some := await self._loop.sock_recv(self._sock, 65536)):
+                while some := await self._loop.sock_recv(self._sock, 65536):
                     heard += some
+                    if len(heard) > names.MAX_REPORT:
+                        break
             told: dict[str, Any] | None = json.loads(heard.rpartition(names.READY)[2])
         except (OSError, ValueError):
             told = None

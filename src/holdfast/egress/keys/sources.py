@@ -92,8 +92,8 @@ def _ask(wish: SecretWish, words: Sequence[str], search: str, outside: Iterable[
 def _find_program(name: str, search: str, outside: Iterable[str]) -> str | None:
     """The real path of a program that lies below none of these directories."""
     closed = [os.path.realpath(folder) for folder in outside]
-    folders = [""] if os.path.isabs(name) else [folder for folder in search.split(":") if os.path.isabs(folder)]
-    for folder in folders if os.path.isabs(name) or "/" not in name else ():
+    folders = ["/"] if os.path.isabs(name) else [] if "/" in name else search.split(":")
+    for folder in filter(os.path.isabs, folders):
         found = os.path.realpath(os.path.join(folder, name))
         below = any(f"{found}/".startswith(f"{one.rstrip('/')}/") for one in closed)
         if os.path.isfile(found) and os.access(found, os.X_OK) and not below:

@@ -5,6 +5,7 @@ from holdfast.errors import UsageError
 from holdfast.sandbox.policy.hostwish import is_plain
 from holdfast.sandbox.values import value
 
+KEYS: Final = "keys:"  # how what is said of them begins
 HTTP_PORT, HTTPS_PORT = 80, 443
 FILE, COMMAND, PASS, SECRET_TOOL = "file:", "cmd:", "pass:", "secret-tool:"  # sources besides the environment
 SOURCES: Final = (FILE, COMMAND, PASS, SECRET_TOOL)
@@ -65,9 +66,9 @@ def parse_secret(text: str) -> SecretWish:
 def describe_secret(text: str) -> str:
     """What is done about a key, for people."""
     secret = parse_secret(text)
-    how = "whose TLS ends at the broker outside" if secret.tls else "which speaks no TLS, at the broker outside"
+    how = "whose TLS ends at the broker outside" if secret.tls else "by the broker outside, without TLS"
     where = f"headers of requests to {secret.rule}, {how}"
-    return f"keys: the command has a placeholder for ${secret.name}; it is replaced in {where}"
+    return f"{KEYS} the command has a placeholder for ${secret.name}; it is replaced in {where}"
 
 
 def _is_variable(name: str) -> bool:

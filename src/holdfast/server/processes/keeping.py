@@ -8,7 +8,7 @@ from holdfast.confine.keys import KeptKeys, keep_keys
 from holdfast.confine.keysprocess import KeysProcess
 from holdfast.confine.starts import Sandbox
 from holdfast.errors import UsageError
-from holdfast.sandbox.policy.secretwish import SecretWish, parse_secret
+from holdfast.sandbox.policy.secretwish import KEYS, SecretWish, parse_secret
 from holdfast.sandbox.values import replace
 from holdfast.wire.processes import SecretKey
 
@@ -28,7 +28,7 @@ class ProcessKeys:
         """The same sandbox, which says what was withheld."""
         if not self.withheld:
             return sandbox
-        told = f"keys: {', '.join(self.withheld)} would have held a key that stays outside, and is not set"
+        told = f"{KEYS} {', '.join(self.withheld)} would have held a key that stays outside, and is not set"
         held = sandbox.enforcement
         return replace(sandbox, enforcement=replace(held, network=(*held.network, told)))
 

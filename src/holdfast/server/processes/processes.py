@@ -37,7 +37,6 @@ from holdfast.wire import processes as wire
 from holdfast.wire.structs import Empty
 
 if TYPE_CHECKING:  # loaded for a process that has a proxy
-    from holdfast.confine.keysprocess import KeysProcess
     from holdfast.confine.loopback import Services
     from holdfast.server.processes.keeping import ProcessKeys
     from holdfast.server.processes.proxying import AskClient, ProcessProxy
