@@ -251,6 +251,7 @@ class Agent:
     relocation_arguments: tuple[str, ...] = ()
     host_files: tuple[HostFile, ...] = ()  # what of its user's it is given when its state is relocated
     keys: tuple[str, ...] = ()  # variables that hold its key or say where its provider is
+    key_hosts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of its keys, where each may go
     environment: Mapping[str, str] = field(default_factory=dict)  # keeps it quiet and offline
     exits: ExitRules = field(default_factory=ExitRules)
     provider: Provider | None = None

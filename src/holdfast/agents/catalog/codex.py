@@ -226,6 +226,7 @@ CODEX = Agent(
         HostFile(".codex/prompts", "prompts", Way.SHOWN, "its prompts", _HOME, "prompts"),
     ),
     keys=("OPENAI_API_KEY", "OPENAI_BASE_URL", "CODEX_API_KEY"),
+    key_hosts=dict.fromkeys(("OPENAI_API_KEY", "CODEX_API_KEY"), ("api.openai.com",)),
     reach=Reach(
         ("api.openai.com", "chatgpt.com", "auth.openai.com"),
         variables=("OPENAI_BASE_URL", "CODEX_REFRESH_TOKEN_URL_OVERRIDE"),

@@ -235,6 +235,11 @@ OPENCODE = Agent(
         *(_own(name, Way.SHOWN, "its instructions") for name in _TEXTS),
     ),
     keys=("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY"),
+    key_hosts={
+        "ANTHROPIC_API_KEY": ("api.anthropic.com",),
+        "OPENAI_API_KEY": ("api.openai.com",),
+        "OPENROUTER_API_KEY": ("openrouter.ai",),
+    },
     environment={
         "OPENCODE_DISABLE_AUTOUPDATE": "1",
         "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",

@@ -108,6 +108,7 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     private: bool = False  # also at addresses that are not public
     command_hosts: list[str] | None = None  # of its commands, where each has a sandbox; None: as its own
     by_name: list[str] = []  # how that is enforced; none where it is not
+    keys: list[str] = []  # which of its keys stay outside, and what enters
     writable: list[str] = []
     after: str | None = None
 

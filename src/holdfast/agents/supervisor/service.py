@@ -97,6 +97,7 @@ def build_report(worker: FollowedWorker) -> messages.WorkerReport:
         private=record.private,
         command_hosts=record.command_hosts,
         by_name=record.by_name,
+        keys=record.keys,
         writable=record.writable,
         after=record.after,
     )

@@ -10,6 +10,7 @@ HOME/worker-profiles.toml:
     max_runtime_s = 3600
     limits = { memory = "8G", pids = 500 }
     hosts = { "pypi.org" = "allow" }    # besides those of its model provider
+    keys_inside = false         # true: keys that its CLI takes by a variable enter its sandbox
     prompt = "You review code.\n\n{brief}"
 """
 
@@ -57,6 +58,7 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     key_env: str | None = None  # the variable here that holds its key
     network: bool | None = None  # all of it, or none; None: the hosts of its provider, where they are known
     hosts: dict[str, str | bool | dict[str, str]] = {}  # by name besides, as [hosts] in a permission profile
+    keys_inside: bool = False  # what its CLI takes by variables enters, as it is
     env: tuple[str, ...] = ()
     variables: dict[str, str] = {}
     writable: tuple[str, ...] = ()  # besides the workspace; `~/` is the home
@@ -120,8 +122,6 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         source = f"worker profile {self.name}"
         wish = profile.hosts_of(self.hosts, source=source)
         parse_rules(wish.allow, wish.deny)
-        if wish.secrets:
-            raise UsageError(f"{source}: hosts.secrets: keys stay outside of commands of `exec` only")
         if self.hosts and self.network:
             raise UsageError(f"{source}: hosts: with `network = true` every host is reached")
 
@@ -132,6 +132,11 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             return None
         wish = profile.hosts_of(self.hosts, source=f"worker profile {self.name}")
         return AllowedHosts(list(wish.allow), list(wish.deny), wish.private, dict(wish.addresses))
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The keys that stay outside besides those of its CLI, as `--secret` has them."""
+        return profile.hosts_of(self.hosts, source=f"worker profile {self.name}").secrets
 
     @property
     def cli(self) -> str:
