@@ -71,11 +71,16 @@ def _numbers(version: str) -> tuple[int, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class Dialog:
-    """A question on the screen whose keys are known: they answer it just this once."""
+    """A question on the screen whose keys are known: they answer it just this once.
+
+    With `click` these words are clicked to approve: where the screen does not show which choice is selected
+    no key is known to be the right one.
+    """
 
     pattern: re.Pattern[str]
     approve: tuple[str, ...]
     deny: tuple[str, ...]
+    click: str = ""
 
 
 @dataclass(frozen=True, slots=True)

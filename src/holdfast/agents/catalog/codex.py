@@ -183,8 +183,13 @@ CODEX = Agent(
     start_dialogs=(StartDialog(re.compile(r"^\u203a 1\. Trust and continue", re.MULTILINE), ("enter",)),),
     dialogs=(Dialog(re.compile(r"^\u203a 1\. Yes, proceed \(y\)", re.MULTILINE), ("y",), ("escape",)),),
     busy=(
+        BusySign(
+            re.compile(
+                r"^[•◦]\s+Running |\besc to interrupt\) · \d+ background terminals? running", re.MULTILINE
+            ),
+            Work.TOOL,
+        ),
         BusySign(re.compile(r"\besc to interrupt\b", re.IGNORECASE), Work.THINKING),
-        BusySign(re.compile(r"^[•◦]\s+Running ", re.MULTILINE), Work.TOOL),
     ),
     shown_retries=(
         RetrySign(re.compile(r"^Reconnecting\.\.\. waiting for network\b"), Failure.NETWORK),

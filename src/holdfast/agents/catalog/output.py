@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from holdfast.agents.catalog.agent import RetrySign
-from holdfast.agents.catalog.failures import MAX_MESSAGE, of_line, of_message, of_status
+from holdfast.agents.catalog.failures import MAX_MESSAGE, begins_as_error, of_line, of_message, of_status
 from holdfast.agents.evidence.evidence import (
     MAX_SEEN,
     Claim,
@@ -105,6 +105,12 @@ def add_announcement(claim: Claim, line: str) -> Claim:
     if isinstance(claim, Trouble | Result) and claim.failure in LIMITS and (words := find_announcement(line)):
         return replace(claim, announced=words)
     return claim
+
+
+def find_last_words(lines: Sequence[str]) -> str:
+    """What a program that ended said last of why: its last line that begins as an error does, or its last."""
+    said = [text for line in lines if (text := line.strip())]
+    return ([text for text in said if begins_as_error(text)] or said or [""])[-1]
 
 
 class TextLines:
