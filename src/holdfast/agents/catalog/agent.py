@@ -106,6 +106,14 @@ class RetrySign:
 
 
 @dataclass(frozen=True, slots=True)
+class ErrorSign:
+    """A line that reports an error in words of the CLI's own; `cause` and `http`, if there, say which."""
+
+    pattern: re.Pattern[str]
+    failure: Failure | None = None  # when the line itself does not say the cause
+
+
+@dataclass(frozen=True, slots=True)
 class StatePath:
     """Something it keeps: where, what it is, what happens without it, and the variable that moves it."""
 
@@ -247,6 +255,7 @@ class Agent:
     titles: tuple[tuple[str, Claim], ...] = ()  # prefix of the window title, the first that fits
     transcript: Transcript | None = None
     retries: tuple[RetrySign, ...] = ()
+    errors: tuple[ErrorSign, ...] = ()  # besides those that begin as most CLIs begin them
     log: RunLog | None = None
     shown_retries: tuple[RetrySign, ...] = ()  # the same on its screen, without what marks the line there
     failures: tuple[re.Pattern[str], ...] = ()  # on its screen: the turn failed; `message` says why …
@@ -266,6 +275,7 @@ class Agent:
     start_limit_s: float = DEFAULT_START_LIMIT_S
     events: tuple[EventRule, ...] = ()  # of the parser DESCRIBED, the first that fits
     tried: str = ""  # for people: with which version and how
+    untried: str = ""  # likewise: what nobody saw
 
 
 @dataclass(frozen=True, slots=True)

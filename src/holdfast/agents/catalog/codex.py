@@ -13,6 +13,7 @@ from holdfast.agents.catalog.agent import (
     NOT_SAVED,
     Agent,
     Dialog,
+    ErrorSign,
     Mcp,
     OwnSandbox,
     Package,
@@ -54,8 +55,14 @@ _VARY = {"id", "type", "status", "exit_code", "aggregated_output", "result", "er
 
 
 class CodexEvents(JsonEvents):
-    def __init__(self, retries: Sequence[RetrySign] = (), *, secrets: Sequence[str] = ()) -> None:
-        super().__init__(retries, secrets=secrets)
+    def __init__(
+        self,
+        retries: Sequence[RetrySign] = (),
+        *,
+        errors: Sequence[ErrorSign] = (),
+        secrets: Sequence[str] = (),
+    ) -> None:
+        super().__init__(retries, errors=errors, secrets=secrets)
         self._open: dict[str, str] = {}  # commands that were started and have not ended, by their id
 
     def handlers(self) -> Mapping[str, Handler]:
