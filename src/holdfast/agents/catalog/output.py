@@ -166,8 +166,10 @@ def _find_trouble(line: str, errors: Sequence[ErrorSign]) -> Trouble | None:
         said = {name: value for name, value in found.groupdict().items() if value is not None}
         http = int(said["http"]) if "http" in said else None
         trouble = of_message(said.get("cause", ""), http)
-        if trouble is not None or sign.failure is not None:
-            return trouble or Trouble(sign.failure, http)
+        if trouble is not None:
+            return trouble
+        if sign.failure is not None:
+            return Trouble(sign.failure, http)
     return of_line(line)
 
 
