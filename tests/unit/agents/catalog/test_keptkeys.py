@@ -44,7 +44,9 @@ def test_every_host_of_a_key_is_one_that_its_worker_reaches(name: str) -> None:
 
 def test_a_key_follows_its_user_to_another_address() -> None:
     env = {"OPENAI_API_KEY": KEY}
-    [kept] = decide_keys(CATALOG["codex"], env, bases=["https://gate.example/v1", "http://127.0.0.1:11434"]).kept
+    [kept] = decide_keys(
+        CATALOG["codex"], env, bases=["https://gate.example/v1", "http://127.0.0.1:11434"]
+    ).kept
     assert kept.hosts == ["api.openai.com", "gate.example:443", "http://127.0.0.1:11434"]
 
 
