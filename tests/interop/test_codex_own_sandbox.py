@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, Final
 
 import pytest
@@ -28,7 +29,6 @@ __all__ = ["home_fixture", "yard_fixture"]
 YIELD_MS: Final = 30_000  # for a command that starts an interpreter on a busy machine
 SUMMARY: Final = "made what was asked for"
 KEY: Final = "the-key-of-the-provider"
-REAL: Final = "sk-proj-zQ8vT3kLmN5pR7wXyB2c"
 COMPLETE: Final = call("complete", "kanban_complete", {"summary": SUMMARY}, namespace="mcp__holdfast")
 
 pytestmark = pytest.mark.timeout(180)
@@ -173,13 +173,13 @@ async def test_a_codex_on_the_board_works_with_a_key_that_it_does_not_have(
     yard: Yard, tmp_path: Path, tls: bool
 ) -> None:
     """It reaches its provider and no other host, and its commands have no network at all."""
-    yard.environ["THE_KEY"] = REAL
+    real = yard.environ["THE_KEY"] = f"sk-proj-{token_hex(12)}"  # no other test's worker has it
     look = "cat /proc/[0-9]*/environ | tr '\\0' '\\n'; env; cat .holdfast/* ../*/state/*; true"
     held: list[str] = []
 
     async def play(_: Provider) -> AsyncIterator[list[Item]]:
         yield [command("made", f"echo it > made.txt; {look}", yield_time_ms=YIELD_MS)]
-        held.extend(holders(REAL))
+        held.extend(holders(real))
         yield [COMPLETE]
 
     context = make_context(tmp_path)
@@ -193,11 +193,11 @@ async def test_a_codex_on_the_board_works_with_a_key_that_it_does_not_have(
         _, task, run, record = await dispatch_to(yard, model, base, **more)
     assert (task.status, task.result) == (TaskStatus.DONE, SUMMARY), (model.outputs, record)
     assert record["own_sandbox"]
-    assert set(model.credentials) == {REAL}
+    assert set(model.credentials) == {real}
     assert held == []
     worker = yard.home / "workers" / record["id"]
-    assert files_with(REAL, worker, yard.home / "board", yard.folder) == []
-    assert REAL not in model.output("made")
+    assert files_with(real, worker, yard.home / "board", yard.folder) == []
+    assert real not in model.output("made")
     assert b"+it\n" in yard.store.file(task.id, run.id, "diff.patch")
     port = base.rpartition(":")[2]
     assert record["hosts"] == [f"{name}:{port}"]
@@ -210,17 +210,17 @@ async def test_a_codex_on_the_board_works_with_a_key_that_it_does_not_have(
 
 async def test_a_key_that_is_to_enter_enters_and_that_is_said(yard: Yard) -> None:
     """The control of the one above: the same look finds it."""
-    yard.environ["THE_KEY"] = REAL
+    real = yard.environ["THE_KEY"] = f"sk-proj-{token_hex(12)}"
     held: list[str] = []
 
     async def play(_: Provider) -> AsyncIterator[list[Item]]:
-        held.extend(holders(REAL))
+        held.extend(holders(real))
         yield [COMPLETE]
 
     async with scripted(play) as model:
         base = model.url.removesuffix("/v1")
         _, task, _, record = await dispatch_to(yard, model, base, key_env="THE_KEY", keys_inside=True)
     assert task.status is TaskStatus.DONE, model.outputs
-    assert set(model.credentials) == {REAL}
+    assert set(model.credentials) == {real}
     assert [shown for shown in held if "codex" in shown]
     assert record["keys"] == ["the key in $HOLDFAST_PROVIDER_KEY enters its sandbox: as asked"]
