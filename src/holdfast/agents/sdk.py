@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from holdfast.agents.catalog.agent import Agent, state_of
-from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.catalog.known import find_vouched
 from holdfast.agents.changes.baseline import since_baseline
 from holdfast.agents.changes.git import Git
 from holdfast.agents.evidence.evidence import WorkerState
@@ -62,7 +62,7 @@ PASSED: Final = ("HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TZ", "
 
 def own_variables(agent: str, *, keys: bool = True) -> tuple[str, ...]:
     """Variables by which this CLI is configured: where its user keeps its files, and its keys."""
-    known = CATALOG.get(agent)
+    known = find_vouched(agent)
     return () if known is None else (*known.relocation, *(known.keys if keys else ()))
 
 
@@ -107,7 +107,7 @@ def find_withheld(
     """
     home = environ.get("HOME") or os.path.expanduser("~")
     named = [path for path in map(os.path.abspath, granted) if not within(home, path)]
-    known = CATALOG.get(agent)
+    known = find_vouched(agent)
     return [
         path
         for path in credentials(home, granted=named)

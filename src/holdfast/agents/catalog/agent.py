@@ -71,11 +71,16 @@ def _numbers(version: str) -> tuple[int, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class Dialog:
-    """A question on the screen whose keys are known: they answer it just this once."""
+    """A question on the screen whose keys are known: they answer it just this once.
+
+    With `click` these words are clicked to approve: where the screen does not show which choice is selected
+    no key is known to be the right one.
+    """
 
     pattern: re.Pattern[str]
     approve: tuple[str, ...]
     deny: tuple[str, ...]
+    click: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +100,14 @@ class RetrySign:
 
     Named groups, each optional: `attempt`, `of`, `in_s`, `in_ms`, `http`, `cause`.
     """
+
+    pattern: re.Pattern[str]
+    failure: Failure | None = None  # when the line itself does not say the cause
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorSign:
+    """A line that reports an error in words of the CLI's own; `cause` and `http`, if there, say which."""
 
     pattern: re.Pattern[str]
     failure: Failure | None = None  # when the line itself does not say the cause
@@ -242,6 +255,7 @@ class Agent:
     titles: tuple[tuple[str, Claim], ...] = ()  # prefix of the window title, the first that fits
     transcript: Transcript | None = None
     retries: tuple[RetrySign, ...] = ()
+    errors: tuple[ErrorSign, ...] = ()  # besides those that begin as most CLIs begin them
     log: RunLog | None = None
     shown_retries: tuple[RetrySign, ...] = ()  # the same on its screen, without what marks the line there
     failures: tuple[re.Pattern[str], ...] = ()  # on its screen: the turn failed; `message` says why …
@@ -261,6 +275,7 @@ class Agent:
     start_limit_s: float = DEFAULT_START_LIMIT_S
     events: tuple[EventRule, ...] = ()  # of the parser DESCRIBED, the first that fits
     tried: str = ""  # for people: with which version and how
+    untried: str = ""  # likewise: what nobody saw
 
 
 @dataclass(frozen=True, slots=True)

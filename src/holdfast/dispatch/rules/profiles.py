@@ -4,7 +4,7 @@ A task is assigned to a worker profile: a record of how to start its worker. To 
 HOME/worker-profiles.toml:
 
     [reviewer]
-    agent = "claude"            # a CLI of the catalogue, or:  command = ["my-agent", "--prompt", "{prompt}"]
+    agent = "claude"            # built in or of a record, or:  command = ["my-agent", "--prompt", "{prompt}"]
     model = "opus"
     env = ["ANTHROPIC_API_KEY"]
     max_runtime_s = 3600
@@ -22,7 +22,9 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from holdfast.agents.catalog.agent import Agent
 from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.catalog.known import find_agent
 from holdfast.board.rules import budget
 from holdfast.board.rules.budget import Budget
 from holdfast.board.rules.rows import Run
@@ -81,11 +83,6 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """Raises UsageError when it cannot be meant."""
         if bool(self.agent) == bool(self.command):
             raise UsageError(f"worker profile {self.name}: give either an agent or a command")
-        if self.agent and self.agent not in CATALOG:
-            known = ", ".join(sorted(CATALOG))
-            raise UsageError(
-                f"worker profile {self.name}: no agent `{self.agent}` is known", remedy=f"one of: {known}"
-            )
         for variable in (*self.env, *self.variables):
             if not _VARIABLE.fullmatch(variable):
                 raise UsageError(f"worker profile {self.name}: `{variable}` is not the name of a variable")
@@ -140,12 +137,21 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def cli(self) -> str:
-        """The agent of the catalogue that runs it; a command is run by a shell."""
+        """The agent that runs it; a command is run by a shell."""
         return self.agent or _SHELL
 
-    @property
-    def binary(self) -> str:
-        return CATALOG[self.agent].binary if self.agent else self.command[0]
+    def program(self, known: Mapping[str, Agent]) -> str:
+        """What must be on the PATH for it.
+
+        Raises:
+            UsageError: no such agent is known, or its record is wrong.
+        """
+        if not self.agent:
+            return self.command[0]
+        try:
+            return find_agent(known, self.agent).binary
+        except UsageError as exc:
+            raise UsageError(f"worker profile {self.name}: {exc}", remedy=exc.remedy) from None
 
     @property
     def budget(self) -> Budget:
@@ -206,8 +212,10 @@ BUILTIN: Final[Mapping[str, WorkerProfile]] = {
 }
 
 
-def decode(text: str, *, source: str = "worker-profiles.toml") -> dict[str, WorkerProfile]:
-    """The profiles that a user's file adds or replaces.
+def decode(
+    text: str, *, source: str = "worker-profiles.toml", known: Mapping[str, Agent] = CATALOG
+) -> dict[str, WorkerProfile]:
+    """The profiles that a user's file adds or replaces, for agents that are known.
 
     Raises:
         UsageError: naming the profile and what is wrong with it.
@@ -224,9 +232,10 @@ def decode(text: str, *, source: str = "worker-profiles.toml") -> dict[str, Work
                 remedy="a table, with a name of a-z, 0-9, - and _",
             )
         session, resume = _SESSIONS.get(str(table.get("agent")), ("", ()))
-        known = {} if table.keys() & {"session", "resume"} else {"session": session, "resume": resume}
+        unsaid = {} if table.keys() & {"session", "resume"} else {"session": session, "resume": resume}
         try:
-            found[name] = msgspec.convert({**known, **table, "name": name}, WorkerProfile)
+            found[name] = msgspec.convert({**unsaid, **table, "name": name}, WorkerProfile)
+            found[name].program(known)
         except msgspec.ValidationError as exc:
             raise UsageError(f"{source}: [{name}]: {exc}") from None
         except UsageError as exc:
@@ -234,9 +243,12 @@ def decode(text: str, *, source: str = "worker-profiles.toml") -> dict[str, Work
     return found
 
 
-def combine(text: str | None, *, source: str = "worker-profiles.toml") -> dict[str, WorkerProfile]:
-    """Ours, and the user's instead where they have the same name."""
-    return {**BUILTIN, **(decode(text, source=source) if text else {})}
+def combine(
+    text: str | None, *, source: str = "worker-profiles.toml", known: Mapping[str, Agent] = CATALOG
+) -> dict[str, WorkerProfile]:
+    """Ours, one for each agent of a record, and the user's instead where they have the same name."""
+    described = {name: _agent(name, agent.keys) for name, agent in known.items() if name not in CATALOG}
+    return {**described, **BUILTIN, **(decode(text, source=source, known=known) if text else {})}
 
 
 RESUMES: Final = "resumes"  # in a run's metadata: the run in whose state its CLI went on
