@@ -75,7 +75,7 @@ class KeptKeys:
         from holdfast.egress.keys.authority import write_bundle
         from holdfast.egress.keys.inspector import Inspector
 
-        made = Inspector(self.keys)
+        made = Inspector(self.keys, self.trusted)
         write_bundle(self.bundle, made.certificate, self.trusted)
         return made
 

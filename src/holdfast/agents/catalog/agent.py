@@ -391,11 +391,18 @@ def notes_on(
     return [*notes, f"this is {agent.name} {version}, and {newest}"]
 
 
+def provider_variables(agent: Agent) -> tuple[str, ...]:
+    """The variables that carry the key of another provider."""
+    templates = {} if agent.provider is None else agent.provider.environment
+    return tuple(name for name, template in templates.items() if "{key}" in template)
+
+
 def provider_secrets(agent: Agent, key: str) -> dict[str, str]:
-    """The variables that carry the key: for the worker's environment and for redaction, nowhere else."""
+    """Those with this key: for the worker's environment and for redaction, nowhere else."""
     if agent.provider is None:
         return {}
-    return {k: fill(v, {"key": key}) for k, v in agent.provider.environment.items() if "{key}" in v}
+    templates = agent.provider.environment
+    return {name: fill(templates[name], {"key": key}) for name in provider_variables(agent)}
 
 
 def state_files(

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from holdfast.agents.catalog.agent import Agent
+from holdfast.agents.catalog.agent import Agent, provider_variables
 from holdfast.agents.catalog.providerhosts import find_target
 from holdfast.egress.keys.placeholders import BadKey, make_placeholder
 from holdfast.errors import UsageError
@@ -70,7 +70,8 @@ def decide_keys(
     entering = []
     told = bases if base is None else (base,)
     own = tuple(target for target in map(find_target, told) if target is not None)
-    candidates = dict.fromkeys((*agent.key_hosts, *(provider or {})))
+    other = provider_variables(agent) if base is not None else ()
+    candidates = dict.fromkeys((*agent.key_hosts, *other, *(provider or {})))
     for name in candidates:
         value = (provider or {}).get(name) or environment.get(name)
         if not value or name in kept:

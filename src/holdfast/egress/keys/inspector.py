@@ -49,7 +49,8 @@ Refuse: TypeAlias = Callable[[str], None]
 class Inspector:
     """Holds the keys of one command, and the authority that was made for it."""
 
-    def __init__(self, keys: Iterable[Key]) -> None:
+    def __init__(self, keys: Iterable[Key], trusted: Iterable[str] = ()) -> None:
+        """`trusted` are files of certificates that hosts are verified by besides this machine's."""
         self._keys = tuple(keys)
         self._plain = frozenset(target for key in self._keys for target in key.plain)
         targets = {target for key in self._keys for target in key.targets - self._plain}
@@ -57,7 +58,7 @@ class Inspector:
         made = Authority(hosts, datetime.datetime.now(datetime.UTC)) if hosts else None
         self.certificate = b"" if made is None else made.pem
         self._contexts = {} if made is None else {host: made.make_context(host) for host in hosts}
-        self._outside = authority.trust_host()
+        self._outside = authority.trust_host(trusted)
         self._words = {word: cover for key in self._keys for word, cover in spell(key).items()}
 
     def covers(self, host: str, port: int) -> bool:
