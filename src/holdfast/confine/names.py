@@ -21,23 +21,25 @@ from holdfast.sandbox.policy.hostwish import are_plain
 
 if TYPE_CHECKING:
     import _socket
+    from collections.abc import Mapping
 
     from holdfast.confine.keys import KeptKeys
+    from holdfast.confine.loopback import Service
     from holdfast.egress.broker import NameBroker
+    from holdfast.egress.dial import Dialer
     from holdfast.egress.hosts import HostRules
     from holdfast.egress.keys.inspector import Inspector
     from holdfast.local.loop import AnyLoop
     from holdfast.sandbox.policy.hostwish import HostWish
 
-_READY_S: Final = 20.0  # a machine under load loads a few modules
-_STOP_S: Final = 5.0  # what was sent arrives, or is cut off
-_MAX_REPORT: Final = 4 * 1024 * 1024  # rows of a thousand hosts, with their names
+READY_S: Final = 20.0  # a machine under load loads a few modules
+STOP_S: Final = 5.0  # what was sent arrives, or is cut off
+MAX_REPORT: Final = 4 * 1024 * 1024  # rows of a thousand hosts, with their names
 _WANTED: Final = 16 * 1024  # descriptors of the process of one command
 _SHARE: Final = 0.5  # of the descriptors that a process may have: the rest is for everything else
 _SOON_S: Final = 0.005  # most commands end before, or ask after what is needed for an answer was loaded
-_ASKED: Final = 2  # of the sockets: where questions come, in datagrams and in streams
-_LOAD, _SERVE = b"l", b"s"  # what it is told
-_READY: Final = b"ready\n"  # what it says
+LOAD, SERVE = b"l", b"s"  # what it is told
+READY: Final = b"ready\n"  # what it says
 
 
 class NamesProcess:
@@ -50,6 +52,7 @@ class NamesProcess:
         self._pid = 0
         self._said = b""
         self._held: tuple[int, ...] = ()  # the sockets of a command that has asked nothing so far
+        self._asked: tuple[int, ...] = ()  # those of them where it asks, or connects
         self._loop: AnyLoop | None = None
         self._serving = False
 
@@ -65,7 +68,7 @@ class NamesProcess:
     def load(self) -> None:
         """Make it now, and let it load all that it needs. Raises OSError."""
         if self._sock is None:
-            self._fork().send(_LOAD)
+            self._fork().send(LOAD)
 
     def wait_ready(self) -> None:
         """Nothing more is loaded from now on.
@@ -75,13 +78,19 @@ class NamesProcess:
             OSError: it cannot be made.
         """
         self.load()
-        self._wait_for(_READY)
+        self._wait_for(READY)
 
     def serve(self, fds: Sequence[int], loop: "AnyLoop") -> None:
-        """Serve these sockets of the command, which stay the caller's, as soon as it asks there."""
+        """Serve these sockets of the command, which stay the caller's, as soon as somebody comes there.
+
+        They are those of names, and ports besides.
+        """
+        from holdfast.sandbox.protocol.names import QUESTIONS, count_handed
+
         self._held, self._loop = tuple(map(os.dup, fds)), loop
+        self._asked = (*self._held[:QUESTIONS], *self._held[count_handed(fds) :])
         self._serving = True
-        for fd in self._held[:_ASKED]:
+        for fd in self._asked:
             loop.add_reader(fd, self._begin)
         loop.call_later(_SOON_S, self._begin)
 
@@ -95,18 +104,19 @@ class NamesProcess:
         fds = struct.pack(f"{len(self._held)}i", *self._held)
         try:
             sock = self._fork() if self._sock is None else self._sock
-            sock.sendmsg([_SERVE], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+            sock.sendmsg([SERVE], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
         except OSError:
             self._serving = False  # nothing answers then, and nobody can say what was asked
         finally:
             self._let_go()
 
     def _let_go(self) -> None:
-        for number, fd in enumerate(self._held):
-            if number < _ASKED and self._loop is not None:
+        for fd in self._asked:
+            if self._loop is not None:
                 self._loop.remove_reader(fd)
+        for fd in self._held:
             os.close(fd)
-        self._held = ()
+        self._held = self._asked = ()
 
     def _fork(self) -> "_socket.socket":
         """Raises OSError."""
@@ -148,20 +158,20 @@ class NamesProcess:
             return _nothing()  # nobody was answered before it ended
         try:
             self._sock.shutdown(socket.SHUT_WR)
-            while self._receive(_STOP_S):
+            while self._receive(STOP_S):
                 pass
         except OSError:
             return None  # it is late, or gone
         import json
 
-        told = self._said.rpartition(_READY)[2]
+        told = self._said.rpartition(READY)[2]
         try:
             return json.loads(told) if told else None
         except ValueError:
             return None
 
     def _is_ready(self) -> bool:
-        while _READY not in self._said:
+        while READY not in self._said:
             try:
                 if not self._receive(0):
                     return True  # it is gone, which is told otherwise
@@ -174,7 +184,7 @@ class NamesProcess:
     def _wait_for(self, word: bytes) -> None:
         while word not in self._said:
             try:
-                if self._receive(_READY_S):
+                if self._receive(READY_S):
                     continue
             except OSError:
                 pass
@@ -186,7 +196,7 @@ class NamesProcess:
             return False
         asked = select.poll()
         asked.register(self._sock.fileno(), select.POLLIN)
-        if not asked.poll(timeout_s * 1000) or len(self._said) > _MAX_REPORT:
+        if not asked.poll(timeout_s * 1000) or len(self._said) > MAX_REPORT:
             raise TimeoutError
         data: bytes = self._sock.recv(64 * 1024)
         self._said += data
@@ -205,27 +215,44 @@ def _be(parent: int, told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys 
         signal.set_wakeup_fd(-1)
         for signum in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(signum, signal.SIG_DFL)
-        kernel.die_with_parent(signal.SIGKILL)
+        end_with_parent(keys)
         kernel.close_others({told.fileno()})  # a pipe of the command that we hold would never end
         if os.getppid() == parent:
-            _serve(told, hosts, keys)
+            serve(told, hosts, keys)
             code = 0
     finally:
         os._exit(code)
 
 
-def _serve(told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") -> None:
+def end_with_parent(keys: "KeptKeys | None") -> None:
+    """End when our parent does, also when it is killed; what was made for these keys is removed then."""
+    if keys is None:
+        kernel.die_with_parent(signal.SIGKILL)
+        return
+
+    def end(*_: object) -> NoReturn:
+        keys.forget()
+        os._exit(1)
+
+    signal.signal(signal.SIGTERM, end)
+    kernel.die_with_parent(signal.SIGTERM)
+
+
+def serve(told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") -> None:
     """Do what we are told: load everything, or that and serve these sockets."""
-    from holdfast.sandbox.protocol import names, orders
+    from holdfast.sandbox.protocol import orders
+    from holdfast.sandbox.protocol.loopback import MAX_LISTENERS
 
     inspector = None
     while True:
-        word, fds = orders.receive_with_fds(told, 1, names.MAX_HANDED)
-        if word not in (_LOAD, _SERVE):
+        word, fds = orders.receive_with_fds(told, 1, MAX_LISTENERS)
+        if word not in (LOAD, SERVE):
             return
         import asyncio
         import json
         from functools import partial
+
+        from holdfast.sandbox.protocol.names import count_handed
 
         rules = read_rules(hosts)
         make_broker(rules, hosts, None)
@@ -233,17 +260,18 @@ def _serve(told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") -
             inspector = keys.make_inspector()
             kernel.forbid_inspection()  # whoever reads our memory has the keys
         most = _SHARE * _raise_limit()
-        told.send(_READY)
-        if word == _SERVE:
-            make = partial(make_broker, rules, hosts, fds, inspector=inspector)
-            report = asyncio.run(_serve_until_told(told, make, most))
+        told.send(READY)
+        if word == SERVE:
+            count = count_handed(fds)
+            make = partial(make_broker, rules, hosts, fds[:count], inspector=inspector)
+            report = asyncio.run(_serve_until_told(told, make, most, fds[count:]))
             told.setblocking(True)
             told.sendall(json.dumps(report).encode())
             return
 
 
 async def _serve_until_told(
-    told: "_socket.socket", make: "Callable[..., NameBroker | None]", most: float
+    told: "_socket.socket", make: "Callable[..., NameBroker | None]", most: float, ports: Sequence[int]
 ) -> dict[str, object]:
     import asyncio
 
@@ -253,11 +281,19 @@ async def _serve_until_told(
     if broker is None:
         raise AssertionError("it has its sockets")
     broker.open()
+    loopback = None
+    if ports:
+        from holdfast.confine.loopback import Loopback
+
+        loopback = Loopback()
+        loopback.open(0, ports, broker.services)
     ended = asyncio.Event()
     told.setblocking(False)
     asyncio.get_running_loop().add_reader(told.fileno(), ended.set)
     await ended.wait()
     asyncio.get_running_loop().remove_reader(told.fileno())
+    if loopback is not None:
+        await loopback.aclose()
     await broker.aclose()
     return broker.traffic.report()
 
@@ -285,6 +321,11 @@ class NameBrokers:
             self._brokers[id_] = broker
         return list(fds[count:])
 
+    def services(self, id_: int) -> "Mapping[int, Service]":
+        """Who answers at the ports of this machine's loopback that this command was allowed."""
+        broker = self._brokers.get(id_)
+        return {} if broker is None else broker.services
+
     def end(self, id_: int) -> dict[str, Any] | None:
         """The command has ended: what went out. None: it had no names."""
         broker = self._brokers.get(id_)
@@ -308,7 +349,7 @@ def read_rules(hosts: "HostWish") -> "HostRules":
     from holdfast.egress.hosts import check_addresses, parse_rules
 
     check_addresses(hosts.addresses)
-    return parse_rules(hosts.allow, hosts.deny, private=hosts.private)
+    return parse_rules(hosts.allow, hosts.deny, private=hosts.private, own=hosts.own)
 
 
 def make_broker(
@@ -320,20 +361,26 @@ def make_broker(
 ) -> "NameBroker | None":
     """A broker for these sockets, which it takes over; without any, what it needs is loaded."""
     from holdfast.egress.broker import NameBroker
-    from holdfast.egress.dial import Dialer, look_up
     from holdfast.egress.inside import InsideSockets
-    from holdfast.egress.upstream import Proxies, Upstreams
 
+    dialer = make_dialer(hosts)
     if fds is None:
         return None
+    return NameBroker(rules, InsideSockets(fds), dialer, has_room, inspector)
+
+
+def make_dialer(hosts: "HostWish") -> "Dialer":
+    """Who connects to these hosts: where they are is said, or a name server knows."""
+    from holdfast.egress.dial import Dialer, look_up
+    from holdfast.egress.upstream import Proxies, Upstreams
+
     known = dict(hosts.addresses)
 
     async def resolve(name: str) -> Sequence[str]:
         given = known.get(name.removesuffix("."))
         return await look_up(name) if given is None else (given,)
 
-    upstream = Upstreams(Proxies.from_environ(os.environ))
-    return NameBroker(rules, InsideSockets(fds), Dialer(resolve, upstream), has_room, inspector)
+    return Dialer(resolve, Upstreams(Proxies.from_environ(os.environ)))
 
 
 def _raise_limit() -> int:

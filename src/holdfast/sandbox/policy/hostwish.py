@@ -5,6 +5,7 @@ from holdfast.sandbox.values import value
 
 _MAX_NAME, _MAX_LABEL = 253, 63
 _BYTES: Final = frozenset(map(str, range(256)))
+_HERE: Final = ("127.0.0.1", "localhost", "[::1]")  # as a rule names the host's loopback
 
 
 @value
@@ -13,7 +14,8 @@ class HostWish:
 
     `private`: also where they turn out to be at an address that is not public. `addresses` say where a host
     is to be looked for, instead of asking a name server. `secrets` are keys that stay outside
-    (`secretwish.py`).
+    (`secretwish.py`). `own` are names that may be at such an address although the others may not: whoever
+    started the command chose them as its provider.
     """
 
     allow: tuple[str, ...] = ()
@@ -21,6 +23,7 @@ class HostWish:
     private: bool = False
     addresses: tuple[tuple[str, str], ...] = ()
     secrets: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
 
 
 NO_HOSTS: Final = HostWish()
@@ -34,6 +37,7 @@ def are_plain(hosts: HostWish) -> bool:
     return (
         all(map(is_plain, hosts.allow))
         and all(map(is_plain, hosts.deny))
+        and all(map(is_plain, hosts.own))
         and all(is_plain(name) and _is_plain_address(at) for name, at in hosts.addresses)
     )
 
@@ -49,11 +53,29 @@ def is_plain(rule: str) -> bool:
         and name.replace("-", "").replace(".", "").isalnum()
         and not (".." in edges or ".-" in edges or "-." in edges)
         and not name[name.rfind(".") + 1].isdigit()
-        and (not colon or (port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 1 << 16))
+        and (not colon or (_is_number(port) and 0 < int(port) < 1 << 16))
     )
+
+
+def _is_number(port: str) -> bool:
+    return port.isascii() and port.isdigit() and len(port) < 6
 
 
 def _is_plain_address(text: str) -> bool:
     """Four decimal numbers."""
     parts = text.split(".")
     return len(parts) == 4 and all(part in _BYTES for part in parts)
+
+
+def find_loopback_ports(wish: HostWish) -> tuple[int, ...]:
+    """Ports of the host's own loopback among the allowed: a rule with its address or `localhost`, and a port.
+
+    Nobody asks a name server about those, so each has a listener from the beginning.
+    """
+    found = []
+    for rule in wish.allow:
+        name, _, port = rule.rpartition(":")
+        denied = {name, rule} & {*wish.deny}
+        if name.lower() in _HERE and _is_number(port) and not denied:
+            found.append(int(port))
+    return tuple(sorted({port for port in found if 0 < port < 1 << 16}))
