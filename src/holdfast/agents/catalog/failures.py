@@ -200,6 +200,7 @@ _AFTER_STATUS: Final = (
         set an auth method
         not logged in
         no provider configured
+        no authentication information
         missing (?:api key|environment variable: `?\w*KEY)
         """,
     ),
