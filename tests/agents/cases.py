@@ -141,6 +141,7 @@ FAULTS: Final = {
         send=signal.SIGKILL,
         command=True,
         right=("completed* unverified*", "waiting(prompt)"),
+        otherwise={"opencode": ("stalled*", "running(thinking)")},  # it waits for ever, confined or not
         modes=(PIPE, TTY),
     ),
     "left": Fault(
@@ -193,7 +194,7 @@ REASONS: Final[dict[tuple[str, str, str], str]] = {
         for name in ("404", "429", "quota")
     },
     **{(cli, TTY, "decision"): _FROM_START for cli in ("opencode", "gemini", "qwen")},
-    **{("opencode", PIPE, name): _FROM_START for name in ("hang", "stall")},
+    ("opencode", PIPE, "hang"): "it says nothing before its first answer, so that it seems to be starting",
     ("qwen", PIPE, "none"): _FROM_START,
     (
         "opencode",
@@ -258,6 +259,7 @@ EXPECTED: Final[dict[tuple[str, str], Expected]] = {
     ("codex", "stdin"): STDIN,
     # opencode
     ("opencode", "read-only-home"): failed("sandbox", "{home}/.local"),
+    ("opencode", "hang"): Expected("stalled"),
     ("opencode", "denied-state"): failed("sandbox", "{home}/.local/share/opencode/log/*"),
     ("opencode", "approval"): failed("permission"),
     ("opencode", "stdin"): STDIN,

@@ -89,12 +89,14 @@ class LauncherClient:
         confinement: Confinement | None = None,
         watch: socket.socket | None = None,
         limits: Limits | None = None,
+        run: int | None = None,
         services: Services | None = None,
     ) -> StartedCommand:
         """Run `command` on these descriptors.
 
         On `watch` a confined command hands its listener out. All stay the caller's to close. `on_exit` is
-        called exactly once if this returns. `services` answer at the inner ports of its confinement.
+        called exactly once if this returns. `services` answer at the inner ports of its confinement. `run`
+        says with what its limits are shared.
 
         Raises:
             StartFailed: the program could not be executed; nothing runs.
@@ -102,7 +104,7 @@ class LauncherClient:
         """
         flags = (orders.TTY if tty else 0) | (orders.WATCH if watch else 0)
         flags |= 0 if state is None else orders.HAS_STATE
-        request = starts.request_of(command, confinement, flags=flags, owner=owner, limits=limits)
+        request = starts.request_of(command, confinement, flags=flags, owner=owner, limits=limits, run=run)
         inner = () if confinement is None else confinement.inner_ports
         memfd: tuple[int, ...] = ()
         try:

@@ -28,6 +28,7 @@ from holdfast.agents.catalog.output import (
     at_path,
     count_at,
     find_announcement,
+    find_last_words,
     int_at,
     list_at,
     number_at,
@@ -364,3 +365,9 @@ def test_a_long_call_is_shown_short_and_without_secrets_but_is_told_apart() -> N
         parser.feed(item("command_execution", command=f"echo hunter2hunter2 {'x' * 5000}{end}"), 0.0)
     assert (parser.calls.fresh, len(parser.calls.last)) == (2, MAX_WHAT)
     assert "hunter2" not in parser.calls.last
+
+
+def test_last_words_are_those_of_an_error_and_else_the_last() -> None:
+    assert find_last_words(["", "Error: no", "    at x.js:1", ""]) == "Error: no"
+    assert find_last_words(["bye", " "]) == "bye"
+    assert find_last_words([]) == ""
