@@ -293,6 +293,9 @@ def _success(end: _End, item: Evidence, result: Result, trouble: tuple[int, Fail
         flags.add(UNVERIFIED)
         doubts.append(f"its last tool failed: {failure.claim.what}")
         shown.append(failure)
+    if end.claim.limit:
+        flags.add(UNVERIFIED)
+        doubts.append(end.claim.limit)
     if result.unfinished:
         flags.add(UNVERIFIED)
         doubts.append(f"still at work when its turn ended: {', '.join(result.unfinished)}")

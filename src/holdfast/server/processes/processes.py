@@ -300,7 +300,7 @@ class Processes:
                     limits=limits_of(params)
                     if self._ceiling is None
                     else self._ceiling.limit(limits_of(params)),
-                    run=None,
+                    run=self._run_of(params),
                 )
             process.launch_id, process.pid = started.id, started.pid
             if process.watch is not None:
