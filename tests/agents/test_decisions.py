@@ -91,7 +91,9 @@ async def test_what_is_approved_has_what_the_run_allows_and_no_more(stage: Arena
 
         async with scripted(play) as model:
             base = model.url.removesuffix("/v1")
-            worker = await stage.run("codex", bench, prompt=None, tty=True, unattended=False, base=base)
+            worker = await stage.run(
+                "codex", bench, prompt=None, tty=True, unattended=False, base=base, network=True
+            )
             try:
                 assert _waits(await _decision(stage, "codex", worker), "decision"), worker.channel.shown()
                 await _until_shown(worker, "codex", "touch approved")

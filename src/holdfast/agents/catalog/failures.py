@@ -80,6 +80,7 @@ _WORDED: Final = (
         haven't granted it yet
         requires approval
         needs approval
+        approval required in non-interactive mode
         denied by (?:policy|user)
         """,
     ),
@@ -198,6 +199,8 @@ _AFTER_STATUS: Final = (
         PermissionDeniedError
         set an auth method
         not logged in
+        no provider configured
+        no authentication information
         missing (?:api key|environment variable: `?\w*KEY)
         """,
     ),

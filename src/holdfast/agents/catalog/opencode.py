@@ -16,6 +16,7 @@ from holdfast.agents.catalog.agent import (
     Package,
     PromptBy,
     Provider,
+    Reach,
     RetrySign,
     StatePath,
     Versions,
@@ -238,12 +239,24 @@ OPENCODE = Agent(
         *(_own(name, Way.SHOWN, "its instructions") for name in _TEXTS),
     ),
     keys=("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY"),
+    key_hosts={
+        "ANTHROPIC_API_KEY": ("api.anthropic.com",),
+        "OPENAI_API_KEY": ("api.openai.com",),
+        "OPENROUTER_API_KEY": ("openrouter.ai",),
+    },
     environment={
         "OPENCODE_DISABLE_AUTOUPDATE": "1",
         "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
         "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
         "OPENCODE_DISABLE_MODELS_FETCH": "1",
     },
+    reach=Reach(
+        (
+            *("api.anthropic.com", "console.anthropic.com", "api.openai.com", "auth.openai.com"),
+            *("chatgpt.com", "openrouter.ai", "opencode.ai"),
+        ),
+        settings=("provider.*.options.baseURL", "provider.*.api"),
+    ),
     exits=ExitRules(zero_means_success=False),
     provider=Provider(
         wire="chat",
