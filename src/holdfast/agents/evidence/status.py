@@ -202,7 +202,12 @@ class _Look(Digest):
         if voice.source in holdups.SHOWN:  # where it stands for a while after it was answered
             begin = max([begin, *(self.items[answer].at for answer in self.of(Answered)[-1:])])
             stable = holdups.STABLE_S
-        worked = any(self.of(kind)[0] < index for kind in (Working, Progress, Answered) if self.of(kind))
+        # Where it shows its prompt, a screen that was drawn before is life, not work.
+        life = LIFE_ONLY if voice.source is Source.SCREEN else frozenset()
+        worked = any(
+            isinstance(item.claim, Working | Progress | Answered) and item.source not in life
+            for item in self.items[:index]
+        )
         return voice, begin, stable + (HOLD_S if worked else 0.0)
 
 
