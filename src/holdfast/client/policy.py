@@ -13,6 +13,7 @@ from typing import Final, Literal, Protocol, TypeAlias, assert_never
 import msgspec
 
 from holdfast.client.remotepath import RemotePath, to_uri
+from holdfast.egress.clients.recipes import check_name
 from holdfast.egress.hosts import parse_rule
 from holdfast.errors import UsageError
 from holdfast.sandbox import values
@@ -166,6 +167,18 @@ class Policy:
         if self.wish.kind is PolicyKind.DISABLED:
             raise UsageError("a policy without a sandbox reaches every host")
         return replace(self, wish=self.wish.allow_host(rule))
+
+    def allow_net(self, preset: str) -> "Policy":
+        """Also reach the hosts that a client's settings on this machine name: `pip`, `npm`, `cargo`, `go`,
+        `apt`, `git` or `model`. They are read when a command is started, and not from the workspace.
+
+        Raises:
+            UsageError: there is no such client, or no sandbox.
+        """
+        if self.wish.kind is PolicyKind.DISABLED:
+            raise UsageError("a policy without a sandbox reaches every host")
+        check_name(preset)
+        return replace(self, wish=self.wish.allow_net(preset))
 
     def deny_host(self, rule: str) -> "Policy":
         """Reach this host not, although a pattern allows it.

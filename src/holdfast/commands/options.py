@@ -105,6 +105,13 @@ LIMITS: Final = (
         "many",
         "HOST[:PORT]",
     ),
+    ExecOption(
+        "--allow-net",
+        "Network off but for the hosts that this client's own settings name: pip, npm, cargo, go, apt, git, "
+        "model. Can be repeated.",
+        "many",
+        "CLIENT",
+    ),
     ExecOption("--deny-host", "Not this one of the allowed hosts. Can be repeated.", "many", "HOST[:PORT]"),
     ExecOption(
         "--allow-private", "Let allowed hosts be at addresses that are not public, as those of a LAN.", "flag"
@@ -170,6 +177,7 @@ class ExecLimits:
     network: str | None
     loopback_port: tuple[int, ...]
     allow_host: tuple[str, ...]
+    allow_net: tuple[str, ...]
     deny_host: tuple[str, ...]
     allow_private: bool
     secret: tuple[str, ...]
@@ -205,6 +213,7 @@ class ExecLimits:
             watch=watch,
             allow_credentials=self.allow_credentials,
             allow_host=self.allow_host,
+            allow_net=self.allow_net,
             deny_host=self.deny_host,
             allow_private=self.allow_private,
             secrets=self.secret,

@@ -167,6 +167,8 @@ def confined_by(held: Enforcement, plan: Plan, *, degraded: bool) -> tuple[Enfor
         from holdfast.sandbox.policy.secretwish import describe_secret
 
         network += tuple(map(describe_secret, plan.hosts.secrets))
+    if plan.hosts is not None:
+        network += tuple(f"preset {origin}" for origin in plan.hosts.origins)
     return replace(held, weakened=held.weakened + plan.open_names, network=network), confinement
 
 

@@ -155,6 +155,8 @@ def scene_of(wish: Wish, environ: Mapping[str, str], argv: Sequence[str] | None 
             missing.append(f"{path}/" if asked.endswith("/") else path)
         policy = policy.allow_write(path)
     ports = _ports(wish.loopback_ports)
+    if policy.hosts.presets:
+        policy = _find_presets(policy, bind(policy, where), environ, withheld)
     bound = hide_homes(bind(policy, where), environ)
     return ResolvedWish(cwd, env, bound, wish.choice, ports, withheld, limits, tuple(missing), keys)
 
@@ -248,7 +250,8 @@ def _policy(wish: Wish, here: str) -> "tuple[Policy, Limits | None]":
 
 def _with_hosts(policy: Policy, wish: Wish) -> Policy:
     """With the hosts that are reached by name."""
-    if wish.network and (wish.allow_host or wish.secrets or policy.hosts.allow):
+    named = wish.allow_host or wish.allow_net or wish.secrets
+    if wish.network and (named or policy.hosts.allow or policy.hosts.presets):
         raise UsageError("--allow-host says what is left of the network when it is off, not on")
     for rule in wish.allow_host:
         policy = policy.allow_host(rule)
@@ -256,14 +259,40 @@ def _with_hosts(policy: Policy, wish: Wish) -> Policy:
         policy = policy.deny_host(rule)
     for text in wish.secrets:
         policy = policy.keep_secret(text)
+    for preset in wish.allow_net:
+        policy = policy.allow_net(preset)
     if wish.allow_private:
         policy = replace(policy, hosts=replace(policy.hosts, private=True))
-    if not policy.hosts.allow and (wish.deny_host or wish.allow_private):
+    if not (policy.hosts.allow or policy.hosts.presets) and (wish.deny_host or wish.allow_private):
         raise UsageError(
             "--deny-host and --allow-private are about hosts that --allow-host allows",
             remedy="allow a host by its name: --allow-host api.example.com",
         )
     return policy
+
+
+def _find_presets(
+    policy: Policy, bound: BoundPolicy, environ: Mapping[str, str], withheld: Withheld
+) -> Policy:
+    """With the hosts that clients' settings name, but for settings that the command could have written.
+
+    Raises:
+        UsageError: a client is not known, or says nothing.
+    """
+    from holdfast.egress.clients.recipes import grant_presets
+    from holdfast.egress.clients.surroundings import look_around
+
+    limited = bound.restricted and not bound.explain("/", Access.WRITE).allowed
+
+    def is_writable(path: str) -> bool:
+        return within(path, bound.cwd) or (limited and bound.explain(path, Access.WRITE).allowed)
+
+    found = grant_presets(policy, look_around(environ, is_writable))
+    hidden = {
+        f", from {path}": f"; withheld from the command (--allow-read {path})" for path in withheld.paths
+    }
+    told = [origin + hidden.get(origin[origin.rfind(", from ") :], "") for origin in found.hosts.origins]
+    return replace(found, hosts=replace(found.hosts, origins=tuple(told)))
 
 
 def _is_socket(path: str) -> bool:

@@ -14,7 +14,8 @@ class HostWish:
 
     `private`: also where they turn out to be at an address that is not public. `addresses` say where a host
     is to be looked for, instead of asking a name server. `secrets` are keys that stay outside
-    (`secretwish.py`).
+    (`secretwish.py`). `presets` name clients whose hosts are still to be found (`egress/clients`), `origins`
+    say what those came to.
     """
 
     allow: tuple[str, ...] = ()
@@ -22,6 +23,8 @@ class HostWish:
     private: bool = False
     addresses: tuple[tuple[str, str], ...] = ()
     secrets: tuple[str, ...] = ()
+    presets: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
 
 
 NO_HOSTS: Final = HostWish()

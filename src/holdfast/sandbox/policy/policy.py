@@ -134,6 +134,11 @@ class Policy:
         allowed = self.allow_host(parse_secret(text).rule)
         return replace(allowed, hosts=replace(allowed.hosts, secrets=(*self.hosts.secrets, text)))
 
+    def allow_net(self, preset: str) -> "Policy":
+        """Network off but for the hosts of a client, which are found before anything is started."""
+        hosts = replace(self.hosts, presets=(*self.hosts.presets, preset))
+        return replace(self, network=Network.OFF, hosts=hosts)
+
     def deny_host(self, rule: str) -> "Policy":
         return replace(self, hosts=replace(self.hosts, deny=(*self.hosts.deny, rule)))
 

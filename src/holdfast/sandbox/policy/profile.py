@@ -80,7 +80,7 @@ def policy_of(tree: Mapping[str, object], *, source: str, home: str) -> Policy:
     granted = _sockets(tree.get("sockets", []), source, home)
     network = _network(tree.get("network", "off"), source)
     hosts = _hosts(tree.get("hosts", {}), source)
-    if hosts.allow and network is Network.ON:
+    if (hosts.allow or hosts.presets) and network is Network.ON:
         raise _wrong(source, "hosts", 'say what is left of the network when it is "off"')
     return Policy(rules, network, sockets=granted, hosts=hosts)
 
@@ -131,7 +131,7 @@ def _hosts(value: object, source: str) -> HostWish:
     rules: dict[str, list[str]] = {"allow": [], "deny": []}
     private, addresses = value.get("private", False), value.get("addresses", {})
     for key, verdict in value.items():
-        if key in ("private", "addresses", "secrets"):
+        if key in ("private", "addresses", "secrets", "presets"):
             continue
         if not isinstance(verdict, str) or verdict not in rules:
             raise _wrong(source, f'hosts."{key}"', 'must be "allow" or "deny"')
@@ -143,7 +143,10 @@ def _hosts(value: object, source: str) -> HostWish:
     given = tuple((str(name).lower().removesuffix("."), str(at)) for name, at in addresses.items())
     secrets = _secrets(value.get("secrets", {}), source)
     rules["allow"] += [secret.rule for secret in map(parse_secret, secrets)]
-    return HostWish(tuple(rules["allow"]), tuple(rules["deny"]), private, given, secrets)
+    presets = value.get("presets", [])
+    if not isinstance(presets, list) or not all(isinstance(name, str) for name in presets):
+        raise _wrong(source, "hosts.presets", "must be a list of clients, as pip and npm")
+    return HostWish(tuple(rules["allow"]), tuple(rules["deny"]), private, given, secrets, tuple(presets))
 
 
 def _secrets(value: object, source: str) -> tuple[str, ...]:
