@@ -13,6 +13,7 @@ from typing import Final, Literal, Protocol, TypeAlias, assert_never
 import msgspec
 
 from holdfast.client.remotepath import RemotePath, to_uri
+from holdfast.egress.bounds.allowance import parse_limit
 from holdfast.egress.clients.recipes import check_name
 from holdfast.egress.hosts import parse_rule
 from holdfast.errors import UsageError
@@ -180,6 +181,15 @@ class Policy:
         check_name(preset)
         return replace(self, wish=self.wish.allow_net(preset))
 
+    def limit_net(self, limit: str) -> "Policy":
+        """Bound what passes to allowed hosts: `500M`, `10M/s`, `20conn/s`, for some hosts as `HOST=500M`.
+
+        Raises:
+            UsageError: it is no limit.
+        """
+        parse_limit(limit)
+        return replace(self, wish=self.wish.limit_net(limit))
+
     def deny_host(self, rule: str) -> "Policy":
         """Reach this host not, although a pattern allows it.
 
@@ -262,7 +272,9 @@ def _hosts(wish: HostWish) -> AllowedHosts | msgspec.UnsetType:
         )
     if not wish.allow:
         return msgspec.UNSET
-    return AllowedHosts(list(wish.allow), list(wish.deny), wish.private, dict(wish.addresses))
+    return AllowedHosts(
+        list(wish.allow), list(wish.deny), wish.private, dict(wish.addresses), limits=list(wish.limits)
+    )
 
 
 def _network(*, on: bool) -> Network:

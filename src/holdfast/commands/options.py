@@ -114,6 +114,13 @@ LIMITS: Final = (
     ),
     ExecOption("--deny-host", "Not this one of the allowed hosts. Can be repeated.", "many", "HOST[:PORT]"),
     ExecOption(
+        "--net-limit",
+        "Bound what passes to allowed hosts: 500M in all, 10M/s, or 20conn/s; of one host or pattern as "
+        "api.example.com=500M. Can be repeated.",
+        "many",
+        "[HOST=]AMOUNT",
+    ),
+    ExecOption(
         "--allow-private", "Let allowed hosts be at addresses that are not public, as those of a LAN.", "flag"
     ),
     ExecOption(
@@ -179,6 +186,7 @@ class ExecLimits:
     allow_host: tuple[str, ...]
     allow_net: tuple[str, ...]
     deny_host: tuple[str, ...]
+    net_limit: tuple[str, ...]
     allow_private: bool
     secret: tuple[str, ...]
     cwd: str | None
@@ -215,6 +223,7 @@ class ExecLimits:
             allow_host=self.allow_host,
             allow_net=self.allow_net,
             deny_host=self.deny_host,
+            net_limit=self.net_limit,
             allow_private=self.allow_private,
             secrets=self.secret,
             pass_env=self.pass_env,

@@ -44,7 +44,9 @@ class NamesProcess:
 
         self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._said = b""
-        self._plain = not hosts.addresses and all(map(is_plain, (*hosts.allow, *hosts.deny)))
+        self._plain = not (hosts.addresses or hosts.limits) and all(
+            map(is_plain, (*hosts.allow, *hosts.deny))
+        )
         self._serving = False
         parent = os.getpid()
         try:
@@ -266,6 +268,10 @@ def read_rules(hosts: "HostWish") -> "HostRules":
     """
     from holdfast.egress.hosts import check_addresses, parse_rules
 
+    if hosts.limits:
+        from holdfast.egress.bounds.allowance import parse_limits
+
+        parse_limits(hosts.limits)
     check_addresses(hosts.addresses)
     return parse_rules(hosts.allow, hosts.deny, private=hosts.private)
 
@@ -292,7 +298,12 @@ def make_broker(
         return await look_up(name) if given is None else (given,)
 
     upstream = Upstreams(Proxies.from_environ(os.environ))
-    return NameBroker(rules, InsideSockets(fds), Dialer(resolve, upstream), has_room, inspector)
+    broker = NameBroker(rules, InsideSockets(fds), Dialer(resolve, upstream), has_room, inspector)
+    if hosts.limits:
+        from holdfast.egress.bounds.allowance import Allowance, parse_limits
+
+        broker.allowance = Allowance(parse_limits(hosts.limits))
+    return broker
 
 
 def _raise_limit() -> int:

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import Final, assert_never
 
+from holdfast.egress.bounds.allowance import parse_limits
 from holdfast.egress.hosts import check_addresses, parse_rules
 from holdfast.errors import SandboxUnavailable, UsageError
 from holdfast.sandbox.limits import Limits
@@ -62,7 +63,8 @@ def _hosts_of(asked: wire.AllowedHosts) -> HostWish:
     parse_rules(asked.allow, asked.deny)
     given = tuple((name.lower().removesuffix("."), at) for name, at in asked.addresses.items())
     check_addresses(given)
-    return HostWish(tuple(asked.allow), tuple(asked.deny), asked.private, given)
+    parse_limits(asked.limits)
+    return HostWish(tuple(asked.allow), tuple(asked.deny), asked.private, given, limits=tuple(asked.limits))
 
 
 def _policy_of(context: SandboxContext) -> Policy:

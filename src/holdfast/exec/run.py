@@ -261,11 +261,14 @@ def _with_hosts(policy: Policy, wish: Wish) -> Policy:
         policy = policy.keep_secret(text)
     for preset in wish.allow_net:
         policy = policy.allow_net(preset)
+    for limit in wish.net_limit:
+        policy = policy.limit_net(limit)
     if wish.allow_private:
         policy = replace(policy, hosts=replace(policy.hosts, private=True))
-    if not (policy.hosts.allow or policy.hosts.presets) and (wish.deny_host or wish.allow_private):
+    about = wish.deny_host or wish.allow_private or wish.net_limit
+    if about and not (policy.hosts.allow or policy.hosts.presets):
         raise UsageError(
-            "--deny-host and --allow-private are about hosts that --allow-host allows",
+            "--deny-host, --net-limit and --allow-private are about hosts that --allow-host allows",
             remedy="allow a host by its name: --allow-host api.example.com",
         )
     return policy

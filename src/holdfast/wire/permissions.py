@@ -105,6 +105,7 @@ class AllowedHosts(msgspec.Struct, frozen=True, rename="camel"):
     deny: list[str] = []
     private: bool = False
     addresses: dict[str, str] = {}
+    limits: list[str] = []  # on how much passes, as `--net-limit` has them
 
 
 class SandboxContext(msgspec.Struct, frozen=True, rename="camel"):

@@ -18,6 +18,7 @@ import h11
 
 from holdfast.egress.exchange import (
     BadRequest,
+    HeldStream,
     Leg,
     Passing,
     check_framing,
@@ -32,7 +33,7 @@ from holdfast.egress.keys.injection import BadUse, check_host, check_target, inj
 from holdfast.egress.keys.masking import Cover, Lookout, spell
 from holdfast.egress.keys.placeholders import Key
 from holdfast.egress.keys.tls import TlsStream
-from holdfast.egress.splice import take_leave
+from holdfast.egress.splice import Hold, take_leave
 from holdfast.egress.traffic import Sent
 
 HANDSHAKE_S: Final = 10.0
@@ -70,6 +71,7 @@ class Inspector:
         dial: Dial,
         refuse: Refuse,
         row: Sent,
+        hold: Hold | None = None,
     ) -> None:
         """Answer the requests on a connection, of which this came first; the caller closes it."""
         near = TlsStream(inner, self._contexts[target[0]], first=first)
@@ -81,7 +83,7 @@ class Inspector:
         except ssl.SSLError as exc:
             refuse(f"the program did not agree to TLS with our certificate: {exc.reason}")
             return
-        leg = Leg(near, h11.SERVER)
+        leg = Leg(near if hold is None else HeldStream(near, hold), h11.SERVER)
 
         async def answer(request: h11.Request) -> bool:
             try:

@@ -15,7 +15,7 @@ class HostWish:
     `private`: also where they turn out to be at an address that is not public. `addresses` say where a host
     is to be looked for, instead of asking a name server. `secrets` are keys that stay outside
     (`secretwish.py`). `presets` name clients whose hosts are still to be found (`egress/clients`), `origins`
-    say what those came to.
+    say what those came to. `limits` are on how much passes (`egress/bounds`).
     """
 
     allow: tuple[str, ...] = ()
@@ -25,6 +25,7 @@ class HostWish:
     secrets: tuple[str, ...] = ()
     presets: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
 
 
 NO_HOSTS: Final = HostWish()

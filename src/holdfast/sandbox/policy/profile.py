@@ -131,7 +131,7 @@ def _hosts(value: object, source: str) -> HostWish:
     rules: dict[str, list[str]] = {"allow": [], "deny": []}
     private, addresses = value.get("private", False), value.get("addresses", {})
     for key, verdict in value.items():
-        if key in ("private", "addresses", "secrets", "presets"):
+        if key in ("private", "addresses", "secrets", "presets", "limits"):
             continue
         if not isinstance(verdict, str) or verdict not in rules:
             raise _wrong(source, f'hosts."{key}"', 'must be "allow" or "deny"')
@@ -143,10 +143,17 @@ def _hosts(value: object, source: str) -> HostWish:
     given = tuple((str(name).lower().removesuffix("."), str(at)) for name, at in addresses.items())
     secrets = _secrets(value.get("secrets", {}), source)
     rules["allow"] += [secret.rule for secret in map(parse_secret, secrets)]
-    presets = value.get("presets", [])
-    if not isinstance(presets, list) or not all(isinstance(name, str) for name in presets):
-        raise _wrong(source, "hosts.presets", "must be a list of clients, as pip and npm")
-    return HostWish(tuple(rules["allow"]), tuple(rules["deny"]), private, given, secrets, tuple(presets))
+    presets = _texts(value, "presets", "clients, as pip and npm", source)
+    limits = _texts(value, "limits", "amounts, as 500M and 10M/s", source)
+    allow, deny = map(tuple, (rules["allow"], rules["deny"]))
+    return HostWish(allow, deny, private, given, secrets, presets=presets, limits=limits)
+
+
+def _texts(table: Mapping[str, object], key: str, what: str, source: str) -> tuple[str, ...]:
+    found = table.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+        raise _wrong(source, f"hosts.{key}", f"must be a list of {what}")
+    return tuple(found)
 
 
 def _secrets(value: object, source: str) -> tuple[str, ...]:
