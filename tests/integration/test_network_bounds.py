@@ -4,6 +4,7 @@ The hosts are made up and on this machine's loopback; settings of clients in the
 """
 
 import json
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -22,13 +23,20 @@ class Market:
     home: Place
     hosts: WebHosts
 
-    def run(self, script: str, *flags: str, allow: tuple[str, ...] = (), more: str = "") -> Done:
+    def run(
+        self,
+        script: str,
+        *flags: str,
+        allow: tuple[str, ...] = (),
+        more: str = "",
+        env: dict[str, str] | None = None,
+    ) -> Done:
         """A script under a profile that knows where the hosts are."""
         profile = self.home.outside / "profile.toml"
         text = self.hosts.profile(*allow).replace("[hosts.addresses]", f"{more}\n[hosts.addresses]")
         profile.write_text(text, "utf-8")
         self.home.own()
-        return self.home.sh(script, "--profile", str(profile), *flags)
+        return self.home.sh(script, "--profile", str(profile), *flags, env=env)
 
     def get(self, path: str, *, name: str = "api.test") -> str:
         return f"curl -sS -m {WAIT} http://{name}:{self.hosts.ports['plain']}/{path}"
@@ -111,3 +119,34 @@ def test_a_rate_slows_all_connections_together_and_is_told(market: Market) -> No
     assert json.loads(free.err.splitlines()[-1])["network"]["sent"][0]["slowedMs"] == 0
     told = market.run(market.get("x"), "--report", "--net-limit", "100/s", allow=(f"api.test:{plain}",))
     assert "limit reached: slowed by" in told.err
+
+
+@pytest.mark.parametrize("server", ["plain", "tls"])
+def test_requests_that_no_rule_allows_are_answered_403_and_told_with_their_grant(
+    market: Market, server: str
+) -> None:
+    """In plain HTTP and inside of TLS, on one connection after another; the printed grant is enough."""
+    scheme, name = ("http", "api.test") if server == "plain" else ("https", "tls.test")
+    base = f"{scheme}://{name}:{market.hosts.ports[server]}"
+    authority = market.home.outside / "authority.pem"
+    authority.write_bytes(market.hosts.authority.read_bytes())
+    market.home.own()
+    curl = f"curl -sS --path-as-is -m {WAIT} -w '%{{http_code}} '"
+    script = (
+        f"{curl} {base}/v1/a {base}/v1/../admin {base}/v1/b; {curl} -X DELETE {base}/v1/a; "
+        f"{curl} {base}/v1/%2e%2e/admin; {curl} -H 'Host: evil.test' {base}/v1/a; exit 3"
+    )
+    flags = ["--json", "--allow-host", f"GET {base}/v1/"]
+    market.hosts.seen.clear()
+    run = {"SSL_CERT_FILE": str(authority)}
+    done = market.run(script, *flags, env=run)
+    assert (done.out.count("welcome /v1/"), done.out.count("403 ")) == (2, 4), done
+    assert "holdfast: the sandbox refused this:" in done.out
+    reached = {seen.data.split(b"\r\n")[0].rpartition(b" ")[0] for seen in market.hosts.seen if seen.data}
+    assert reached == {b"GET /v1/a", b"GET /v1/b"}
+    refused = json.loads(done.err.splitlines()[-1])["network"]["refused"]
+    grants = [row["grant"] for row in refused if row["grant"]]
+    assert grants == [f"--allow-host 'DELETE {base}/v1/a'"], refused
+    more = shlex.split(grants[0])
+    again = market.run(f"{curl} -X DELETE {base}/v1/a", *flags, *more, env=run)
+    assert (again.code, "welcome /v1/a" in again.out) == (0, True), again

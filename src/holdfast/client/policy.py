@@ -21,7 +21,7 @@ from holdfast.sandbox import values
 from holdfast.sandbox.limits import Limits
 from holdfast.sandbox.policy import policy, profile
 from holdfast.sandbox.policy.globs import bind_pattern
-from holdfast.sandbox.policy.hostwish import HostWish
+from holdfast.sandbox.policy.hostwish import HostWish, is_inspected
 from holdfast.sandbox.policy.policy import Access, At, Glob, Network, Place, PolicyKind, Rule, Special, Target
 from holdfast.sandbox.policy.policy import Policy as Wish
 from holdfast.wire.paths import Convention
@@ -269,6 +269,11 @@ def _hosts(wish: HostWish) -> AllowedHosts | msgspec.UnsetType:
         raise UsageError(
             "keys stay outside of commands on this machine only: a server would have to be told them",
             remedy="leave out hosts.secrets, or run holdfast exec over there",
+        )
+    if (rule := next(filter(is_inspected, wish.allow), None)) is not None:
+        raise UsageError(
+            f"{rule}: requests inside of TLS are read on this machine only, for holdfast exec",
+            remedy="allow the host as a whole, or run holdfast exec over there",
         )
     if not wish.allow:
         return msgspec.UNSET

@@ -101,9 +101,10 @@ LIMITS: Final = (
     ExecOption(
         "--allow-host",
         "Network off but for this host, at ports 80 and 443 or the one behind a colon: api.example.com, "
-        "*.example.org:443. Can be repeated.",
+        "*.example.org:443; a URL with methods before it allows such requests only: "
+        "'GET,HEAD https://api.example.com/v1/'. Can be repeated.",
         "many",
-        "HOST[:PORT]",
+        "HOST[:PORT]|URL",
     ),
     ExecOption(
         "--allow-net",

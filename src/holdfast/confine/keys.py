@@ -12,6 +12,7 @@ from holdfast.sandbox.policy.secretwish import COMMAND, FILE, SecretWish, parse_
 from holdfast.sandbox.values import value
 
 if TYPE_CHECKING:
+    from holdfast.egress.hosts import Requests
     from holdfast.egress.keys.inspector import Inspector
     from holdfast.egress.keys.placeholders import Key
 
@@ -51,12 +52,14 @@ class KeptKeys:
         """For the file. Raises OSError."""
         os.mkdir(self.folder, 0o700)
 
-    def make_inspector(self) -> "Inspector":
+    def make_inspector(
+        self, requested: "Mapping[tuple[str, int], Sequence[Requests]] | None" = None
+    ) -> "Inspector":
         """Who puts the keys into requests; the file is made. Raises OSError."""
         from holdfast.egress.keys.authority import write_bundle
         from holdfast.egress.keys.inspector import Inspector
 
-        made = Inspector(self.keys)
+        made = Inspector(self.keys, requested)
         write_bundle(self.bundle, made.certificate, self.trusted)
         return made
 
@@ -87,7 +90,8 @@ def take_keys(wishes: Sequence[str], environ: Mapping[str, str]) -> KeptKeys:
     import tempfile
 
     if importlib.util.find_spec("cryptography") is None:
-        raise UsageError("--secret needs `cryptography`", remedy="pip install 'holdfast-agents[keys]'")
+        what = "--secret" if wishes else "a rule about requests by https"
+        raise UsageError(f"{what} needs `cryptography`", remedy="pip install 'holdfast-agents[keys]'")
     by_name: dict[str, list[SecretWish]] = {}
     for wish in map(parse_secret, wishes):
         by_name.setdefault(wish.name, []).append(wish)

@@ -191,7 +191,7 @@ def _serve(told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") -
         rules = read_rules(hosts)
         make_broker(rules, hosts, None)
         if keys is not None and inspector is None:
-            inspector = keys.make_inspector()
+            inspector = keys.make_inspector(rules.inspected)
             kernel.forbid_inspection()  # whoever reads our memory has the keys
         most = _SHARE * _raise_limit()
         told.send(_READY)
@@ -273,7 +273,19 @@ def read_rules(hosts: "HostWish") -> "HostRules":
 
         parse_limits(hosts.limits)
     check_addresses(hosts.addresses)
-    return parse_rules(hosts.allow, hosts.deny, private=hosts.private)
+    rules = parse_rules(hosts.allow, hosts.deny, private=hosts.private)
+    return _narrow_keys(rules, hosts.secrets) if hosts.secrets else rules
+
+
+def _narrow_keys(rules: "HostRules", secrets: Sequence[str]) -> "HostRules":
+    """A key allows its host as a whole, unless a rule says which requests are meant."""
+    from holdfast.egress.hosts import HostRules, parse_rule
+    from holdfast.sandbox.policy.secretwish import parse_secret
+
+    narrow = {(rule.name, rule.ports) for rule in rules.allow if rule.only is not None}
+    implied = {parse_rule(parse_secret(text).rule) for text in secrets}
+    kept = [rule for rule in rules.allow if rule not in implied or (rule.name, rule.ports) not in narrow]
+    return HostRules(tuple(kept), rules.deny, rules.private)
 
 
 def make_broker(

@@ -60,7 +60,8 @@ def _hosts_of(asked: wire.AllowedHosts) -> HostWish:
     """Raises UsageError unless every rule makes sense."""
     if len(asked.allow) + len(asked.deny) + len(asked.addresses) > MAX_HOST_RULES:
         raise UsageError(f"more than {MAX_HOST_RULES} rules about hosts")
-    parse_rules(asked.allow, asked.deny)
+    if parse_rules(asked.allow, asked.deny).inspected:
+        raise UsageError("requests inside of TLS are read for holdfast exec only: allow the host as a whole")
     given = tuple((name.lower().removesuffix("."), at) for name, at in asked.addresses.items())
     check_addresses(given)
     parse_limits(asked.limits)

@@ -15,6 +15,7 @@ from holdfast.sandbox.plan.plan import MAX_SOCKETS, Base, Plan, StepKind
 from holdfast.sandbox.plan.planner import plan_for, settle
 from holdfast.sandbox.plan.resolve import look, trace
 from holdfast.sandbox.plan.select import BY_NAME, UNCONFINED, WEAKNESSES, Enforcement, Way, declare
+from holdfast.sandbox.policy.hostwish import is_inspected
 from holdfast.sandbox.policy.policy import Access, BoundPolicy
 from holdfast.sandbox.protocol import orders
 from holdfast.sandbox.values import replace, value
@@ -168,6 +169,8 @@ def confined_by(held: Enforcement, plan: Plan, *, degraded: bool) -> tuple[Enfor
 
         network += tuple(map(describe_secret, plan.hosts.secrets))
     if plan.hosts is not None:
+        inspected = filter(is_inspected, plan.hosts.allow)
+        network += tuple(f"requests: TLS of {rule} ends at the broker outside" for rule in inspected)
         network += tuple(f"preset {origin}" for origin in plan.hosts.origins)
     return replace(held, weakened=held.weakened + plan.open_names, network=network), confinement
 

@@ -9,6 +9,7 @@ dialled out here (`dial.py`), once what the client says agrees with that (`namec
 import asyncio
 import contextlib
 import errno
+import functools
 import ipaddress
 import socket
 import time
@@ -17,11 +18,13 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.egress import names
 from holdfast.egress.addresses import Address
+from holdfast.egress.bounds.requested import grant_request, refuse_request
 from holdfast.egress.dial import Dialer, LookupFailed, NotPublic
 from holdfast.egress.hosts import BadHost, Host, HostRules, decide, may_be_private, parse_host
 from holdfast.egress.inside import InsideSockets, read_attempt
 from holdfast.egress.namecheck import NameCheck, Protocol, Refused
 from holdfast.egress.names import BadMessage, NameTable, Question
+from holdfast.egress.requests import Judge
 from holdfast.egress.splice import CHUNK_BYTES, Hold, pump, reset, take_leave
 from holdfast.egress.traffic import Sent, Traffic, grant_of
 
@@ -299,7 +302,7 @@ class NameBroker:
             with inner:
                 await self._inspect(inspector, inner, host, port, row)
             return
-        check = NameCheck(host.name, port)
+        check = NameCheck(host.name, port, judge=self._judge_of(host, port))
         with inner:
             try:
                 outer = await self._dial(host, port)
@@ -310,10 +313,21 @@ class NameBroker:
                 try:
                     await self._join(inner, outer, check, row, self._hold(host, port, row))
                 except Refused as exc:
-                    self.traffic.refuse(host.name, port, exc.why, _now_ms(), grant=None)
+                    grant = self._grant_request("http", host, port, exc.asked)
+                    self.traffic.refuse(host.name, port, exc.why, _now_ms(), grant=grant)
                     await self._send_refusal(inner, exc)
                 finally:
                     row.last_ms = _now_ms()
+
+    def _judge_of(self, host: Host, port: int) -> Judge | None:
+        """Who judges requests of plain HTTP to a host; None: it may be asked anything."""
+        allowed = self._rules.find_requests(host, port)
+        return functools.partial(refuse_request, allowed) if allowed else None
+
+    def _grant_request(
+        self, scheme: str, host: Host, port: int, asked: tuple[bytes, bytes] | None
+    ) -> str | None:
+        return None if asked is None else grant_request(scheme, host.name, port, *asked)
 
     async def _may_begin(self, inner: socket.socket, host: Host, port: int, row: Sent) -> bool:
         """Wait until another connection may begin; whether it may. One that may not is closed."""
@@ -322,9 +336,10 @@ class NameBroker:
         try:
             await self._wait(self.allowance.connect(host, port, self._loop.time()), row)
         except OSError as exc:
-            self.traffic.refuse(host.name, port, exc.strerror, _now_ms(), grant=None)
+            why = exc.strerror or str(exc)
+            self.traffic.refuse(host.name, port, why, _now_ms(), grant=None)
             with inner:
-                await self._tell(inner, NameCheck(host.name, port), exc.strerror)
+                await self._tell(inner, NameCheck(host.name, port), why)
             return False
         except asyncio.CancelledError:
             inner.close()
@@ -341,7 +356,7 @@ class NameBroker:
             try:
                 wait_s = allowance.take(host, port, amount, self._loop.time())
             except OSError as exc:
-                self.traffic.refuse(host.name, port, exc.strerror, _now_ms(), grant=None)
+                self.traffic.refuse(host.name, port, exc.strerror or str(exc), _now_ms(), grant=None)
                 raise
             await self._wait(wait_s, row)
 
@@ -357,8 +372,9 @@ class NameBroker:
     ) -> None:
         """Have the requests of a connection read and answered, until it ends."""
 
-        def refuse(why: str) -> None:
-            self.traffic.refuse(host.name, port, why, _now_ms(), grant=None)
+        def refuse(why: str, asked: tuple[bytes, bytes] | None) -> None:
+            grant = self._grant_request("https", host, port, asked)
+            self.traffic.refuse(host.name, port, why, _now_ms(), grant=grant)
 
         async def dial() -> socket.socket:
             try:
@@ -372,7 +388,7 @@ class NameBroker:
             hold = self._hold(host, port, row)
             await inspector.serve(inner, first, (host.name, port), dial, refuse, row, hold)
         except Refused as exc:
-            refuse(exc.why)
+            refuse(exc.why, None)
             await self._send_refusal(inner, exc)
         except OSError:
             reset(inner)

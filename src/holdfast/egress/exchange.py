@@ -27,7 +27,9 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 
 class BadRequest(Exception):
-    """The request is not one that is taken here; the text says why."""
+    """The request is not one that is taken here; the text says why, and `asked` what it was, if judged."""
+
+    asked: tuple[bytes, bytes] | None = None
 
     def __init__(self, text: str, status: int = 400) -> None:
         super().__init__(text)

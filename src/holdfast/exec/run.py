@@ -20,6 +20,7 @@ from holdfast.sandbox.plan.resolve import locate, make_granted, trace
 from holdfast.sandbox.plan.select import Choice
 from holdfast.sandbox.policy import policy
 from holdfast.sandbox.policy.credentials import credentials, find_secrets
+from holdfast.sandbox.policy.hostwish import is_inspected
 from holdfast.sandbox.policy.paths import absolute, grantable, is_file_to_make, join, name, parent, within
 from holdfast.sandbox.policy.policy import Access, BoundPolicy, Network, Policy, bind
 from holdfast.sandbox.values import replace, value
@@ -141,7 +142,7 @@ def scene_of(wish: Wish, environ: Mapping[str, str], argv: Sequence[str] | None 
     for path in withheld.paths:
         policy = policy.deny(path)
     keys = None
-    if policy.hosts.secrets:
+    if policy.hosts.secrets or any(map(is_inspected, policy.hosts.allow)):
         policy, env, withheld, keys = _keep_outside(policy, env, withheld, environ, argv)
     if wish.cwd is not None:
         env["PWD"] = cwd
@@ -175,7 +176,7 @@ def _keep_outside(
     """
     from holdfast.confine.keys import find_files, take_keys
 
-    if policy.rules is None:
+    if policy.rules is None and policy.hosts.secrets:
         raise UsageError("--secret keeps a key from a command that --full-access lets read everything")
     for path in find_files(policy.hosts.secrets):
         for one in dict.fromkeys((path, os.path.realpath(path))):
@@ -183,7 +184,8 @@ def _keep_outside(
     if argv is None:
         return policy, env, withheld, None
     keys = take_keys(policy.hosts.secrets, environ)
-    policy = policy.allow_read(keys.folder)
+    if policy.rules is not None:
+        policy = policy.allow_read(keys.folder)
     names = {key.name for key in keys.keys}
     if (given := next(filter(None, map(keys.find_in, argv)), None)) is not None:
         raise UsageError(

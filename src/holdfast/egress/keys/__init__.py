@@ -4,6 +4,6 @@
 covered, what a request to the host becomes. `authority` makes the certificates of one run, `tls` ends TLS on
 a socket, `inspector` serves one connection to such a host.
 
-Imports: egress.
+Imports: egress, egress.bounds.
 Open to other rooms: authority, inspector, masking, placeholders.
 """

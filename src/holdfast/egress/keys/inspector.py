@@ -11,11 +11,12 @@ import datetime
 import errno
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 import h11
 
+from holdfast.egress.bounds.requested import refuse_request
 from holdfast.egress.exchange import (
     BadRequest,
     HeldStream,
@@ -27,6 +28,7 @@ from holdfast.egress.exchange import (
     say,
     serve_requests,
 )
+from holdfast.egress.hosts import Requests
 from holdfast.egress.keys import authority
 from holdfast.egress.keys.authority import Authority
 from holdfast.egress.keys.injection import BadUse, check_host, check_target, inject
@@ -40,15 +42,19 @@ HANDSHAKE_S: Final = 10.0
 _NO_BODY: Final = (204, 304)
 _PLAIN: Final = (b"", b"identity")
 Dial: TypeAlias = Callable[[], Awaitable[socket.socket]]  # raises OSError, whose text says why
-Refuse: TypeAlias = Callable[[str], None]
+Refuse: TypeAlias = Callable[[str, tuple[bytes, bytes] | None], None]  # why, and what was asked
 
 
 class Inspector:
     """Holds the keys of one command, and the authority that was made for it."""
 
-    def __init__(self, keys: Iterable[Key]) -> None:
-        self._keys = tuple(keys)
-        hosts = sorted({host for key in self._keys for host, _ in key.targets})
+    def __init__(
+        self, keys: Iterable[Key], requested: "Mapping[tuple[str, int], Sequence[Requests]] | None" = None
+    ) -> None:
+        """`requested` are the requests that some hosts may be asked, with a key or without."""
+        self._keys, self._requested = tuple(keys), requested or {}
+        targets = {target for key in self._keys for target in key.targets} | {*self._requested}
+        hosts = sorted({host for host, _ in targets})
         made = Authority(hosts, datetime.datetime.now(datetime.UTC))
         self.certificate = made.pem
         self._contexts = {host: made.make_context(host) for host in hosts}
@@ -57,7 +63,7 @@ class Inspector:
 
     def covers(self, host: str, port: int) -> bool:
         """Whether connections to it are read."""
-        return any((host, port) in key.targets for key in self._keys)
+        return (host, port) in self._requested or any((host, port) in key.targets for key in self._keys)
 
     def look_out(self) -> Lookout:
         """For placeholders on a connection that is not for them."""
@@ -81,7 +87,7 @@ class Inspector:
         except TimeoutError:
             return
         except ssl.SSLError as exc:
-            refuse(f"the program did not agree to TLS with our certificate: {exc.reason}")
+            refuse(f"the program did not agree to TLS with our certificate: {exc.reason}", None)
             return
         leg = Leg(near if hold is None else HeldStream(near, hold), h11.SERVER)
 
@@ -89,7 +95,7 @@ class Inspector:
             try:
                 await self._forward(leg, request, target, dial, row)
             except BadRequest as exc:
-                refuse(f"a request in it is refused: {exc}")
+                refuse(f"a request in it is refused: {exc}", exc.asked)
                 raise BadRequest(f"holdfast: the sandbox refused this: {exc}\n", exc.status) from None
             return True
 
@@ -152,12 +158,25 @@ class Inspector:
             headers = inject(keep_headers(request), self._keys, host, port)
         except BadUse as exc:
             raise BadRequest(str(exc), 403) from None
+        self._check_requested(request, host, port)
         authority = host if port == 443 else f"{host}:{port}"
         return h11.Request(
             method=request.method,
             target=request.target,
             headers=[(b"Host", authority.encode("ascii")), *headers, (b"Connection", b"close")],
         )
+
+    def _check_requested(self, request: h11.Request, host: str, port: int) -> None:
+        """It is one of those that the host may be asked. Raises BadRequest."""
+        allowed = self._requested.get((host, port))
+        if allowed is None:
+            return
+        named = [name for name, _ in request.headers]
+        why = refuse_request(allowed, request.method, request.target, named)
+        if why is not None:
+            refused = BadRequest(why, 403)
+            refused.asked = request.method, request.target
+            raise refused
 
 
 class _Unreadable(h11.RemoteProtocolError):

@@ -31,6 +31,11 @@ class HostWish:
 NO_HOSTS: Final = HostWish()
 
 
+def is_inspected(rule: str) -> bool:
+    """Whether a rule is about requests inside of TLS, which is ended outside for that."""
+    return "https://" in rule
+
+
 def is_plain(rule: str) -> bool:
     """Whether a rule is one beyond doubt: letters, digits and hyphens between dots, a number behind a colon.
 
