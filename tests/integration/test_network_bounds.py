@@ -3,8 +3,11 @@
 The hosts are made up and on this machine's loopback; settings of clients in the home name them.
 """
 
+import contextlib
 import json
 import shlex
+import socket
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -150,3 +153,44 @@ def test_requests_that_no_rule_allows_are_answered_403_and_told_with_their_grant
     more = shlex.split(grants[0])
     again = market.run(f"{curl} -X DELETE {base}/v1/a", *flags, *more, env=run)
     assert (again.code, "welcome /v1/a" in again.out) == (0, True), again
+
+
+def test_connections_go_through_the_hosts_own_proxy_and_never_by_one_of_the_command(market: Market) -> None:
+    plain = market.hosts.ports["plain"]
+    asked: list[str] = []
+    with forwarding(("127.0.0.1", plain), asked) as port:
+        own = {"HTTPS_PROXY": f"http://127.0.0.1:{port}", "NO_PROXY": "api.test"}
+        script = (
+            "unset HTTPS_PROXY NO_PROXY; export ALL_PROXY=http://127.0.0.1:1 no_proxy='*'; "
+            f"{market.get('far', name='far.test')}; {market.get('near')}"
+        )
+        allow = ("--allow-host", f"far.test:{plain}", "--allow-host", f"api.test:{plain}")
+        done = market.run(script, *allow, env=own)
+    assert done.out.split() == ["welcome", "/far", "welcome", "/near"], done
+    assert asked == [f"CONNECT far.test:{plain} HTTP/1.1"]
+
+
+@contextlib.contextmanager
+def forwarding(target: tuple[str, int], asked: list[str]) -> Iterator[int]:
+    """A proxy that takes CONNECT to anywhere, and leads to one place."""
+
+    def serve(inner: socket.socket) -> None:
+        with inner, contextlib.suppress(OSError), socket.create_connection(target) as outer:
+            head = b""
+            while not head.endswith(b"\r\n\r\n") and (some := inner.recv(1)):
+                head += some
+            asked.append(head.decode().split("\r\n")[0])
+            inner.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            outer.sendall(inner.recv(65536))
+            while some := outer.recv(65536):
+                inner.sendall(some)
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, daemon=True).start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
