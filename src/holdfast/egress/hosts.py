@@ -134,11 +134,12 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class HostRules:
-    """What may be reached. `private`: also addresses that are not public."""
+    """What may be reached. `private`: also addresses that are not public; `own`: of these names alone."""
 
     allow: tuple[HostRule, ...] = ()
     deny: tuple[HostRule, ...] = ()
     private: bool = False
+    own: frozenset[str] = frozenset()
     _by_name: dict[str, list[tuple[bool, HostRule]]] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
@@ -172,14 +173,13 @@ class HostRules:
         return only if len(only) == len(found) else ()
 
     @property
-    def inspected(self) -> dict[tuple[str, int], tuple[Requests, ...]]:
-        """Hosts whose TLS must be read for the requests in it."""
+    def requested(self) -> dict[tuple[str, int], tuple[Requests, ...]]:
+        """Hosts at ports that may be asked certain requests alone."""
         found: dict[tuple[str, int], tuple[Requests, ...]] = {}
         for rule in self.allow:
-            if rule.only is not None and rule.only.scheme == "https":
-                for port in rule.ports or ():
-                    if only := self.find_requests(Host(rule.name), port):
-                        found[rule.name, port] = only
+            for port in (rule.ports or ()) if rule.only is not None else ():
+                if only := self.find_requests(Host(rule.name), port):
+                    found[rule.name, port] = only
         return found
 
 
@@ -208,9 +208,9 @@ def decide(rules: HostRules, host: Host, port: int) -> Decision:
 
 
 def may_be_private(rules: HostRules, host: Host, decision: Decision) -> bool:
-    """Whether an allowed host may turn out not to be public: all may, or the rule is about that address."""
+    """Whether an allowed host may turn out not to be public: all may, or this one, or the rule says where."""
     exact = decision.rule is not None and decision.rule.extent is Extent.EXACT
-    return rules.private or (host.is_local and exact)
+    return rules.private or (exact and (host.is_local or host.name in rules.own))
 
 
 def parse_host(text: str) -> Host:
@@ -341,14 +341,19 @@ def _request_rule(text: str, *, denies: bool) -> HostRule:
     return HostRule(Extent.EXACT, host.name, frozenset({port or SCHEMES[scheme]}), only)
 
 
-def parse_rules(allow: Iterable[str] = (), deny: Iterable[str] = (), *, private: bool = False) -> HostRules:
+def parse_rules(
+    allow: Iterable[str] = (), deny: Iterable[str] = (), *, private: bool = False, own: Iterable[str] = ()
+) -> HostRules:
     """The rules of `--allow-host` and the like.
 
     Raises:
         UsageError: a text is no rule.
     """
     return HostRules(
-        tuple(map(parse_rule, allow)), tuple(parse_rule(text, denies=True) for text in deny), private
+        tuple(map(parse_rule, allow)),
+        tuple(parse_rule(text, denies=True) for text in deny),
+        private,
+        frozenset(parse_rule(text).name for text in own),
     )
 
 

@@ -15,7 +15,7 @@ Hold: TypeAlias = Callable[[int], Awaitable[None]]  # before so many bytes pass;
 _RESET: Final = struct.pack("ii", 1, 0)  # struct linger: close by a reset
 
 
-def _count_nothing(_length: int) -> None:
+def count_nothing(_length: int) -> None:
     """Nobody wants to know."""
 
 
@@ -23,8 +23,8 @@ async def splice(
     inner: socket.socket,
     outer: socket.socket,
     *,
-    sent: Callable[[int], None] = _count_nothing,
-    received: Callable[[int], None] = _count_nothing,
+    sent: Callable[[int], None] = count_nothing,
+    received: Callable[[int], None] = count_nothing,
 ) -> None:
     """Join them until both directions have ended; neither is closed here.
 

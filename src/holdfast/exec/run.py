@@ -184,6 +184,7 @@ def _keep_outside(
     if argv is None:
         return policy, env, withheld, None
     keys = take_keys(policy.hosts.secrets, environ)
+    keys = replace(keys, inspects=any(map(is_inspected, policy.hosts.allow)))
     if policy.rules is not None:
         policy = policy.allow_read(keys.folder)
     names = {key.name for key in keys.keys}

@@ -94,8 +94,9 @@ def test_a_pattern_does_not_lift_a_rule_about_requests_and_the_whole_host_does()
     assert len(parse_rules([only, "*", "**.test"]).find_requests(host, 443)) == 1
     assert parse_rules([only, "api.test:443"]).find_requests(host, 443) == ()
     assert parse_rules([only]).find_requests(host, 80) == ()
-    assert parse_rules([only, "http://plain.test/a"]).inspected.keys() == {("api.test", 443)}
-    assert HostRules().inspected == {}
+    both = parse_rules([only, "http://plain.test/a", "x.test"]).requested
+    assert both.keys() == {("api.test", 443), ("plain.test", 80)}
+    assert HostRules().requested == {}
 
 
 @pytest.mark.parametrize(
