@@ -257,7 +257,7 @@ def serve(told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") ->
         rules = read_rules(hosts)
         make_broker(rules, hosts, None)
         if keys is not None and inspector is None:
-            inspector = keys.make_inspector()
+            inspector = keys.make_inspector(rules.requested)
             kernel.forbid_inspection()  # whoever reads our memory has the keys
         most = _SHARE * _raise_limit()
         told.send(READY)
@@ -348,8 +348,24 @@ def read_rules(hosts: "HostWish") -> "HostRules":
     """
     from holdfast.egress.hosts import check_addresses, parse_rules
 
+    if hosts.limits:
+        from holdfast.egress.bounds.allowance import parse_limits
+
+        parse_limits(hosts.limits)
     check_addresses(hosts.addresses)
-    return parse_rules(hosts.allow, hosts.deny, private=hosts.private, own=hosts.own)
+    rules = parse_rules(hosts.allow, hosts.deny, private=hosts.private, own=hosts.own)
+    return _narrow_keys(rules, hosts.secrets) if hosts.secrets else rules
+
+
+def _narrow_keys(rules: "HostRules", secrets: Sequence[str]) -> "HostRules":
+    """A key allows its host as a whole, unless a rule says which requests are meant."""
+    from holdfast.egress.hosts import HostRules, parse_rule
+    from holdfast.sandbox.policy.secretwish import parse_secret
+
+    narrow = {(rule.name, rule.ports) for rule in rules.allow if rule.only is not None}
+    implied = {parse_rule(parse_secret(text).rule) for text in secrets}
+    kept = [rule for rule in rules.allow if rule not in implied or (rule.name, rule.ports) not in narrow]
+    return HostRules(tuple(kept), rules.deny, rules.private, rules.own)
 
 
 def make_broker(
@@ -366,7 +382,12 @@ def make_broker(
     dialer = make_dialer(hosts)
     if fds is None:
         return None
-    return NameBroker(rules, InsideSockets(fds), dialer, has_room, inspector)
+    broker = NameBroker(rules, InsideSockets(fds), dialer, has_room, inspector)
+    if hosts.limits:
+        from holdfast.egress.bounds.allowance import Allowance, parse_limits
+
+        broker.allowance = Allowance(parse_limits(hosts.limits))
+    return broker
 
 
 def make_dialer(hosts: "HostWish") -> "Dialer":
