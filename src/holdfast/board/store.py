@@ -108,6 +108,7 @@ class Store:
         return self.database.read(board_verbs.list_boards)
 
     stats = _read(lists.stats)
+    wanted_environments = _read(lists.list_wanted)
     recent = _read(lists.recent)
     counts = _read(lists.counts)
     capacity = _read(lists.capacity_and_use)

@@ -50,7 +50,7 @@ class InstalledProfiles(Mapping[str, WorkerProfile]):
 
 
 def find_installed(home: Path, environ: Mapping[str, str]) -> dict[str, WorkerProfile]:
-    """The profiles whose program is there.
+    """The profiles whose program is there; of one for another machine that is not known here.
 
     Raises:
         UsageError: HOME/worker-profiles.toml is wrong.
@@ -64,7 +64,9 @@ def find_installed(home: Path, environ: Mapping[str, str]) -> dict[str, WorkerPr
         raise StartupError(f"cannot read {place}") from None
     search = environ.get("PATH", os.defpath)
     known = profiles.combine(text, source=str(place))
-    return {name: one for name, one in known.items() if shutil.which(one.binary, path=search)}
+    return {
+        name: one for name, one in known.items() if one.environment or shutil.which(one.binary, path=search)
+    }
 
 
 def file_of(home: Path) -> Path:

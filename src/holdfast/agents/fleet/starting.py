@@ -18,6 +18,7 @@ from holdfast.agents.catalog.agent import (
     state_files,
 )
 from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.fleet.courier import GRANT, Courier
 from holdfast.agents.fleet.there import FarMachine
 from holdfast.agents.worker.acp import AcpRequest
 from holdfast.agents.worker.launching import TERM, PreparedStart, WorkerSpec
@@ -92,6 +93,13 @@ def prepare(
     tty = wish.tty or wish.prompt is None
     kept = {name: value for name, value in wish.env.items() if _travels(name, agent)}
     environment = kept | dict(made.environment) | secrets | {"TMPDIR": posixpath.join(state, "tmp")}
+    if wish.handover is not None:
+        if wish.handover.reports and not machine.holdfast:
+            raise NotFound(
+                f"holdfast is not on the PATH of {machine.name}, and its worker reports with it",
+                remedy='install it there, or let an exit code speak: success = "exit" in its profile',
+            )
+        environment[wish.handover.variable] = f"{Courier(wish.handover, cwd).there}/{GRANT}"
     if tty:
         environment["TERM"] = TERM
     argv = (machine.program, *made.arguments)

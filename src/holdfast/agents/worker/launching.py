@@ -28,6 +28,7 @@ from holdfast.agents.catalog.hostfiles import Way, read_settings
 from holdfast.agents.catalog.known import find_agent
 from holdfast.agents.evidence.evidence import Failure, Foreseen, Trouble
 from holdfast.agents.worker.acp import AcpRequest
+from holdfast.agents.worker.handover import Handover
 from holdfast.agents.worker.ownfiles import FoundLogin, OwnFiles, read_own_files, read_regular
 from holdfast.agents.worker.ownsandbox import OwnSandboxPlaces
 from holdfast.client.environment import Environment
@@ -130,6 +131,8 @@ class WorkerSpec(msgspec.Struct, kw_only=True):
     cwd: str
     env: dict[str, str]
     host: str | None = None  # the environment that it runs on; without one this machine
+    handover: Handover | None = None
+    alone: bool = False  # likewise: its directory is carried by itself, whatever repository it lies in
     id: str | None = None
     prompt: str | None = None  # without one: the interactive program
     model: str | None = None

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.board.database.database import Transaction, Value, row_of
 from holdfast.board.rules import assign, budget, leases, metrics
-from holdfast.board.rules.assign import Busy, Capacity
+from holdfast.board.rules.assign import Busy, Capacity, Places
 from holdfast.board.rules.budget import Budget, BudgetUse
 from holdfast.board.rules.metrics import Recent, Runs
 from holdfast.board.rules.rows import (
@@ -64,10 +64,11 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Offer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a host says: which profiles it starts workers for, or all; and why it starts none now."""
+    """What a host says: which profiles it starts workers for, or all; why it starts none now; and where."""
 
     profiles: tuple[str, ...] | None = None
     held: str = ""
+    places: Places | None = None
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -223,7 +224,6 @@ def why(tx: Transaction, task_id: str) -> Reason:
 def reasons(tx: Transaction, slug: str, found: Iterable[Task]) -> dict[str, str]:
     """Likewise for tasks of one board, each by itself: as if there were no other to be claimed."""
     bounds, running, offers = capacity(tx, slug), busy(tx, slug), _offers(tx, slug)
-    held = {host: offer.held for host, offer in offers.items() if offer.held}
     still = assign.why_stopped(boards.get(tx, slug))
     listed = list(found)
     over = find_spent(tx, (each for each in listed if each.status is TaskStatus.READY))
@@ -232,6 +232,11 @@ def reasons(tx: Transaction, slug: str, found: Iterable[Task]) -> dict[str, str]
         accepting = {
             host: {each.assignee} if offer.profiles is None else frozenset(offer.profiles)
             for host, offer in offers.items()
+        }
+        held = {
+            host: shut
+            for host, offer in offers.items()
+            if (shut := offer.held or (offer.places and offer.places.find_holdup(each)))
         }
         waiting = assign.assign(
             [each],
@@ -260,6 +265,11 @@ def find_spent(tx: Transaction, found: Iterable[Task]) -> dict[str, str]:
             if (words := budget.describe_spent(used, bound)) is not None:
                 said[task.id] = words
     return said
+
+
+def list_wanted(tx: Transaction, slug: str) -> list[str]:
+    """The environments that ready tasks of a board name."""
+    return [str(row["name"]) for row in tx.all("ready_environments", board=slug, most=MAX_PAGE)]
 
 
 def find_stuck(tx: Transaction, slug: str) -> dict[str, str]:

@@ -131,6 +131,7 @@ export class Drawer {
       ["attempts", `${task.attempts} of ${task.max_attempts}`],
       ["reviewer", task.reviewer],
       ["checks", task.checks?.join(" · ")],
+      ["environment", task.environment],
       ["pool", task.pool],
       ["workspace", task.workspace ? `${task.workspace_kind} ${task.workspace}` : null],
       ["used", [tokens ? `${tokens.toLocaleString()} tokens` : "", cost ? money(cost) : ""].filter(Boolean).join(" · ")],
