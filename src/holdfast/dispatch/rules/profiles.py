@@ -132,8 +132,6 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             return "setup and teardown are not run on another machine"
         if self.copy:
             return "copy is not for another machine: what git does not keep is not carried there"
-        if not self.relocate:
-            return "relocate = false is not for another machine: its state goes where its workspace goes"
         return None
 
     @property
