@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.board.rules.transitions import TaskStatus
+from holdfast.dispatch.rules.fleet import WAITS
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.fleet import far_machine
 from tests.support.tiers import asyncio_first
@@ -48,3 +49,35 @@ async def test_a_task_runs_on_its_environment_and_its_work_comes_home(yard: Yard
     assert (work / "changed").read_text("utf-8") == "after\n"
     assert (work / "made").read_text("utf-8") == "new\n"
     assert (repository / "changed").read_text("utf-8") == "before\n", "the repository itself is untouched"
+
+
+async def test_nothing_is_lost_or_done_twice_over_a_line_that_is_cut_and_a_dispatcher_that_ends(
+    yard: Yard,
+) -> None:
+    yard.profile("far", agent="shell", prompt="{body}", environment="box", success="exit", network=False)
+    body = (
+        "echo begun >> effects; echo one; holdfast handoff comment 'half of it' || exit 9;"
+        " until [ -e go ]; do sleep 0.05; done; rm go; echo ended >> effects; echo two"
+    )
+    task = yard.create(body, assignee="far", max_attempts=1)
+    async with far_machine(yard.home, yard.folder / "there", "--keep", "10m") as there:
+        async with yard.dispatching():
+            await yard.when(lambda: yard.store.show(task.id).comments)
+            [run] = yard.store.runs(task.id)
+            there.way.shut = True
+            there.way.cut()
+            await yard.when(lambda: yard.store.run(run.id).note.startswith(WAITS))
+        (there.work(run.id) / "go").touch()  # it ends while nobody hears of it
+        await yard.when(lambda: not (there.work(run.id) / "go").exists())
+        async with yard.dispatching():
+            there.way.shut = False
+            await yard.until(task, TaskStatus.DONE, TaskStatus.FAILED)
+            await yard.when(lambda: len(yard.store.kept_files(run.id)) == 3)
+    done = yard.store.show(task.id)
+    assert (done.task.status, done.task.attempts) == (TaskStatus.DONE, 1), done.runs[-1].error
+    assert [one.body for one in done.comments] == ["half of it"]
+    assert len(done.runs) == 1
+    output = yard.store.file(task.id, run.id, "output").decode()
+    assert [line for line in output.splitlines() if line in ("one", "two")] == ["one", "two"]
+    assert Path(run.workspace, "effects").read_text("utf-8") == "begun\nended\n"
+    assert not list(there.carried.glob("*")), "nothing of it is left over there"

@@ -1,6 +1,7 @@
 """Looking at the board. Nothing here changes anything."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final, TypeVar
 
@@ -69,6 +70,15 @@ class Offer(msgspec.Struct, frozen=True, omit_defaults=True):
     profiles: tuple[str, ...] | None = None
     held: str = ""
     places: Places | None = None
+
+
+class HostPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where runs of a board are: a host (no name), or an environment of it. `shut`: why none is begun now."""
+
+    host: str
+    environment: str = ""
+    shut: str = ""
+    running: int = 0
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -265,6 +275,27 @@ def find_spent(tx: Transaction, found: Iterable[Task]) -> dict[str, str]:
             if (words := budget.describe_spent(used, bound)) is not None:
                 said[task.id] = words
     return said
+
+
+def list_places(tx: Transaction, slug: str) -> list[HostPlace]:
+    """The hosts that start workers for a board, or whose runs hold tasks of it, with their environments."""
+    running: Counter[tuple[str, str]] = Counter()
+    for row in tx.all("board_running", board=slug):
+        running[str(row["host"]), str(row["environment"])] += int(str(row["count"]))
+    shut: dict[tuple[str, str], str] = {}
+    for host, offer in _offers(tx, slug).items():
+        shut[host, ""] = offer.held
+        for name, why_not in (offer.places.environments if offer.places else {}).items():
+            shut[host, name] = why_not
+    return [
+        HostPlace(
+            host=host,
+            environment=name,
+            shut=shut.get((host, name), "nothing was heard of it lately"),
+            running=running[host, name],
+        )
+        for host, name in sorted({*running, *shut})
+    ]
 
 
 def list_wanted(tx: Transaction, slug: str) -> list[str]:

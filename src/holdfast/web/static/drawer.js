@@ -172,7 +172,7 @@ export class Drawer {
             },
             el("span", { class: "chip", "data-outcome": run.outcome ?? "running" }, words(run.outcome ?? "running") + (run.outcome === "failed" && run.failure ? ` (${run.failure})` : "")),
             el("span", {}, `#${run.generation} ${run.profile}`),
-            el("span", { class: "dim" }, [span((run.ended_ms ?? now()) - run.started_ms), ...usage(run), run.host].join(" · ")),
+            el("span", { class: "dim" }, [span((run.ended_ms ?? now()) - run.started_ms), ...usage(run), run.environment ? `${run.environment} by ${run.host}` : run.host].join(" · ")),
             el("span", { class: "said" }, run.stuck || run.error || run.summary || run.note || ""),
           ),
         ),

@@ -1006,3 +1006,12 @@ def test_a_run_whose_turn_failed_and_that_does_not_end_says_why() -> None:
     status = classify(story(*rows), 9.0, started_at=0.0, limits=limits)
     assert (status.state, status.failure) == (WorkerState.RUNNING, F.NETWORK)
     assert "self signed certificate" in status.about
+
+
+def test_a_worker_whose_machine_is_away_is_not_ended_by_its_limits_until_it_is_back() -> None:
+    limits = WorkerLimits(wall_s=10.0, idle_s=5.0)
+    away: list[Row] = [READY, (2, Source.CLOCK, Unreached("no route"))]
+    assert act(away, 100.0, limits) is None
+    back = act([*away, (50, Source.CLOCK, Unreached("", over=True))], 100.0, limits)
+    assert back is not None
+    assert back.failure is F.TIMEOUT

@@ -24,8 +24,8 @@ SELECT status, count(*) AS count FROM tasks WHERE board = :board GROUP BY status
 SELECT min(status_ms) AS since_ms FROM tasks WHERE board = :board AND status = 'ready';
 
 -- name: board_running
-SELECT profile, host, pool, count(*) AS count FROM runs WHERE board = :board AND outcome IS NULL
-GROUP BY profile, host, pool;
+SELECT profile, host, pool, environment, count(*) AS count FROM runs WHERE board = :board AND outcome IS NULL
+GROUP BY profile, host, pool, environment;
 
 -- name: caps_get
 SELECT scope, name, most FROM caps WHERE board = :board;
