@@ -127,8 +127,8 @@ class SupervisorClient:
                         news.set()
                     async for report in workers.changes():
                         # Of one elsewhere it matters whether its machine is reached.
-                        news = report.state.ended or report.host is not None
-                        if news and report.id in self._news:
+                        matters = report.state.ended or report.host is not None
+                        if matters and report.id in self._news:
                             self._news[report.id].set()
             except (HoldfastError, TimeoutError) as exc:
                 log.warning("the supervisor cannot be reached", extra={"missing": str(exc)[:200]})

@@ -5,6 +5,7 @@ import contextlib
 import functools
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ class Fleet:
         )
         return follow_on(before, found)
 
-    def create(self, **wishes: object) -> Task:
+    def create(self, **wishes: Any) -> Task:
         return self.scene.create(environment="box", **wishes)
 
 
