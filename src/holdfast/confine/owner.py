@@ -387,12 +387,8 @@ class CommandOwner(Children):
             return
         self._events[event.id] = event
         if fds and self._names is not None:
-            from holdfast.sandbox.protocol.names import count_handed
-
-            count = count_handed(fds)
-            self._names.serve(fds[:count])
-            fds = fds[count:]
-        if fds:
+            self._names.serve(fds)
+        elif fds:
             from holdfast.confine.loopback import Ports
 
             self._ports = Ports([os.dup(fd) for fd in fds])

@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from holdfast.agents.catalog.agent import ErrorSign, RetrySign
-from holdfast.agents.catalog.failures import MAX_MESSAGE, of_line, of_message, of_status
+from holdfast.agents.catalog.failures import MAX_MESSAGE, begins_as_error, of_line, of_message, of_status
 from holdfast.agents.evidence.evidence import (
     MAX_SEEN,
     Claim,
@@ -107,6 +107,12 @@ def add_announcement(claim: Claim, line: str) -> Claim:
     return claim
 
 
+def find_last_words(lines: Sequence[str]) -> str:
+    """What a program that ended said last of why: its last line that begins as an error does, or its last."""
+    said = [text for line in lines if (text := line.strip())]
+    return ([text for text in said if begins_as_error(text)] or said or [""])[-1]
+
+
 class TextLines:
     """Plain output. With `progress` a line means work, as on stdout; else it is a notice, as on stderr."""
 
@@ -160,8 +166,10 @@ def _find_trouble(line: str, errors: Sequence[ErrorSign]) -> Trouble | None:
         said = {name: value for name, value in found.groupdict().items() if value is not None}
         http = int(said["http"]) if "http" in said else None
         trouble = of_message(said.get("cause", ""), http)
-        if trouble is not None or sign.failure is not None:
-            return trouble or Trouble(sign.failure, http)
+        if trouble is not None:
+            return trouble
+        if sign.failure is not None:
+            return Trouble(sign.failure, http)
     return of_line(line)
 
 

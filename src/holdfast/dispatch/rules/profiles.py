@@ -9,6 +9,8 @@ HOME/worker-profiles.toml:
     env = ["ANTHROPIC_API_KEY"]
     max_runtime_s = 3600
     limits = { memory = "8G", pids = 500 }
+    hosts = { "pypi.org" = "allow" }    # besides those of its model provider
+    keys_inside = false         # true: keys that its CLI takes by a variable enter its sandbox
     prompt = "You review code.\n\n{brief}"
 """
 
@@ -26,8 +28,10 @@ from holdfast.agents.catalog.known import find_agent
 from holdfast.board.rules import budget
 from holdfast.board.rules.budget import Budget
 from holdfast.board.rules.rows import Run
+from holdfast.egress.hosts import parse_rules
 from holdfast.errors import UsageError
-from holdfast.sandbox.policy import amounts
+from holdfast.sandbox.policy import amounts, profile
+from holdfast.wire.permissions import AllowedHosts
 
 DEFAULT_RUNTIME_S: Final = 4 * 3600.0  # a worker that needs longer is told so by its task or its profile
 BRIEF: Final = "{brief}"
@@ -54,7 +58,9 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     model: str | None = None
     provider: str | None = None  # another provider's address
     key_env: str | None = None  # the variable here that holds its key
-    network: bool = True
+    network: bool | None = None  # all of it, or none; None: the hosts of its provider, where they are known
+    hosts: dict[str, str | bool | dict[str, str]] = {}  # by name besides, as [hosts] in a permission profile
+    keys_inside: bool = False  # what its CLI takes by variables enters, as it is
     env: tuple[str, ...] = ()
     variables: dict[str, str] = {}
     writable: tuple[str, ...] = ()  # besides the workspace; `~/` is the home
@@ -94,6 +100,7 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                     f"worker profile {self.name}: `{pattern}` does not name files to copy",
                     remedy="a path in the repository, with * and ?",
                 )
+        self._check_hosts()
         if "timeout" in self.limits:
             raise UsageError(f"worker profile {self.name}: limits: the time is max_runtime_s")
         try:
@@ -107,6 +114,26 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             self.max_cost is not None and not budget.millionths(self.max_cost)
         ):
             raise UsageError(f"worker profile {self.name}: a budget is more than 0 tokens or dollars")
+
+    def _check_hosts(self) -> None:
+        source = f"worker profile {self.name}"
+        wish = profile.hosts_of(self.hosts, source=source)
+        parse_rules(wish.allow, wish.deny)
+        if self.hosts and self.network:
+            raise UsageError(f"{source}: hosts: with `network = true` every host is reached")
+
+    @property
+    def allowed_hosts(self) -> AllowedHosts | None:
+        """The hosts that it names."""
+        if not self.hosts:
+            return None
+        wish = profile.hosts_of(self.hosts, source=f"worker profile {self.name}")
+        return AllowedHosts(list(wish.allow), list(wish.deny), wish.private, dict(wish.addresses))
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The keys that stay outside besides those of its CLI, as `--secret` has them."""
+        return profile.hosts_of(self.hosts, source=f"worker profile {self.name}").secrets
 
     @property
     def cli(self) -> str:

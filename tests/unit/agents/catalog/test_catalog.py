@@ -37,7 +37,7 @@ from holdfast.agents.evidence.evidence import (
     Wants,
     Working,
 )
-from holdfast.agents.terminal.keys import KEYS
+from holdfast.agents.terminal.keys import KEYS, encode_click
 from tests.support.rows import every_row
 from tests.support.wording import in_words
 
@@ -174,8 +174,14 @@ def test_the_keys_of_a_dialog_are_for_that_dialog_alone(name: str) -> None:
         assert not dialog.pattern.search(moved)
 
 
-def test_a_dialog_that_does_not_show_what_is_selected_has_no_keys() -> None:
-    assert not CATALOG["opencode"].dialogs
+def test_a_dialog_that_does_not_show_what_is_selected_is_clicked_and_has_no_keys() -> None:
+    (dialog,) = CATALOG["opencode"].dialogs
+    assert (dialog.approve, dialog.click) == ((), "Allow once")
+    for path in FOLDER.glob("opencode-*.txt"):
+        screen = path.read_text("utf-8")
+        assert bool(dialog.pattern.search(screen)) is path.name.endswith("-approval.txt"), path.name
+    lines = (FOLDER / "opencode-approval.txt").read_text("utf-8").splitlines()[1:]
+    assert encode_click(dialog.click, lines) == b"\x1b[<0;7;14M\x1b[<0;7;14m"
 
 
 def test_an_acp_server_is_told_its_model_in_one_way() -> None:
