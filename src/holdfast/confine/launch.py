@@ -24,6 +24,7 @@ from holdfast.confine import starts
 from holdfast.confine.loopback import Loopback, Services, refuse
 from holdfast.confine.names import NameBrokers
 from holdfast.confine.starts import Command, Confinement, Exit, StartedCommand, StartFailed
+from holdfast.egress.traffic import Traffic
 from holdfast.errors import OperationFailed
 from holdfast.sandbox.limits import Limits
 from holdfast.sandbox.policy.hostwish import HostWish
@@ -52,6 +53,7 @@ class _Child:
     on_exit: Callable[[Exit], None]
     services: Services
     hosts: HostWish | None = None  # that it reaches by name
+    traffic: Traffic | None = None  # where that is counted
 
 
 @dataclass(slots=True, eq=False)
@@ -90,11 +92,13 @@ class LauncherClient:
         watch: socket.socket | None = None,
         limits: Limits | None = None,
         services: Services | None = None,
+        traffic: Traffic | None = None,
     ) -> StartedCommand:
         """Run `command` on these descriptors.
 
         On `watch` a confined command hands its listener out. All stay the caller's to close. `on_exit` is
         called exactly once if this returns. `services` answer at the inner ports of its confinement.
+        What goes out by name is counted in `traffic`.
 
         Raises:
             StartFailed: the program could not be executed; nothing runs.
@@ -119,6 +123,7 @@ class LauncherClient:
             for fd in memfd:
                 os.close(fd)
         child.hosts = None if confinement is None else confinement.plan.hosts
+        child.traffic = traffic
         return await self._outcome(child)
 
     async def start_watcher(
@@ -229,7 +234,7 @@ class LauncherClient:
                 os.close(fd)
             return
         if listeners and child.hosts is not None:
-            listeners = self._names.open(event.id, child.hosts, listeners)
+            listeners = self._names.open(event.id, child.hosts, listeners, child.traffic)
         if listeners:
             self._loopback.open(event.id, listeners, {**self._names.services(event.id), **child.services})
         if event.op == orders.EXITED:

@@ -25,7 +25,7 @@ from holdfast.board.store import Store
 from holdfast.board.verbs import runs
 from holdfast.board.verbs.reviews import RequestedChanges
 from holdfast.dispatch.context import DispatchContext, worker_of
-from holdfast.dispatch.rules import outcome, profiles, prompts, runsteps
+from holdfast.dispatch.rules import outcome, profiles, prompts, runsteps, traffic
 from holdfast.dispatch.rules.outcome import Complete, Fail, Outcome, Stop, WorkerEnd, WorkFound
 from holdfast.dispatch.rules.profiles import BRIEF, WorkerProfile
 from holdfast.dispatch.rules.runsteps import RunEvent, RunStep
@@ -373,6 +373,7 @@ class RunDriver:
         session = await asyncio.to_thread(self._session)
         usage = {} if report.usage is None else {"usage": msgspec.to_builtins(report.usage)}
         await context.store.ask(Store.set_run, run.ref, session=session or None, metadata=usage)
+        await context.store.ask(Store.tell_network, run.ref, traffic.make_account(report))
         if judged is not None:
             await self._tell(judged)
         return RunEvent.DONE

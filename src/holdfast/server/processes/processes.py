@@ -230,7 +230,13 @@ class Processes:
         if self._open_commands is None or not self._extended:
             raise InvalidRequest("no executor for commands can be had here")
         ceiling = await asyncio.to_thread(
-            make_ceiling, asked, sandbox, cwd=cwd, limits=limits_of(params), tell=process.on_command_denied
+            make_ceiling,
+            asked,
+            sandbox,
+            cwd=cwd,
+            limits=limits_of(params),
+            tell=process.on_command_denied,
+            traffic=process.traffic,
         )
         return await self._open_commands(ceiling, asked.socket, asked.token)
 
@@ -272,10 +278,12 @@ class Processes:
                 streams = (slave, slave, slave)
             else:
                 streams = open_pipes(ours, theirs, stdin=params.pipe_stdin)
+            if self._ceiling is not None:
+                process.count_in(self._ceiling.traffic)
             if params.watch and (self._extended or self._ceiling is not None):
                 tell: Callable[[wire.WatchedCall], None] = process.on_denied
                 if self._ceiling is not None:
-                    tell = CommandDenials(params.argv, self._ceiling.tell).tell
+                    tell = process.tell_host = CommandDenials(params.argv, self._ceiling.tell).tell
                 process.watch, report = await begin(
                     self._launcher, self._owner, sandbox, process.process_id, tell
                 )
@@ -290,6 +298,7 @@ class Processes:
                     confinement=sandbox.confinement,
                     watch=channel,
                     services=services,
+                    traffic=process.traffic,
                     limits=limits_of(params)
                     if self._ceiling is None
                     else self._ceiling.limit(limits_of(params)),
