@@ -4,7 +4,7 @@ import json
 import shlex
 import sys
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import pytest
@@ -99,7 +99,7 @@ async def test_codex_works_with_nothing_but_the_host_of_its_provider(yard: Yard)
     done = yard.store.task(task.id)
     assert (done.status, done.result) == (TaskStatus.DONE, "made it"), model.outputs
     assert model.exit_code("tried") != 0
-    told = yard.told("run_network")[task.id]
+    told: Any = yard.told("run_network")[task.id]
     assert (told["whole"], told["hosts"], told["counted"]) == (False, [f"model.test:{port}"], True)
     [row] = told["sent"]
     assert (row["host"], row["port"]) == ("model.test", port)

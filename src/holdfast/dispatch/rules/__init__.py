@@ -3,5 +3,5 @@ outcomes, liveness, load.
 
 Imports: agents.catalog, agents.evidence, board.rules, egress, errors, sandbox.policy, wire.
 Open to other rooms: dispatcherstatus, inheritance, liveness, outcome, pressure, profiles, prompts,
-reminders, rounds, runsteps.
+reminders, rounds, runsteps, traffic.
 """

@@ -1,21 +1,20 @@
 """What of the network a run had, and what went out of it, as the board is told of it. Pure module."""
 
+from collections.abc import Sequence
 from typing import Final
 
-from holdfast.agents.supervisor.messages import WorkerReport
 from holdfast.board.rules.rows import JsonObject
+from holdfast.wire.processes import NetworkReport
 
 MAX_ROWS: Final = 20  # of hosts, and of refused ones: an event is read by everybody who follows a board
 
 
-def make_account(report: WorkerReport) -> JsonObject:
+def make_account(hosts: Sequence[str], told: NetworkReport | None, *, whole: bool) -> JsonObject:
     """The hosts that it was allowed, what passed to which, and what was refused; bounded.
 
     `counted` is false where nobody could count: it had the whole network, or its end was not seen.
     """
-    told = report.traffic
-    allowed = report.hosts[:MAX_ROWS]
-    found: JsonObject = {"whole": report.network, "hosts": allowed, "counted": told is not None}
+    found: JsonObject = {"whole": whole, "hosts": [*hosts[:MAX_ROWS]], "counted": told is not None}
     if told is None:
         return found
     sent: list[JsonObject] = [

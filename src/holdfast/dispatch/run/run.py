@@ -373,7 +373,8 @@ class RunDriver:
         session = await asyncio.to_thread(self._session)
         usage = {} if report.usage is None else {"usage": msgspec.to_builtins(report.usage)}
         await context.store.ask(Store.set_run, run.ref, session=session or None, metadata=usage)
-        await context.store.ask(Store.tell_network, run.ref, traffic.make_account(report))
+        reached = traffic.make_account(report.hosts, report.traffic, whole=report.network)
+        await context.store.ask(Store.tell_network, run.ref, reached)
         if judged is not None:
             await self._tell(judged)
         return RunEvent.DONE
