@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from holdfast.egress.traffic import Traffic
     from holdfast.sandbox.policy.hostwish import HostWish
 
-_READY_S: Final = 20.0  # a machine under load loads a few modules
-_STOP_S: Final = 5.0  # what was sent arrives, or is cut off
-_MAX_REPORT: Final = 4 * 1024 * 1024  # rows of a thousand hosts, with their names
+READY_S: Final = 20.0  # a machine under load loads a few modules
+STOP_S: Final = 5.0  # what was sent arrives, or is cut off
+MAX_REPORT: Final = 4 * 1024 * 1024  # rows of a thousand hosts, with their names
 _WANTED: Final = 16 * 1024  # descriptors of the process of one command
 _SHARE: Final = 0.5  # of the descriptors that a process may have: the rest is for everything else
-_CHECK, _LOAD, _SERVE = b"c", b"l", b"s"  # what it is told
-_FINE, _READY = b"fine\n", b"ready\n"  # what it says
+_CHECK, LOAD, SERVE = b"c", b"l", b"s"  # what it is told
+_FINE, READY = b"fine\n", b"ready\n"  # what it says
 
 
 class NamesProcess:
@@ -76,8 +76,8 @@ class NamesProcess:
 
     def wait_ready(self) -> None:
         """Nothing more is loaded. Raises SandboxUnavailable."""
-        self._sock.send(_LOAD)
-        self._wait_for(_READY)
+        self._sock.send(LOAD)
+        self._wait_for(READY)
 
     def serve(self, fds: Sequence[int]) -> None:
         """Serve these sockets of the command, which stay the caller's: those of names, and ports besides."""
@@ -85,7 +85,7 @@ class NamesProcess:
         import struct
 
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(fds)}i", *fds))
-        self._sock.sendmsg([_SERVE], [rights])
+        self._sock.sendmsg([SERVE], [rights])
         self._serving = True
 
     def end(self) -> dict[str, Any] | None:
@@ -110,20 +110,20 @@ class NamesProcess:
             return {"sent": [], "refused": [], "dropped": 0}  # nobody was answered before it ended
         try:
             self._sock.shutdown(socket.SHUT_WR)
-            while self._receive(_STOP_S):
+            while self._receive(STOP_S):
                 pass
         except OSError:
             return None  # it is late, or gone
         import json
 
-        told = self._said.rpartition(_READY)[2]
+        told = self._said.rpartition(READY)[2]
         try:
             return json.loads(told) if told else None
         except ValueError:
             return None
 
     def _is_ready(self) -> bool:
-        while _READY not in self._said:
+        while READY not in self._said:
             try:
                 if not self._receive(0):
                     return True  # it is gone, which is told otherwise
@@ -136,7 +136,7 @@ class NamesProcess:
     def _wait_for(self, word: bytes) -> None:
         while word not in self._said:
             try:
-                if self._receive(_READY_S):
+                if self._receive(READY_S):
                     continue
             except OSError:
                 pass
@@ -146,7 +146,7 @@ class NamesProcess:
         """Hear more; False at its end. Raises OSError."""
         asked = select.poll()
         asked.register(self._sock.fileno(), select.POLLIN)
-        if not asked.poll(timeout_s * 1000) or len(self._said) > _MAX_REPORT:
+        if not asked.poll(timeout_s * 1000) or len(self._said) > MAX_REPORT:
             raise TimeoutError
         data: bytes = self._sock.recv(64 * 1024)
         self._said += data
@@ -160,16 +160,30 @@ def _be(parent: int, told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys 
         signal.set_wakeup_fd(-1)
         for signum in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(signum, signal.SIG_DFL)
-        kernel.die_with_parent(signal.SIGKILL)
+        end_with_parent(keys)
         kernel.close_others({told.fileno()})  # a pipe of the command that we hold would never end
         if os.getppid() == parent:
-            _serve(told, hosts, keys)
+            serve(told, hosts, keys)
             code = 0
     finally:
         os._exit(code)
 
 
-def _serve(told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") -> None:
+def end_with_parent(keys: "KeptKeys | None") -> None:
+    """End when our parent does, also when it is killed; what was made for these keys is removed then."""
+    if keys is None:
+        kernel.die_with_parent(signal.SIGKILL)
+        return
+
+    def end(*_: object) -> NoReturn:
+        keys.forget()
+        os._exit(1)
+
+    signal.signal(signal.SIGTERM, end)
+    kernel.die_with_parent(signal.SIGTERM)
+
+
+def serve(told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") -> None:
     """Do what we are told, and load what that needs then: until the command runs others have more to do."""
     from holdfast.sandbox.protocol import orders
     from holdfast.sandbox.protocol.loopback import MAX_LISTENERS
@@ -185,7 +199,7 @@ def _serve(told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") -
                 return
             told.send(_FINE)
             continue
-        if word not in (_LOAD, _SERVE):
+        if word not in (LOAD, SERVE):
             return
         import asyncio
         import json
@@ -199,8 +213,8 @@ def _serve(told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") -
             inspector = keys.make_inspector()
             kernel.forbid_inspection()  # whoever reads our memory has the keys
         most = _SHARE * _raise_limit()
-        told.send(_READY)
-        if word == _SERVE:
+        told.send(READY)
+        if word == SERVE:
             count = count_handed(fds)
             make = partial(make_broker, rules, hosts, fds[:count], inspector=inspector)
             report = asyncio.run(_serve_until_told(told, make, most, fds[count:]))

@@ -168,8 +168,8 @@ def network_report(traffic: "Mapping[str, Any] | None") -> "NetworkReport | Unse
     return NetworkReport(sent, [HostRefusal(**row) for row in traffic["refused"]], traffic["dropped"])
 
 
-def denial_of_host(process_id: str, refused: "RefusedHost", *, at_ms: int) -> "DeniedCall":
-    """One more refusal of a host as what a watcher tells: the name, with its port where that is known."""
+def denial_of_host(process_id: str, refused: "RefusedHost", count: int, *, at_ms: int) -> "DeniedCall":
+    """So many more refusals of a host, as a watcher would tell: its name, with the port where it is known."""
     from holdfast.wire.processes import DeniedCall
 
     named = refused.host if refused.port is None else f"{refused.host}:{refused.port}"
@@ -185,7 +185,7 @@ def denial_of_host(process_id: str, refused: "RefusedHost", *, at_ms: int) -> "D
         predicted=False,
         pid=0,
         comm=refused.program or "",
-        count=1,
+        count=count,
         at_ms=at_ms,
         rule=refused.rule,
         grant=refused.grant,

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.changes.git import Git
-from holdfast.agents.sdk import own_variables, select_variables
+from holdfast.agents.sdk import find_key_files, own_variables, select_variables, take_keys
 from holdfast.agents.supervisor import background
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.board.asyncstore import AsyncStore
@@ -28,6 +28,7 @@ from holdfast.handoff.sender import VARIABLE
 from holdfast.local.lock import lock_folder
 from holdfast.sandbox.plan import prerequisites
 from holdfast.sandbox.policy.credentials import credentials
+from holdfast.wire.processes import SecretKey
 
 _BESIDE: Final = ("", "-wal", "-shm", "-journal")  # of a SQLite file
 
@@ -103,6 +104,7 @@ class DispatchContext:
             mcp=[*self.command, "mcp", "--run", str(grant)] if profile.channel == "mcp" else None,
             base=profile.provider,
             key=self.environ.get(profile.key_env) if profile.key_env else None,
+            keys_inside=profile.keys_inside,
             network=profile.network,
             hosts=profile.allowed_hosts,
             relocate=profile.relocate,
@@ -115,12 +117,17 @@ class DispatchContext:
                 str(lock_folder(user)),
                 *self._files(),
                 *credentials(user, granted=writable),
+                *find_key_files(profile.secrets),
             ],
             private_tmp=True,
             wall_limit_s=task.max_runtime_s or profile.max_runtime_s,
             idle_limit_s=profile.idle_s,
             limits=dict(profile.limits),
         )
+
+    def take_keys(self, profile: WorkerProfile, workspace: Path) -> list[SecretKey]:
+        """The keys that stay outside of a worker of this profile. Raises UsageError."""
+        return take_keys(profile.secrets, self.environ, (str(workspace), str(self.home)))
 
     def script_spec(
         self,
@@ -148,6 +155,7 @@ class DispatchContext:
             mcp=None,
             base=None,
             key=None,
+            keys=[],
             wall_limit_s=limit_s,
             idle_limit_s=None,
         )

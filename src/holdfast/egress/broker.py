@@ -345,8 +345,9 @@ class NameBroker:
                 raise OSError(errno.EHOSTUNREACH, self._explain(exc, host, port, row)) from None
 
         check = NameCheck(host.name, port, tls_only=True)
+        inner.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # an answer comes as its host made it
         try:
-            first = await self._hear_hello(inner, check)
+            first = await self._hear_hello(inner, check) if inspector.ends_tls(host.name, port) else b""
             await inspector.serve(inner, first, (host.name, port), dial, refuse, row)
         except Refused as exc:
             refuse(exc.why)

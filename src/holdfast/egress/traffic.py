@@ -1,8 +1,8 @@
 """What went out of a command's network and what did not, by name. Pure module."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 MAX_ROWS: Final = 1024  # of each kind; further hosts are counted together
 _OPTION: Final = "--allow-host"
@@ -36,9 +36,9 @@ class RefusedHost:
 
 
 class Traffic:
-    """The account of one command. `tell` is called with every row of a refusal as it is then."""
+    """The account of one command. `tell` is called with a host that is refused, and how often just now."""
 
-    def __init__(self, tell: "Callable[[RefusedHost], None] | None" = None) -> None:
+    def __init__(self, tell: "Callable[[RefusedHost, int], None] | None" = None) -> None:
         self._tell = tell
         self._sent: dict[tuple[str, int], Sent] = {}
         self._refused: dict[tuple[str, int | None, str], RefusedHost] = {}
@@ -71,7 +71,20 @@ class Traffic:
             self._refused[key] = RefusedHost(host, port, rule, grant, 0, now_ms, program)
         self._refused[key].count += 1
         if self._tell is not None:
-            self._tell(self._refused[key])
+            self._tell(self._refused[key], 1)
+
+    def take(self, report: Mapping[str, Any]) -> None:
+        """Count what another process counted for us, as its `report` has it."""
+        part = Traffic()
+        part._sent = {(row["host"], row["port"]): Sent(**row) for row in report["sent"]}
+        part._refused = {
+            (row["host"], row["port"], row["rule"]): RefusedHost(**row) for row in report["refused"]
+        }
+        part.dropped = report["dropped"]
+        self._add(part)
+        if self._tell is not None:
+            for refused in part.refused:
+                self._tell(refused, refused.count)
 
     def join(self, part: "Traffic") -> None:
         """Count this one here too, as it is when somebody asks; `leave` once nothing more comes of it."""

@@ -126,6 +126,8 @@ def _policy(wish: Wish, environment: Environment, cwd: str) -> Policy:
         policy = policy.deny_host(rule)
     if wish.allow_private:
         policy = policy.allow_private()
+    for text in wish.secrets:
+        policy = policy.keep_secret(text)
     for path in wish.allow_write:
         policy = policy.allow_write(to_native(base.join(path).uri))
     for path in wish.deny:

@@ -48,10 +48,12 @@ def test_the_account_of_a_command_is_part_of_its_process_while_it_runs_and_after
     assert (sent["a.test", 443].first_ms, sent["a.test", 443].last_ms) == (900, 2000)
     assert [row.host for row in whole.refused] == ["c.test"]
     assert part.report() != whole.report()
-    told = Traffic(lambda row: heard.append((row.host, row.count)))
+    told = Traffic(lambda row, times: heard.append((row.host, row.count, times)))
     for _ in range(2):
         told.refuse("c.test", None, "no rule allows it", 1600, grant=None)
-    assert heard == [("c.test", 1), ("c.test", 2)]
+    told.take(whole.report())
+    assert heard == [("c.test", 1, 1), ("c.test", 2, 1), ("c.test", 1, 1)]
+    assert told.report()["sent"] == whole.report()["sent"]
 
 
 def test_parts_do_not_grow_without_bound() -> None:

@@ -350,6 +350,9 @@ CLAUDE = Agent(
         ),
     ),
     keys=("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
+    key_hosts=dict.fromkeys(
+        ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"), ("api.anthropic.com",)
+    ),
     environment={"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1"},
     reach=Reach(
         ("api.anthropic.com", "console.anthropic.com", "platform.claude.com"),

@@ -44,6 +44,15 @@ def find_provider(agent: Agent, base: str | None, bases: Iterable[str] = ()) -> 
     return ProviderHosts(tuple(dict.fromkeys(rules)), tuple(dict.fromkeys(own)))
 
 
+def find_target(url: str) -> str | None:
+    """A provider as a key is kept for it: its host and port, with the scheme where that is not TLS."""
+    found = _rule_of(url)
+    if found is None or not found[0]:
+        return None
+    secure = urlsplit(url).scheme.lower() in ("https", "wss")
+    return found[0] if secure else f"http://{found[0]}"
+
+
 def _rule_of(url: str) -> tuple[str, str] | None:
     """The rule for an address and its name; without a rule for a host that has no name; None: it is none."""
     try:

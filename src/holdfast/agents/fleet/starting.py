@@ -18,9 +18,16 @@ from holdfast.agents.catalog.agent import (
     state_files,
 )
 from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.catalog.keptkeys import decide_keys
 from holdfast.agents.fleet.there import FarMachine
 from holdfast.agents.worker.acp import AcpRequest
-from holdfast.agents.worker.launching import TERM, PreparedStart, WorkerSpec
+from holdfast.agents.worker.launching import (
+    TERM,
+    PreparedStart,
+    WorkerSpec,
+    allow_key_hosts,
+    find_why_not,
+)
 from holdfast.agents.worker.reach import WorkerReach, decide_reach, find_bases
 from holdfast.client.policy import Policy
 from holdfast.errors import NotFound, UsageError
@@ -65,10 +72,12 @@ def prepare(
     below: str,
     limited: bool,
     unnamed: str | None = None,
+    unkept: str = "",
 ) -> PreparedStart:
     """What to start in `place` over there; `limited` says whether that server keeps limits.
 
-    `unnamed` says why no host is reached by name there. Of providers it knows the variables that are sent.
+    `unnamed` says why no host is reached by name there, `unkept` why no key stays outside. Of providers
+    it knows the variables that are sent.
 
     Raises:
         UsageError: it cannot be meant.
@@ -105,7 +114,17 @@ def prepare(
     if tty:
         environment["TERM"] = TERM
     bases = [] if wish.base is not None else find_bases(agent, environment, home=None)
+    wish = allow_key_hosts(wish)
     reach = decide_reach(wish, agent, bases, unnamed=unnamed)
+    keys = decide_keys(
+        agent,
+        kept,
+        given=wish.keys,
+        provider=secrets,
+        base=wish.base,
+        bases=bases,
+        why_not=find_why_not(wish, reach, unkept),
+    )
     argv = (machine.program, *made.arguments)
     limits, notes = _limit(wish, limited=limited)
     notes += notes_on(
@@ -116,8 +135,8 @@ def prepare(
         argv=argv,
         shown=tuple(_PROMPT if word == wish.prompt else word for word in argv),
         inherited={},
-        environment=environment,
-        policy=_policy(wish, reach, cwd, state, machine.there),
+        environment=keys.hide(environment),
+        policy=_policy(wish, reach, cwd, state, machine.there).keep_keys(keys.kept),
         reach=reach,
         tty=tty,
         state=state,
@@ -127,7 +146,8 @@ def prepare(
             f"{state}/{path}": text
             for path, text in state_files(agent, base=wish.base, model=wish.model or "", mcp=()).items()
         },
-        secrets=tuple(secrets.values()),
+        secrets=(*secrets.values(), *keys.values),
+        entering=keys.entering,
         notes=tuple(notes),
         limits=limits,
         request=request,

@@ -95,6 +95,7 @@ async def prepare(
             below=carried.below,
             limited=environment.info.capabilities.holdfast_limits,
             unnamed=await find_unnamed(environment) if may_need_names(wish, agent) else None,
+            unkept="" if environment.info.capabilities.holdfast_secrets else "the server there keeps none",
         )
     except HoldfastError:
         await there.clear(environment, place)

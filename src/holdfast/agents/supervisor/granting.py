@@ -10,6 +10,7 @@ from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.errors import UsageError
 from holdfast.sandbox.policy.paths import within
 from holdfast.wire.permissions import AllowedHosts
+from holdfast.wire.processes import SecretKey
 
 RUN_VARIABLE: Final = "HOLDFAST_RUN"  # whoever has it reports on a task, to its dispatcher
 
@@ -41,6 +42,12 @@ def regrant(kept: KeptWish, asked: GrantParams) -> WorkerSpec:
             "it was given a key of its provider, which is kept nowhere",
             remedy="name its variable: --key-env NAME",
         )
+    for key in wish.keys:
+        if not asked.environ.get(key.name):
+            raise UsageError(
+                f"the key in ${key.name} stayed outside of it, and is kept nowhere",
+                remedy=f"set {key.name}, or start it again with --secret",
+            )
     home = asked.environ.get("HOME", "/")
     named = [path for path in (*asked.writable, *asked.readable) if not within(home, path)]  # not all of it
     return msgspec.structs.replace(
@@ -49,6 +56,7 @@ def regrant(kept: KeptWish, asked: GrantParams) -> WorkerSpec:
         after=asked.worker,
         env={name: value for name, value in asked.environ.items() if name in kept.variables},
         key=asked.key,
+        keys=[SecretKey(key.name, asked.environ[key.name], key.hosts) for key in wish.keys],
         network=True if network else wish.network,
         hosts=None if network else _add_hosts(wish.hosts, asked) if more_hosts else wish.hosts,
         writable=[*wish.writable, *asked.writable],

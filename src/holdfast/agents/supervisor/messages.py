@@ -110,6 +110,7 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     command_hosts: list[str] | None = None  # of its commands, where each has a sandbox; None: as its own
     by_name: list[str] = []  # how that is enforced; none where it is not
     traffic: NetworkReport | None = None  # once it has ended: what went out by name; None: nobody counted
+    keys: list[str] = []  # which of its keys stay outside, and what enters
     writable: list[str] = []
     after: str | None = None
 

@@ -99,6 +99,7 @@ def build_report(worker: FollowedWorker) -> messages.WorkerReport:
         command_hosts=record.command_hosts,
         by_name=record.by_name,
         traffic=record.traffic,
+        keys=record.keys,
         writable=record.writable,
         after=record.after,
     )

@@ -13,6 +13,7 @@ import shutil
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -52,6 +53,7 @@ from holdfast.errors import (
 )
 from holdfast.local.atomicfile import write_below
 from holdfast.local.tasks import TaskSet
+from holdfast.sandbox.policy.secretwish import KEYS
 
 log = logging.getLogger(__name__)
 
@@ -161,7 +163,8 @@ class Supervisor:
         own, obstacle = await self._find_own_sandbox(worker_id, wish)
         unnamed = await self._find_unnamed(wish)
         state = str(self.book.folder(worker_id) / "state")
-        ready = prepare(wish, state=state, known=self._known, own=own, unnamed=unnamed)
+        unkept = find_unkept()
+        ready = prepare(wish, state=state, known=self._known, own=own, unnamed=unnamed, unkept=unkept)
         record = describe(worker_id, wish, ready)
         record.own_sandbox, record.one_sandbox = own is not None, obstacle
         worker = self._add(record, wish, ready)
@@ -279,7 +282,8 @@ class Supervisor:
             )
             record.own_sandbox, record.one_sandbox = False, str(exc)
             unnamed = await self._find_unnamed(wish)
-            ready = prepare(wish, state=ready.state, known=self._known, unnamed=unnamed)
+            unkept = find_unkept()
+            ready = prepare(wish, state=ready.state, known=self._known, unnamed=unnamed, unkept=unkept)
             note_reach(record, ready)
             _write_files(ready)
             process = await _start_process(environment, record, ready, traced=explaining is not None)
@@ -550,6 +554,13 @@ async def _give_input(process: Process, ready: PreparedStart) -> None:
             await process.close_stdin()
 
 
+def find_unkept() -> str:
+    """Why no key stays outside of workers on this machine; nothing if keys do."""
+    if find_spec("cryptography") is not None:
+        return ""
+    return "the extra `keys` is not installed: pip install 'holdfast-agents[keys]'"
+
+
 def _note_enforcement(record: Record, process: Process, ready: PreparedStart) -> None:
     """What its server says that it does, and does not."""
     if process.watch is not None and not process.watch.on:
@@ -557,7 +568,10 @@ def _note_enforcement(record: Record, process: Process, ready: PreparedStart) ->
     if process.enforcement is not None:
         record.backend = process.enforcement.backend
         record.weakened = [*process.enforcement.missing, *process.enforcement.weakened]
-        record.by_name = process.enforcement.network
+        told = process.enforcement.network
+        record.by_name = [line for line in told if not line.startswith(KEYS)]
+        record.keys = [line for line in told if line.startswith(KEYS)]
+    record.keys += ready.entering
     if ready.reach.lost:
         record.weakened.append(f"it has the whole network, and not its provider's hosts: {ready.reach.lost}")
 

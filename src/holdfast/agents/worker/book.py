@@ -39,7 +39,7 @@ from holdfast.agents.worker.retention import EndedWorker
 from holdfast.errors import NotFound, OperationFailed, UsageError, is_storage_fault
 from holdfast.local.atomicfile import replace_file
 from holdfast.local.trees import remove_tree
-from holdfast.wire.processes import NetworkReport
+from holdfast.wire.processes import NetworkReport, SecretKey
 
 MAX_EVIDENCE_BYTES: Final = 1 << 20  # of one file; two are kept
 MAX_OUTPUT_BYTES: Final = 8 << 20  # likewise
@@ -78,6 +78,7 @@ class Record(msgspec.Struct, kw_only=True):
     command_hosts: list[str] | None = None  # of its commands, where each has a sandbox; None: as its own
     by_name: list[str] = []  # how that is enforced, in words; none where it is not
     traffic: NetworkReport | None = None  # what went out by name; None: nobody counted
+    keys: list[str] = []  # which of its keys stay outside, and what enters, in words
     writable: list[str] = []
     environment: list[str] = []
     wall_limit_s: float | None = None
@@ -259,7 +260,9 @@ class WorkerRecords:
 
     def add_wish(self, worker: str, wish: WorkerSpec) -> None:
         kept = KeptWish(
-            wish=msgspec.structs.replace(wish, env={}, key=None),
+            wish=msgspec.structs.replace(
+                wish, env={}, key=None, keys=[SecretKey(key.name, "", key.hosts) for key in wish.keys]
+            ),
             variables=sorted(wish.env),
             keyed=wish.key is not None,
         )

@@ -19,6 +19,7 @@ from holdfast.agents.catalog.agent import (
 )
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.catalog.hostfiles import Way, read_settings
+from holdfast.agents.catalog.keptkeys import decide_keys
 from holdfast.agents.catalog.known import find_agent
 from holdfast.agents.worker.acp import AcpRequest
 from holdfast.agents.worker.ownfiles import FoundLogin, OwnFiles, read_own_files, read_regular
@@ -35,8 +36,9 @@ from holdfast.sandbox.plan.resolve import look, make_granted, trace
 from holdfast.sandbox.policy.amounts import parse
 from holdfast.sandbox.policy.credentials import is_credential
 from holdfast.sandbox.policy.policy import Access, Where, bind, workspace_write
+from holdfast.sandbox.policy.secretwish import parse_secret
 from holdfast.wire.permissions import AllowedHosts
-from holdfast.wire.processes import CommandExecutor
+from holdfast.wire.processes import CommandExecutor, SecretKey
 
 # What a confined worker may use unless its wish says otherwise ("none" lifts one), so that one that forks or
 # allocates without end takes neither the host nor our daemons along.
@@ -81,6 +83,8 @@ class WorkerSpec(msgspec.Struct, kw_only=True):
     arguments: list[str] | None = None  # of a headless run, instead of the record's: templates as there
     base: str | None = None  # another provider's address, with its key
     key: str | None = None
+    keys: list[SecretKey] = []  # that stay outside, besides those that its record knows
+    keys_inside: bool = False  # what its CLI takes by variables enters, as it is
     after: str | None = None  # the worker in whose place it is started
     mcp: list[str] | None = None  # the command of an MCP server on stdio, which the CLI starts
     wall_limit_s: float | None = None
@@ -109,6 +113,7 @@ class PreparedStart:
     stdin: bytes | None = field(repr=False)
     files: dict[str, str] = field(repr=False)
     secrets: tuple[str, ...] = field(repr=False)
+    entering: tuple[str, ...] = ()  # keys and logins that it has itself, in words
     links: dict[str, str] = field(default_factory=dict)  # below the state → what of the user's is shown
     login: FoundLogin | None = None  # that is placed when it starts, and kept up to date
     placed: tuple[str, ...] = ()  # places of its user's files below the state
@@ -126,10 +131,12 @@ def prepare(
     known: Mapping[str, Agent] = CATALOG,
     own: OwnSandboxPlaces | None = None,
     unnamed: str | None = None,
+    unkept: str = "",
 ) -> PreparedStart:
     """What to start; `state` is a directory of the worker's own, unless the wish names another.
 
-    `known` are the agents of the home. `unnamed` says why no host is reached by name where it runs.
+    `known` are the agents of the home. `unnamed` says why no host is reached by name where it runs, and
+    `unkept` why its server keeps no keys outside.
     With `own` places the CLI keeps a sandbox of its own, and reaches its provider whatever its commands may.
 
     Raises:
@@ -145,9 +152,9 @@ def prepare(
             f"the prompt is longer than {MAX_ARGUMENT} bytes", remedy="put it into a file to read"
         )
     server = _server(agent, wish)
-    reach = decide_reach(
-        wish, agent, _find_bases(agent, wish, state), own_sandbox=own is not None, unnamed=unnamed
-    )
+    wish = allow_key_hosts(wish)
+    bases = _find_bases(agent, wish, state)
+    reach = decide_reach(wish, agent, bases, own_sandbox=own is not None, unnamed=unnamed)
     words = None if own is None else own.words(wish, reach)
     made = launch(
         agent,
@@ -172,7 +179,19 @@ def prepare(
     if files.login is not None and files.login.file.renewal is not None:
         unset = files.login.file.renewal.unset
         chosen = {name: value for name, value in chosen.items() if name not in unset}
-    environment = wish.env | chosen | secrets
+    keys = decide_keys(
+        agent,
+        wish.env,
+        given=wish.keys,
+        provider=secrets,
+        base=wish.base,
+        bases=bases,
+        logins=files.logins,
+        why_not=find_why_not(wish, reach, unkept),
+    )
+    inherited = wish.env
+    environment = keys.hide(wish.env | chosen | secrets)
+    wish = msgspec.structs.replace(wish, env=keys.remove(wish.env))
     tty = wish.tty or wish.prompt is None
     if tty:
         environment["TERM"] = TERM
@@ -196,9 +215,9 @@ def prepare(
         agent=agent,
         argv=argv,
         shown=tuple(_PROMPT if word == wish.prompt else word for word in argv),
-        inherited=wish.env,
+        inherited=inherited,
         environment=environment,
-        policy=policy,
+        policy=policy.keep_keys(keys.kept),
         reach=reach,
         tty=tty,
         state=state,
@@ -218,11 +237,32 @@ def prepare(
                 own_sandbox=own is not None,
             )
         ),
-        secrets=(*secrets.values(), *files.secrets),
+        secrets=(*secrets.values(), *files.secrets, *keys.values),
+        entering=keys.entering,
         limits=limits_of(wish),
         commands=None if own is None else own.executor(agent, wish, policy, state, reach),
         request=request,
     )
+
+
+def allow_key_hosts(wish: WorkerSpec) -> WorkerSpec:
+    """The hosts of keys that were asked for are asked for as well. Raises UsageError."""
+    if not wish.keys:
+        return wish
+    rules = [parse_secret(f"{key.name}@{host}").rule for key in wish.keys for host in key.hosts]
+    asked = wish.hosts or AllowedHosts([])
+    return msgspec.structs.replace(
+        wish, hosts=msgspec.structs.replace(asked, allow=list(dict.fromkeys((*asked.allow, *rules))))
+    )
+
+
+def find_why_not(wish: WorkerSpec, reach: WorkerReach, unkept: str) -> str:
+    """Why the keys of this worker cannot stay outside; nothing if they can."""
+    if wish.unconfined:
+        return "it runs without a sandbox"
+    if wish.keys_inside:
+        return "as asked"
+    return unkept or (reach.lost or "it has the whole network" if reach.whole else "")
 
 
 def _leftovers(agent: Agent, wish: WorkerSpec, state: str) -> dict[str, str]:

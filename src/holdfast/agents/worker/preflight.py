@@ -129,7 +129,7 @@ async def preflight(
             [sys.executable, "-I", "-S", "-c", _PROBE, json.dumps(asked)],
             cwd=cwd,
             env=dict(variables),
-            policy=policy,
+            policy=policy.without_keys(),
             timeout_s=LIMIT_S,
         )
         answer = json.loads(result.stdout)

@@ -102,6 +102,18 @@ worker.add_command(_cancel, "cancel")
 )
 @click.option("--provider", "base", metavar="URL", help="Use another provider's address.")
 @click.option("--key-env", metavar="NAME", help="The variable that holds the key of that provider.")
+@click.option(
+    "--secret",
+    "secrets",
+    metavar="NAME@HOST[:PORT]",
+    multiple=True,
+    help="Keep the key in the variable NAME outside, as `exec` does. Can be repeated.",
+)
+@click.option(
+    "--keys-inside",
+    is_flag=True,
+    help="Let keys that the agent takes by variables enter; otherwise it has placeholders.",
+)
 @click.option("--wall", "wall_limit_s", type=float, metavar="SECONDS", help="End it after this time.")
 @click.option(
     "--idle", "idle_limit_s", type=float, metavar="SECONDS", help="End it after this time without work."
@@ -138,7 +150,7 @@ async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...],
     own = () if far else own_variables(agent, keys=options["base"] is None)
     as_asked = (
         *("acp", "base", "cwd", "host", "idle_limit_s", "model", "trace", "unconfined", "wall_limit_s"),
-        *("allow_host", "deny_host", "allow_private"),
+        *("allow_host", "deny_host", "allow_private", "secrets", "keys_inside"),
     )
     started = await workers.run(
         agent,

@@ -12,6 +12,7 @@ from holdfast.agents.catalog.agent import Agent
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.catalog.providerhosts import find_provider
 from holdfast.dispatch.rules.profiles import WorkerProfile
+from holdfast.sandbox.policy.secretwish import parse_secret
 from holdfast.wire.permissions import AllowedHosts
 
 
@@ -20,6 +21,10 @@ def find_excess(parent: WorkerProfile, child: WorkerProfile, names: Collection[s
     found = _find_more_network(parent, child)
     passed = ({*child.env} - {*parent.env}) & {*names}
     found += [f"the variable {name}" for name in sorted(passed)]
+    keys = (parse_secret(text).name for text in child.secrets if text not in parent.secrets)
+    found += [f"the key of {name}" for name in keys]
+    if child.keys_inside and not parent.keys_inside:
+        found.append("its keys inside of its sandbox")
     if child.key_env is not None and child.key_env != parent.key_env:
         found.append(f"the key in {child.key_env}")
     set_otherwise = {name for name, value in child.variables.items() if parent.variables.get(name) != value}

@@ -348,11 +348,11 @@ class SessionProcess:
         account.join(self.traffic)
         self._counted_in = account
 
-    def on_host_refused(self, refused: RefusedHost) -> None:
-        """It asked for a host in vain, once more."""
+    def on_host_refused(self, refused: RefusedHost, count: int) -> None:
+        """It asked for a host in vain, so often more."""
         if self.watch is None:
             return
-        once = denial_of_host(self.process_id, refused, at_ms=time.time_ns() // 1_000_000)
+        once = denial_of_host(self.process_id, refused, count, at_ms=time.time_ns() // 1_000_000)
         known = self.watch.denials.include(once)
         if known is not None and not self.log.exited:
             self.tell_host(known)
