@@ -2,7 +2,8 @@
 
 A process with a sandbox of its own kind (codex) has each command run by us, outside of the sandbox that it is
 in itself. What its commands may have at most is a `CommandCeiling`: a policy that is never wider than the
-process's own, and its limits. The ceiling belongs to the process: it ends with it.
+process's own, and its limits, which hold for the process and its commands together. The ceiling belongs to
+the process: it ends with it.
 """
 
 import shlex
@@ -38,6 +39,7 @@ class CommandCeiling:
     env: dict[str, str] = field(repr=False)  # all that a command may inherit
     limits: Limits | None
     tell: Callable[[DeniedCall], None] = field(repr=False)
+    run: Callable[[], int] = field(repr=False)  # by which the launcher knows the process
     traffic: Traffic = field(default_factory=Traffic, repr=False)  # of the process, its commands' too
 
     def restrict(self, params: StartParams, *, live: int) -> StartParams:
@@ -75,6 +77,7 @@ def make_ceiling(
     cwd: str,
     limits: Limits | None,
     tell: Callable[[DeniedCall], None],
+    run: Callable[[], int],
     traffic: Traffic,
 ) -> CommandCeiling:
     """The ceiling for the commands of a process in this sandbox; looks at the disk.
@@ -89,7 +92,7 @@ def make_ceiling(
         raise SandboxUnavailable("its sandbox lets it reach no unix socket, and so no executor")
     wanted = bound_of(asked.sandbox, cwd=cwd, environ=asked.env)
     return CommandCeiling(
-        narrow(settle(wanted, look(wanted)), sandbox.bound), cwd, dict(asked.env), limits, tell, traffic
+        narrow(settle(wanted, look(wanted)), sandbox.bound), cwd, dict(asked.env), limits, tell, run, traffic
     )
 
 

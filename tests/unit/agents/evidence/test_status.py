@@ -1041,3 +1041,11 @@ def test_a_screen_that_says_that_a_tool_runs_adds_that_to_a_program_that_only_sa
     rows: list[Row] = [(2, Source.ESCAPE, THINKS), (3, Source.SCREEN, Working(Work.TOOL))]
     assert look([*rows, (4, Source.TITLE, THINKS)], 5).detail == Work.TOOL
     assert look([*rows, (4, Source.SCREEN, THINKS)], 5).detail == Work.THINKING
+
+
+def test_a_command_that_began_after_the_word_that_it_thinks_is_its_tool() -> None:
+    """OpenCode tells of a tool when that has ended."""
+    runs: list[Row] = [(at, Source.CHILDREN, Working(Work.TOOL)) for at in (3, 3.5, 4)]
+    assert look([(2, Source.PROTOCOL, THINKS), *runs], 4).detail == Work.TOOL
+    assert look([(2, Source.PROTOCOL, THINKS), runs[0]], 3.5).detail == Work.THINKING, "a helper of its own"
+    assert look([*runs, (4.5, Source.PROTOCOL, THINKS), (5, *runs[0][1:])], 6).detail == Work.THINKING
