@@ -155,8 +155,10 @@ def note_reach(record: Record, ready: PreparedStart) -> None:
         record.command_hosts = list(reach.commands.allow)
 
 
-def bound_traffic(found: NetworkReport) -> NetworkReport:
+def bound_traffic(found: NetworkReport | None) -> NetworkReport | None:
     """As much of it as is kept: the hosts with the most bytes, and those that were refused most often."""
+    if found is None:
+        return None
     sent = sorted(found.sent, key=lambda row: -(row.bytes_sent + row.bytes_received))
     refused = sorted(found.refused, key=lambda row: -row.count)
     left = max(0, len(sent) - MAX_HOSTS) + max(0, len(refused) - MAX_HOSTS)

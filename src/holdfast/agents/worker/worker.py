@@ -338,8 +338,7 @@ class FollowedWorker:
                 await process.close_stdin()
 
     def _on_exit(self, event: ProcessExited) -> None:
-        if event.network is not None:
-            self.record.traffic = bound_traffic(event.network)
+        self.record.traffic = bound_traffic(event.network)
         number = event.code - 128
         killed = number if number in _SIGNALS else None
         cause = Failure(self.record.ended_by) if self.record.ended_by else None
