@@ -38,6 +38,7 @@ from holdfast.wire.permissions import AllowedHosts
 DEFAULT_RUNTIME_S: Final = 4 * 3600.0  # a worker that needs longer is told so by its task or its profile
 BRIEF: Final = "{brief}"
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_ENVIRONMENT: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PROMPT: Final = "{prompt}"
 _SHELL: Final = "shell"
@@ -79,6 +80,7 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     resume: tuple[str, ...] = ()
     setup: str = ""  # a shell script in the workspace before the worker starts, confined as it is
     teardown: str = ""  # likewise after it has ended, however it did
+    environment: str = ""  # the machine that its workers run on, unless their task names one
     copy: tuple[str, ...] = ()  # files of the repository that git does not keep, for its worktrees: ".env*"
 
     def __post_init__(self) -> None:
@@ -96,6 +98,13 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise UsageError(
                 f"worker profile {self.name}: session is a pattern with a group, and resume goes with it"
             )
+        if self.environment and not _ENVIRONMENT.fullmatch(self.environment):
+            raise UsageError(
+                f"worker profile {self.name}: `{self.environment}` is not the name of an environment",
+                remedy="holdfast environment list",
+            )
+        if self.environment and (why := self.find_bound_here()) is not None:
+            raise UsageError(f"worker profile {self.name}: {why}")
         for pattern in self.copy:
             if any(part in ("", ".", "..", ".git", ".holdfast") for part in pattern.split("/")):
                 raise UsageError(
@@ -116,6 +125,20 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             self.max_cost is not None and not budget.millionths(self.max_cost)
         ):
             raise UsageError(f"worker profile {self.name}: a budget is more than 0 tokens or dollars")
+
+    def find_bound_here(self) -> str | None:
+        """What of it works on this machine alone, in words; None if its workers can run elsewhere."""
+        if self.channel == "mcp":
+            return (
+                'channel = "mcp" is not for another machine: a server of this one is not reached from there'
+            )
+        if self.writable:
+            return "writable is not for another machine: paths of this one mean nothing there"
+        if self.setup or self.teardown:
+            return "setup and teardown are not run on another machine"
+        if self.copy:
+            return "copy is not for another machine: what git does not keep is not carried there"
+        return None
 
     def _check_hosts(self) -> None:
         source = f"worker profile {self.name}"
