@@ -1,4 +1,4 @@
-"""Presets of a policy in the SDK: read from this machine when a command starts, and not from the workspace."""
+"""Presets of a policy in the SDK: read from this machine when a command starts, not from the workspace."""
 
 from pathlib import Path
 
