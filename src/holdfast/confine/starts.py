@@ -204,8 +204,9 @@ def request_of(
     flags: int,
     owner: int = 0,
     limits: "Limits | None" = None,
+    run: int | None = None,
 ) -> orders.Order:
-    """The order to start this command."""
+    """The order to start this command; `run` as `sandbox/limits.py` has it."""
     if confinement is not None:
         flags |= _WAYS[confinement.way] | (orders.DEGRADED if confinement.degraded else 0)
     return orders.Order(
@@ -218,7 +219,7 @@ def request_of(
         env=tuple(os.fsencode(f"{name}={value}") for name, value in command.env.items()),
         plan=b"" if confinement is None else plans.encode(confinement.plan),
         tool=b"" if confinement is None else os.fsencode(confinement.tool),
-        limits=b"" if limits is None else _limits().encode(limits),
+        limits=b"" if limits is None else _limits().encode(limits, run),
     )
 
 

@@ -213,3 +213,15 @@ def test_a_report_has_plain_values() -> None:
     one = found(HEALTHY, "disk").report()
     assert one["severity"] == "ok"
     assert set(one) == {"id", "severity", "title", "evidence", "remedy", "fingerprint"}
+
+
+def test_a_program_of_a_record_is_named_and_a_wrong_record_is_degraded() -> None:
+    mine = InstalledProgram("mine", "/bin/mine", asked=False)
+    facts = replace(HEALTHY, agents=(mine,), invalid_records={"bad": "agents.toml: [bad] binary: is missing"})
+    told = {finding.id: finding for finding in findings(facts)}
+    assert (told["agent.mine"].severity, told["agent.mine"].title) == (
+        FindingSeverity.OK,
+        "mine is installed",
+    )
+    assert told["agent.record"].severity is FindingSeverity.DEGRADED
+    assert "binary" in (told["agent.record"].evidence or "")
