@@ -34,8 +34,7 @@ import msgspec
 from holdfast.agents.changes.baseline import Baseline, read_rest, take_baseline
 from holdfast.agents.evidence.evidence import JournalEntry, decode_entry
 from holdfast.agents.worker.acp import AcpRequest
-from holdfast.agents.worker.handover import Handover
-from holdfast.agents.worker.launching import PreparedStart, WorkerSpec
+from holdfast.agents.worker.launching import Handover, PreparedStart, WorkerSpec
 from holdfast.agents.worker.retention import EndedWorker
 from holdfast.errors import NotFound, OperationFailed, UsageError, is_storage_fault
 from holdfast.local.atomicfile import replace_file
