@@ -1,4 +1,4 @@
-"""CLIs that a record describes: programs, sandbox and users' files are real; the model is scripted.
+"""CLIs that a record describes: real programs, sandbox and files of their users; the model is scripted.
 
 They are large, and fetched by `make agents` alone; what they say is in tests/unit/agents/recorded.
 """

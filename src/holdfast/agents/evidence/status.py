@@ -486,14 +486,14 @@ def decide_end(
     """
     if status.state.ended:
         return None
+    if status.rule == UNREACHABLE:
+        return None  # nobody knows whether it works, nor could end it
     if limits.wall_s is not None and now - started_at > limits.wall_s:
         return WorkerEnd(Failure.TIMEOUT, f"it ran for more than {limits.wall_s:.0f} s")
     if status.rule == STORM:
         return WorkerEnd(Failure.PROVIDER, status.about)
     if status.rule == RETRYING and (failure := _hopeless(status)) is not None:
         return WorkerEnd(failure, f"trying again cannot help: {status.about}")
-    if status.rule == UNREACHABLE:
-        return None  # nobody knows whether it works
     idle_s = now - max(status.progress_at, started_at)
     # One that waits for its owner is not idle: the owner is.
     if limits.idle_s is not None and idle_s > limits.idle_s and status.state is not WorkerState.WAITING:
