@@ -32,7 +32,8 @@ from holdfast.wire.processes import CommandExecutor, EnvPolicy, ProcessLimits, R
 if TYPE_CHECKING:
     from holdfast.client.files import Files
     from holdfast.client.http import Http
-    from holdfast.client.policy import Policy
+    from holdfast.client.presets import find_presets
+from holdfast.client.policy import Policy
 
 CONNECT_S: Final = 10.0
 INITIALIZE_S: Final = 10.0
@@ -186,7 +187,9 @@ class Environment:
             pipe_stdin=stdin,
             arg0=arg0,
             env_policy=_CORE if env is None else None,
-            sandbox=policy.context(to_native(where.uri)) if policy is not None and policy.confines else None,
+            sandbox=find_presets(policy).context(to_native(where.uri))
+            if policy is not None and policy.confines
+            else None,
             watch=watch,
             limits=None if limits is None else _encode_limits(limits),
             commands=commands,

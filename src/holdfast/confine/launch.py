@@ -95,14 +95,16 @@ class LauncherClient:
         confinement: Confinement | None = None,
         watch: socket.socket | None = None,
         limits: Limits | None = None,
+        run: int | None = None,
         services: Services | None = None,
         keys: "KeysProcess | None" = None,
     ) -> StartedCommand:
         """Run `command` on these descriptors.
 
         On `watch` a confined command hands its listener out. All stay the caller's to close. `on_exit` is
-        called exactly once if this returns. `services` answer at the inner ports of its confinement. `keys`
-        serves the hosts that it reaches by name, and is ended with the command, or if this raises.
+        called exactly once if this returns. `services` answer at the inner ports of its confinement. `run`
+        says with what its limits are shared. `keys` serves the hosts that it reaches by name, and is ended
+        with the command, or if this raises.
 
         Raises:
             StartFailed: the program could not be executed; nothing runs.
@@ -110,7 +112,7 @@ class LauncherClient:
         """
         try:
             child = self._send_start(
-                command, streams, on_exit, owner, tty, state, confinement, watch, limits, services
+                command, streams, on_exit, owner, tty, state, confinement, watch, limits, run, services
             )
         except BaseException as exc:
             if keys is not None:
@@ -133,12 +135,13 @@ class LauncherClient:
         confinement: Confinement | None,
         watch: socket.socket | None,
         limits: Limits | None,
+        run: int | None,
         services: Services | None,
     ) -> _Child:
         """Raises OSError."""
         flags = (orders.TTY if tty else 0) | (orders.WATCH if watch else 0)
         flags |= 0 if state is None else orders.HAS_STATE
-        request = starts.request_of(command, confinement, flags=flags, owner=owner, limits=limits)
+        request = starts.request_of(command, confinement, flags=flags, owner=owner, limits=limits, run=run)
         inner = () if confinement is None else confinement.inner_ports
         memfd = () if state is None else (orders.in_memory("holdfast-shell-state", state),)
         try:

@@ -56,7 +56,7 @@ class InstalledProfiles(Mapping[str, WorkerProfile]):
 
 
 def find_installed(home: Path, environ: Mapping[str, str]) -> dict[str, WorkerProfile]:
-    """The profiles whose program is there.
+    """The profiles whose program is there; of one for another machine that is not known here.
 
     Raises:
         UsageError: HOME/worker-profiles.toml is wrong, or names an agent whose record is.
@@ -71,7 +71,11 @@ def find_installed(home: Path, environ: Mapping[str, str]) -> dict[str, WorkerPr
     search = environ.get("PATH", os.defpath)
     agents = read_known(home)
     known = profiles.combine(text, source=str(place), known=agents)
-    return {name: one for name, one in known.items() if shutil.which(one.program(agents), path=search)}
+    return {
+        name: one
+        for name, one in known.items()
+        if one.environment or shutil.which(one.program(agents), path=search)
+    }
 
 
 def file_of(home: Path) -> Path:

@@ -30,6 +30,7 @@ from holdfast.agents.supervisor.elsewhere import CUT_SHORT
 from holdfast.agents.worker import channels, logins, ownsandbox
 from holdfast.agents.worker.book import PROCESS, Record, WorkerRecords, describe, new_id, note_reach
 from holdfast.agents.worker.explaining import Explaining, held, release
+from holdfast.agents.worker.handover import Handover
 from holdfast.agents.worker.launching import PreparedStart, WorkerSpec, prepare
 from holdfast.agents.worker.ownfiles import link_below, remove_below
 from holdfast.agents.worker.ownsandbox import KnownVersions, OwnSandboxPlaces
@@ -42,12 +43,14 @@ from holdfast.client.environment import Environment
 from holdfast.client.process import Process
 from holdfast.client.recovery import LinkState
 from holdfast.errors import (
+    ConnectionLost,
     HoldfastError,
     InvalidRequest,
     NotFound,
     OperationFailed,
     SandboxUnavailable,
     SessionAttached,
+    SessionLost,
     Unreachable,
     UsageError,
     is_storage_fault,
@@ -76,7 +79,9 @@ class Supervisor:
         self.workers: dict[str, FollowedWorker] = {}
         self._environments: dict[str, Environment] = {}
         self._hearers: set[Callable[[FollowedWorker], None]] = set()
-        self._far = elsewhere.FarWorkers(self.book, self._environments, self._channel_of, self._forget)
+        self._far = elsewhere.FarWorkers(
+            self.book, self._environments, self._channel_of, self._forget, self._undo
+        )
         self._logins: dict[str, logins.SharedLogin] = {}
         self._tasks = TaskSet()
         self._versions = KnownVersions()
@@ -188,7 +193,9 @@ class Supervisor:
             raise OperationFailed(f"no record can be kept of {worker_id}: {exc.strerror}") from exc
         return worker
 
-    async def _starting(self, worker: FollowedWorker, start: Coroutine[None, None, None]) -> None:
+    async def _starting(
+        self, worker: FollowedWorker, start: Coroutine[None, None, None], *, handed: bool = False
+    ) -> None:
         """Raises what the start raises; the record of it says that too."""
         record = worker.record
         try:
@@ -197,6 +204,9 @@ class Supervisor:
             if is_storage_fault(exc) and record.phase == "prepared":  # nobody's fault: as if never asked for
                 await self._undo(worker)
                 raise OperationFailed(f"{record.id} cannot be started now: {exc}") from exc
+            if handed and isinstance(exc, ConnectionLost) and record.phase == "prepared":  # likewise
+                await self._undo(worker)
+                raise Unreachable(f"{record.host} was lost while it was started: {exc}") from exc
             worker.not_started(str(exc) or type(exc).__name__)
             if (environment := self._environments.get(record.id)) is not None:
                 await self._forget(worker, environment)
@@ -334,17 +344,27 @@ class Supervisor:
             await environment.aclose()
             raise
         self._environments[worker_id] = environment
-        await self._starting(worker, self._start_there(worker, start, environment))
+        begun = self._start_there(worker, start, wish.handover, environment)
+        await self._starting(worker, begun, handed=wish.handover is not None)
         return worker
 
     async def _start_there(
-        self, worker: FollowedWorker, start: elsewhere.FarStart, environment: Environment
+        self,
+        worker: FollowedWorker,
+        start: elsewhere.FarStart,
+        handover: Handover | None,
+        environment: Environment,
     ) -> None:
         record, ready = worker.record, start.ready
         try:
-            await elsewhere.send(self.book, record, start, environment)
+            await elsewhere.send(self.book, record, start, handover, environment)
             process = await _start_process(environment, record, ready, traced=False)
-        except HoldfastError:
+        except HoldfastError as exc:
+            if handover is not None and isinstance(exc, SessionLost):  # whether it runs is not known
+                self._environments.pop(record.id, None)
+                await environment.leave()
+                self._tasks.start(self._far.take_over(worker))
+                return
             with contextlib.suppress(HoldfastError):  # then `place` says that something is left
                 await there.clear(environment, start.place)
                 record.place = ""

@@ -22,6 +22,7 @@ from holdfast.agents.catalog.hostfiles import Way, read_settings
 from holdfast.agents.catalog.keptkeys import decide_keys
 from holdfast.agents.catalog.lookup import find_agent
 from holdfast.agents.worker.acp import AcpRequest
+from holdfast.agents.worker.handover import Handover
 from holdfast.agents.worker.ownfiles import FoundLogin, OwnFiles, read_own_files, read_regular
 from holdfast.agents.worker.ownsandbox import OwnSandboxPlaces
 from holdfast.agents.worker.reach import WorkerReach, decide_reach, find_bases
@@ -61,6 +62,8 @@ class WorkerSpec(msgspec.Struct, kw_only=True):
     cwd: str
     env: dict[str, str]
     host: str | None = None  # the environment that it runs on; without one this machine
+    handover: Handover | None = None
+    alone: bool = False  # likewise: its directory is carried by itself, whatever repository it lies in
     id: str | None = None
     prompt: str | None = None  # without one: the interactive program
     model: str | None = None

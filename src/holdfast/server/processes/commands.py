@@ -2,7 +2,8 @@
 
 A process with a sandbox of its own kind (codex) has each command run by us, outside of the sandbox that it is
 in itself. What its commands may have at most is a `CommandCeiling`: a policy that is never wider than the
-process's own, and its limits. The ceiling belongs to the process: it ends with it.
+process's own, and its limits, which hold for the process and its commands together. The ceiling belongs to
+the process: it ends with it.
 """
 
 import shlex
@@ -37,6 +38,7 @@ class CommandCeiling:
     env: dict[str, str] = field(repr=False)  # all that a command may inherit
     limits: Limits | None
     tell: Callable[[DeniedCall], None] = field(repr=False)
+    run: Callable[[], int] = field(repr=False)  # by which the launcher knows the process
 
     def restrict(self, params: StartParams, *, live: int) -> StartParams:
         """The start that is carried out for one that was asked for; its policy is narrowed elsewhere.
@@ -73,6 +75,7 @@ def make_ceiling(
     cwd: str,
     limits: Limits | None,
     tell: Callable[[DeniedCall], None],
+    run: Callable[[], int],
 ) -> CommandCeiling:
     """The ceiling for the commands of a process in this sandbox; looks at the disk.
 
@@ -86,7 +89,7 @@ def make_ceiling(
         raise SandboxUnavailable("its sandbox lets it reach no unix socket, and so no executor")
     wanted = bound_of(asked.sandbox, cwd=cwd, environ=asked.env)
     return CommandCeiling(
-        narrow(settle(wanted, look(wanted)), sandbox.bound), cwd, dict(asked.env), limits, tell
+        narrow(settle(wanted, look(wanted)), sandbox.bound), cwd, dict(asked.env), limits, tell, run
     )
 
 

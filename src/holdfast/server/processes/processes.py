@@ -23,6 +23,7 @@ from holdfast.confine.starts import Command, Sandbox, SetupFailed, with_limits
 from holdfast.confine.verdict import enforcement_report, judge_of, limit_report
 from holdfast.confine.watching import begin
 from holdfast.errors import InvalidRequest, OperationFailed, SandboxUnavailable, UsageError
+from holdfast.sandbox.limits import SHARED
 from holdfast.sandbox.plan.select import Backend, Enforcement
 from holdfast.server.processes.commands import (
     CommandCeiling,
@@ -247,7 +248,13 @@ class Processes:
         if self._open_commands is None or not self._extended:
             raise InvalidRequest("no executor for commands can be had here")
         ceiling = await asyncio.to_thread(
-            make_ceiling, asked, sandbox, cwd=cwd, limits=limits_of(params), tell=process.on_command_denied
+            make_ceiling,
+            asked,
+            sandbox,
+            cwd=cwd,
+            limits=limits_of(params),
+            tell=process.on_command_denied,
+            run=lambda: process.launch_id,
         )
         return await self._open_commands(ceiling, asked.socket, asked.token)
 
@@ -312,6 +319,7 @@ class Processes:
                     limits=limits_of(params)
                     if self._ceiling is None
                     else self._ceiling.limit(limits_of(params)),
+                    run=self._run_of(params),
                 )
             process.launch_id, process.pid = started.id, started.pid
             if process.watch is not None:
@@ -325,6 +333,14 @@ class Processes:
         finally:
             _close(theirs)
         return _Started(ours, report, with_limits(sandbox.enforcement, started, sandbox.bound))
+
+    def _run_of(self, params: wire.StartParams) -> int | None:
+        """With what its limits are shared: with its commands, or as one of them."""
+        if self._ceiling is not None:
+            if not (run := self._ceiling.run()):
+                raise InvalidRequest("the process that has this run is not known to be started yet")
+            return run
+        return None if params.commands is None else SHARED
 
     # --- the other methods
 

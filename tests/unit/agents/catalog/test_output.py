@@ -28,6 +28,7 @@ from holdfast.agents.catalog.output import (
     at_path,
     count_at,
     find_announcement,
+    find_last_words,
     int_at,
     list_at,
     number_at,
@@ -375,3 +376,9 @@ def test_an_error_in_words_of_its_own_is_known() -> None:
     named = TextLines(errors=(ErrorSign(re.compile("out of reach"), Failure.NETWORK),), progress=False)
     [seen] = named.feed("it is out of reach", 1.0)
     assert seen.claim == Trouble(Failure.NETWORK, None)
+
+
+def test_last_words_are_those_of_an_error_and_else_the_last() -> None:
+    assert find_last_words(["", "Error: no", "    at x.js:1", ""]) == "Error: no"
+    assert find_last_words(["bye", " "]) == "bye"
+    assert find_last_words([]) == ""
