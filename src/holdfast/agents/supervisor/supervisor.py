@@ -20,7 +20,8 @@ from typing import Final
 import msgspec
 
 from holdfast.agents.catalog.agent import Agent
-from holdfast.agents.catalog.known import describe_unknown, find_agent, read_known
+from holdfast.agents.catalog.known import read_known
+from holdfast.agents.catalog.lookup import describe_unknown, find_agent
 from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Source
 from holdfast.agents.evidence.status import WorkerLimits
 from holdfast.agents.fleet import starting, there
