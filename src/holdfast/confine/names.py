@@ -6,12 +6,14 @@ went out. The server does the same on its own loop, with the same broker (`launc
 
 What it loads is loaded before the fork of anything that the command could have changed: `wait_ready` is for
 commands that may write where that is.
+
+With somebody to ask (`ask_s`) it says each question as a line, and hears the answer as one.
 """
 
 import os
 import select
 
-from holdfast.annotations import TYPE_CHECKING, Any, Callable, Final, NoReturn, Sequence
+from holdfast.annotations import TYPE_CHECKING, Any, Callable, Final, NoReturn, Protocol, Sequence
 from holdfast.errors import SandboxUnavailable, UsageError
 from holdfast.light import signal, suppress
 from holdfast.sandbox.kernel import kernel
@@ -19,11 +21,15 @@ from holdfast.sandbox.policy.hostwish import is_plain
 
 if TYPE_CHECKING:
     import _socket
+    import asyncio
 
     from holdfast.confine.keys import KeptKeys
+    from holdfast.egress.asking.asker import Ask
+    from holdfast.egress.asking.questions import Answer, HostQuestion
     from holdfast.egress.broker import NameBroker
     from holdfast.egress.hosts import HostRules
     from holdfast.egress.keys.inspector import Inspector
+    from holdfast.local.loop import AnyLoop
     from holdfast.sandbox.policy.hostwish import HostWish
 
 _READY_S: Final = 20.0  # a machine under load loads a few modules
@@ -33,6 +39,19 @@ _WANTED: Final = 16 * 1024  # descriptors of the process of one command
 _SHARE: Final = 0.5  # of the descriptors that a process may have: the rest is for everything else
 _CHECK, _LOAD, _SERVE = b"c", b"l", b"s"  # what it is told
 _FINE, _READY = b"fine\n", b"ready\n"  # what it says
+_ASKS, _WITHDRAWS = b"?", b"-"  # how its lines begin while it serves, but for the report
+_MAX_ANSWER: Final = 4096  # bytes of answers that are read at once
+
+
+class Answerer(Protocol):
+    """Who answers questions about hosts: `ask` is told one, and calls what it is given once, with the answer.
+
+    A question has the fields of `egress.asking.questions.HostQuestion`.
+    """
+
+    def ask(self, question: "dict[str, Any]", answer: "Callable[[str], None]") -> None: ...
+
+    def withdraw(self, id_: int) -> None: ...
 
 
 class NamesProcess:
@@ -45,7 +64,8 @@ class NamesProcess:
         self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._said = b""
         self._plain = not hosts.addresses and all(map(is_plain, (*hosts.allow, *hosts.deny)))
-        self._serving = False
+        self._serving = self._ready = False
+        self._loop: AnyLoop | None = None  # on which questions are heard
         parent = os.getpid()
         try:
             self._pid = os.fork()
@@ -84,11 +104,45 @@ class NamesProcess:
         self._sock.sendmsg([_SERVE], [rights])
         self._serving = True
 
+    def attend(self, loop: "AnyLoop", answerer: Answerer) -> None:
+        """Have its questions answered, on this loop."""
+        self._loop = loop
+        loop.add_reader(self._sock.fileno(), self._hear_questions, answerer)
+
+    def _hear_questions(self, answerer: Answerer) -> None:
+        try:
+            heard = self._receive(0)
+        except OSError:
+            heard = False
+        if not heard and self._loop is not None:
+            self._loop.remove_reader(self._sock.fileno())
+        while b"\n" in self._said:
+            line, _, self._said = self._said.partition(b"\n")
+            if line + b"\n" == _READY:
+                self._ready = True
+            elif line.startswith(_ASKS):
+                self._ask(line[1:], answerer)
+            elif line.startswith(_WITHDRAWS):
+                answerer.withdraw(int(line[1:]))
+
+    def _ask(self, line: bytes, answerer: Answerer) -> None:
+        import json
+
+        question = json.loads(line)
+
+        def answer(text: str) -> None:
+            with suppress(OSError):  # it is gone, and nobody waits
+                self._sock.send(f"{question['id']} {text}\n".encode())
+
+        answerer.ask(question, answer)
+
     def end(self) -> dict[str, Any] | None:
         """The command has ended: what went out, once what it sent has arrived. None: nobody knows.
 
         The process is gone then: to look for what else is left of a command takes long while it is there.
         """
+        if self._loop is not None:
+            self._loop.remove_reader(self._sock.fileno())
         try:
             return self._hear_out()
         finally:
@@ -112,14 +166,14 @@ class NamesProcess:
             return None  # it is late, or gone
         import json
 
-        told = self._said.rpartition(_READY)[2]
+        told = self._said.rpartition(b"\n")[2]
         try:
             return json.loads(told) if told else None
         except ValueError:
             return None
 
     def _is_ready(self) -> bool:
-        while _READY not in self._said:
+        while not self._ready and _READY not in self._said:
             try:
                 if not self._receive(0):
                     return True  # it is gone, which is told otherwise
@@ -206,19 +260,60 @@ async def _serve_until_told(
 ) -> dict[str, object]:
     import asyncio
 
+    questions = _Questions(told)
     broker: NameBroker | None = make(
-        has_room=lambda count: broker is None or broker.descriptors + count <= most
+        has_room=lambda count: broker is None or broker.descriptors + count <= most, ask=questions.ask
     )
     if broker is None:
         raise AssertionError("it has its sockets")
     broker.open()
     ended = asyncio.Event()
     told.setblocking(False)
-    asyncio.get_running_loop().add_reader(told.fileno(), ended.set)
+    asyncio.get_running_loop().add_reader(told.fileno(), questions.hear, ended.set)
     await ended.wait()
     asyncio.get_running_loop().remove_reader(told.fileno())
     await broker.aclose()
     return broker.traffic.report()
+
+
+class _Questions:
+    """Questions to the process that we are a fork of, and its answers."""
+
+    def __init__(self, told: "_socket.socket") -> None:
+        self._told = told
+        self._heard = b""
+        self._open: dict[int, asyncio.Future[Answer]] = {}
+
+    async def ask(self, question: "HostQuestion") -> "Answer":
+        """Raises OSError."""
+        import asyncio
+        import json
+        from dataclasses import asdict
+
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._open[question.id] = answer
+        try:
+            self._told.send(_ASKS + json.dumps(asdict(question)).encode() + b"\n")
+            return await answer
+        finally:
+            del self._open[question.id]
+            if not answer.done() or answer.cancelled():
+                with suppress(OSError):
+                    self._told.send(_WITHDRAWS + f"{question.id}\n".encode())
+
+    def hear(self, end: Callable[[], object]) -> None:
+        from holdfast.egress.asking.questions import Answer
+
+        data = self._told.recv(_MAX_ANSWER)
+        if not data:
+            end()
+            return
+        *lines, self._heard = (self._heard + data).split(b"\n")
+        for line in lines:
+            number, _, text = line.decode().partition(" ")
+            waiting = self._open.get(int(number))
+            if waiting is not None and not waiting.done():
+                waiting.set_result(Answer(text))
 
 
 class NameBrokers:
@@ -276,8 +371,10 @@ def make_broker(
     fds: Sequence[int] | None,
     has_room: Callable[[int], bool] = lambda _: True,
     inspector: "Inspector | None" = None,
+    ask: "Ask | None" = None,
 ) -> "NameBroker | None":
     """A broker for these sockets, which it takes over; without any, what it needs is loaded."""
+    from holdfast.egress.asking.asker import ask_nobody
     from holdfast.egress.broker import NameBroker
     from holdfast.egress.dial import Dialer, look_up
     from holdfast.egress.inside import InsideSockets
@@ -292,7 +389,11 @@ def make_broker(
         return await look_up(name) if given is None else (given,)
 
     upstream = Upstreams(Proxies.from_environ(os.environ))
-    return NameBroker(rules, InsideSockets(fds), Dialer(resolve, upstream), has_room, inspector)
+    return NameBroker(
+        *(rules, InsideSockets(fds), Dialer(resolve, upstream), has_room, inspector),
+        ask=ask_nobody if ask is None else ask,
+        ask_s=hosts.ask_s,
+    )
 
 
 def _raise_limit() -> int:

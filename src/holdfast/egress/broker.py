@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.egress import names
 from holdfast.egress.addresses import Address
+from holdfast.egress.asking.asker import Ask, Asker, ask_nobody
+from holdfast.egress.asking.questions import ASKED_PORTS, NotAllowed, explain_rule
 from holdfast.egress.dial import Dialer, LookupFailed, NotPublic
 from holdfast.egress.hosts import BadHost, Host, HostRules, decide, may_be_private, parse_host
 from holdfast.egress.inside import InsideSockets, read_attempt
@@ -30,6 +32,7 @@ if TYPE_CHECKING:  # loads what few commands need
     from holdfast.egress.keys.masking import Lookout
 
 MAX_CONNECTIONS: Final = 256  # of one command; further ones wait to be accepted
+MAX_UNDECIDED: Final = 256  # names that no rule allows and that have an address, for somebody may be asked
 MAX_STREAMS: Final = 16  # connections to the name server, which are for long answers that we do not have
 STREAM_S: Final = 10.0  # until a silent one of those is closed
 FIRST_S: Final = 1.0  # how long a client that is refused may take to say what it would understand
@@ -45,6 +48,7 @@ class NameBroker:
 
     `has_room` says whether there may be so many descriptors more: whoever asks for a thousand names must not
     take them from others. `inspector` has the keys for some of these hosts, and reads what is said to them.
+    With a time to answer, `ask` is asked about hosts that no rule decides about, once somebody connects.
     """
 
     def __init__(
@@ -54,12 +58,17 @@ class NameBroker:
         dialer: Dialer,
         has_room: Callable[[int], bool],
         inspector: "Inspector | None" = None,
+        *,
+        ask: Ask = ask_nobody,
+        ask_s: float = 0.0,
     ) -> None:
         self.traffic = Traffic()
         self._has_room, self._inspector = has_room, inspector
-        self._rules, self._inside, self._dialer = rules, inside, dialer
-        self._ports = sorted({port for rule in rules.allow for port in rule.ports or ()})
+        self._asker, self._inside, self._dialer = Asker(rules, ask, ask_s), inside, dialer
+        named = {port for rule in rules.allow for port in rule.ports or ()}
+        self._ports = sorted(named | (ASKED_PORTS if self._asker.book.asks else frozenset()))
         self._table = NameTable()
+        self._undecided = 0
         self._listeners: dict[socket.socket, tuple[Host, int]] = {}
         self._listening: set[tuple[str, int]] = set()
         self._connections: set[asyncio.Task[None]] = set()
@@ -104,6 +113,7 @@ class NameBroker:
         self._inside.close()
         for stream in self._streams:
             stream.cancel()
+        self._asker.close()
         if self._connections:
             self._loop.call_later(DRAIN_S, self._cut)
         else:
@@ -179,10 +189,17 @@ class NameBroker:
             host = parse_host(question.name)
         except BadHost:
             return names.refuse(question)
-        ports = [port for port in self._ports if decide(self._rules, host, port).allowed]
+        ports = self._asker.book.find_ports(host, self._ports)
         if host.address is not None or not ports:
             self._refuse_name(question, host)
             return names.refuse(question)
+        if not self._is_known(host, ports):
+            if not question.about_host or self._undecided >= MAX_UNDECIDED:
+                self._refuse_name(question, host)
+                return names.refuse(question)
+            if not question.wants_address:
+                return names.answer(question, ())  # it may have an address, and nothing else
+            self._undecided += 1
         try:
             addresses = self._open_host(host, ports)
         except OSError:
@@ -191,13 +208,21 @@ class NameBroker:
             return names.refuse(question, names.Rcode.SERVER_FAILURE)
         return names.answer(question, addresses)
 
+    @property
+    def _rules(self) -> HostRules:
+        return self._asker.rules
+
+    def _is_known(self, host: Host, ports: list[int]) -> bool:
+        """Whether a name has its address already, or a rule allows it."""
+        allowed = (decide(self._rules, host, port).allowed for port in ports)
+        return self._table.find(host.name) is not None or any(allowed)
+
     def _refuse_name(self, question: Question, host: Host) -> None:
         if not question.about_host:
             return
         denied = next((rule for rule in self._rules.deny if rule.name and rule.covers(host, 443)), None)
-        told = "no rule allows it" if denied is None else f"--deny-host {denied} denies it"
         grant = grant_of(host.name, None) if denied is None else None
-        self.traffic.refuse(host.name, None, told, _now_ms(), grant=grant)
+        self.traffic.refuse(host.name, None, explain_rule(denied), _now_ms(), grant=grant)
 
     def _open_host(self, host: Host, ports: list[int]) -> tuple[Address, ...] | None:
         """The addresses of a host, with a listener at every port that it may be reached at.
@@ -289,27 +314,36 @@ class NameBroker:
 
     async def _serve(self, inner: socket.socket, host: Host, port: int) -> None:
         """Join a connection from inside to its host, until both directions have ended."""
-        row = self.traffic.connect(host.name, port, _now_ms())
-        inspector = self._inspector
-        if inspector is not None and inspector.covers(host.name, port):
-            with inner:
-                await self._inspect(inspector, inner, host, port, row)
-            return
-        check = NameCheck(host.name, port)
         with inner:
             try:
-                outer = await self._dial(host, port)
-            except (OSError, BadHost) as exc:
-                await self._tell(inner, check, self._explain(exc, host, port, row))
+                await self._asker.admit(host, port)
+            except NotAllowed as exc:
+                self.traffic.refuse(host.name, port, str(exc), _now_ms(), grant=grant_of(host.name, port))
+                await self._tell(inner, NameCheck(host.name, port), str(exc))
                 return
-            with outer:
-                try:
-                    await self._join(inner, outer, check, row)
-                except Refused as exc:
-                    self.traffic.refuse(host.name, port, exc.why, _now_ms(), grant=None)
-                    await self._send_refusal(inner, exc)
-                finally:
-                    row.last_ms = _now_ms()
+            row = self.traffic.connect(host.name, port, _now_ms())
+            inspector = self._inspector
+            if inspector is not None and inspector.covers(host.name, port):
+                await self._inspect(inspector, inner, host, port, row)
+            else:
+                await self._pass(inner, host, port, row)
+
+    async def _pass(self, inner: socket.socket, host: Host, port: int, row: Sent) -> None:
+        """Have the bytes of a connection passed on, until it ends."""
+        check = NameCheck(host.name, port)
+        try:
+            outer = await self._dial(host, port)
+        except (OSError, BadHost) as exc:
+            await self._tell(inner, check, self._explain(exc, host, port, row))
+            return
+        with outer:
+            try:
+                await self._join(inner, outer, check, row)
+            except Refused as exc:
+                self.traffic.refuse(host.name, port, exc.why, _now_ms(), grant=None)
+                await self._send_refusal(inner, exc)
+            finally:
+                row.last_ms = _now_ms()
 
     async def _inspect(
         self, inspector: "Inspector", inner: socket.socket, host: Host, port: int, row: Sent

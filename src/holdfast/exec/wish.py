@@ -35,6 +35,7 @@ class Wish:
     allow_host: Sequence[str] = ()
     deny_host: Sequence[str] = ()
     allow_private: bool = False
+    ask_network: bool = False  # somebody is asked about hosts that no rule decides about
     secrets: Sequence[str] = ()  # keys that stay outside
     pass_env: Sequence[str] = ()  # names of variables that are passed although they hold a secret
     limits: "Limits | None" = None  # on what it uses; None: no options, and a profile may have some

@@ -3,6 +3,7 @@
 from holdfast.annotations import Final
 from holdfast.sandbox.values import value
 
+ASK_S: Final = 60.0  # a person reads a question and answers it
 _MAX_NAME, _MAX_LABEL = 253, 63
 _DIGITS: Final = frozenset("0123456789")
 _LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-") | _DIGITS
@@ -14,7 +15,8 @@ class HostWish:
 
     `private`: also where they turn out to be at an address that is not public. `addresses` say where a host
     is to be looked for, instead of asking a name server. `secrets` are keys that stay outside
-    (`secretwish.py`).
+    (`secretwish.py`). With `ask_s`, somebody is asked about hosts that no rule decides about, and has so many
+    seconds.
     """
 
     allow: tuple[str, ...] = ()
@@ -22,6 +24,12 @@ class HostWish:
     private: bool = False
     addresses: tuple[tuple[str, str], ...] = ()
     secrets: tuple[str, ...] = ()
+    ask_s: float = 0.0
+
+    @property
+    def reaches_any(self) -> bool:
+        """Whether a host may be reached, now or once somebody allows it."""
+        return bool(self.allow) or self.ask_s > 0
 
 
 NO_HOSTS: Final = HostWish()
