@@ -1,14 +1,23 @@
 """`--ask-network`: a connection waits while somebody at the terminal is asked, and goes on with a yes."""
 
+import asyncio
 import json
 import os
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
 import pytest
+from msgspec import UNSET
 
+import holdfast
+from holdfast.client.events.result import Result
+from holdfast.client.networkfilter import Decide
+from holdfast.wire.network import PolicyQuestion
 from tests.support.exec_command import Place, Screen, Shell, place
+from tests.support.peer import serving
 from tests.support.root_only import IDENTITIES
 from tests.support.webhosts import WebHosts, web_hosts
 
@@ -166,3 +175,97 @@ def test_an_address_that_is_not_public_needs_more_than_a_yes(scene: Scene) -> No
 def test_asking_and_an_open_network_exclude_each_other(scene: Scene) -> None:
     done = scene.home.run("--network", "on", "--ask-network", "--", "true")
     assert (done.code, "--ask-network says what is left of the network" in done.err) == (2, True)
+
+
+# --- over the wire
+
+
+class Decider:
+    """Decides as it is told, and knows what it was asked."""
+
+    def __init__(self, answer: bool | Literal["pattern"]) -> None:
+        self.answer = answer
+        self.asked: list[PolicyQuestion] = []
+
+    async def decide(self, question: PolicyQuestion) -> bool | Literal["pattern"]:
+        self.asked.append(question)
+        return self.answer
+
+
+def make_policy(hosts: WebHosts, folder: Path, *more: str) -> holdfast.Policy:
+    port = hosts.ports["plain"]
+    text = hosts.profile(f"known.test:{port}") + "".join(f'"{name}" = "127.0.0.1"\n' for name in more)
+    return holdfast.Policy.from_toml(text, root=str(folder))
+
+
+async def test_a_client_is_asked_about_hosts_by_name(tmp_path: Path) -> None:
+    with web_hosts(tmp_path) as hosts:
+        port = hosts.ports["plain"]
+        policy = make_policy(hosts, tmp_path, "other.wild.test")
+        async with serving() as (url, _), holdfast.connect(url) as env:
+
+            async def fetch(*names: str, decide: Decide | None, asks: bool = True) -> Result:
+                urls = [f"http://{name}:{port}/far" for name in names]
+                wish = policy.ask_network() if asks else policy
+                words = ["curl", "-sS", "--fail-early", "--fail", *urls]
+                return await env.run(words, policy=wish, cwd=str(tmp_path), decide=decide)
+
+            yes = Decider(True)
+            done = await fetch("api.test", "api.test", "known.test", decide=yes.decide)
+            assert (done.code, done.stdout) == (0, b"welcome /far\n" * 3)
+            assert [(asked.host, asked.port, asked.pattern) for asked in yes.asked] == [
+                ("api.test", port, UNSET)
+            ]
+            every = Decider("pattern")
+            done = await fetch("deep.wild.test", "other.wild.test", decide=every.decide)
+            assert done.stdout == b"welcome /far\n" * 2
+            assert [asked.pattern for asked in every.asked] == [f"*.wild.test:{port}"]
+            no = Decider(False)
+            done = await fetch("api.test", decide=no.decide)
+            assert done.denial is not None
+            assert (done.code, len(no.asked)) == (22, 1)
+            grant = f"--allow-host api.test:{port}"
+            assert (done.denial.host, done.denial.grant, done.denial.witnessed) == ("api.test", grant, True)
+            nobody = await fetch("api.test", decide=None)
+            assert nobody.denial is not None
+            assert nobody.denial.grant == "--allow-host api.test"
+            with pytest.raises(holdfast.UsageError, match="where the policy says so"):
+                await fetch("api.test", decide=yes.decide, asks=False)
+
+
+async def test_a_client_that_is_gone_or_late_says_no(tmp_path: Path) -> None:
+    with web_hosts(tmp_path) as hosts:
+        port = hosts.ports["plain"]
+
+        async def wait(_question: PolicyQuestion) -> bool:
+            await asyncio.Event().wait()
+            return True
+
+        async with serving() as (url, _), holdfast.connect(url) as env:
+            done = await env.run(
+                ["curl", "-sS", "--fail", f"http://api.test:{port}/far"],
+                policy=make_policy(hosts, tmp_path).ask_network(0.2),
+                cwd=str(tmp_path),
+                decide=wait,
+            )
+            assert done.code == 22
+            assert done.network is not None
+            (row,) = done.network.refused
+            assert row.rule == "no rule allows it, and nobody answered within 0.2 s"
+        assert [seen for seen in hosts.seen if seen.data] == []
+
+
+async def test_whoever_runs_a_command_elsewhere_is_asked_at_the_terminal(tmp_path: Path) -> None:
+    with place(os.getuid()) as home, web_hosts(tmp_path) as hosts:
+        here = Scene(home, hosts)
+        async with serving() as (url, _):
+            words = ["--env", url, *here.flags(), "--cwd", str(home.workspace), "--", "sh", "-c"]
+            script = f"curl -sS {here.url('api.test')}; read line; echo got $line"
+            with Screen(home, *words, script) as screen:
+                await asyncio.to_thread(screen.until, PROMPT)
+                screen.type(b"yes\r")
+                await asyncio.to_thread(screen.until, rb"welcome /page")
+                screen.type(b"for the command\r")
+                await asyncio.to_thread(screen.until, rb"got for the command")
+                assert await asyncio.to_thread(screen.end) == 0
+                assert screen.settings() == screen.before

@@ -19,7 +19,7 @@ from holdfast.sandbox import values
 from holdfast.sandbox.limits import Limits
 from holdfast.sandbox.policy import policy, profile
 from holdfast.sandbox.policy.globs import bind_pattern
-from holdfast.sandbox.policy.hostwish import HostWish
+from holdfast.sandbox.policy.hostwish import ASK_S, HostWish
 from holdfast.sandbox.policy.policy import Access, At, Glob, Network, Place, PolicyKind, Rule, Special, Target
 from holdfast.sandbox.policy.policy import Policy as Wish
 from holdfast.wire.paths import Convention
@@ -181,6 +181,20 @@ class Policy:
         hosts = values.replace(self.wish.hosts, private=True)
         return replace(self, wish=values.replace(self.wish, hosts=hosts))
 
+    def ask_network(self, within_s: float = ASK_S) -> "Policy":
+        """Have `decide` of a start asked about hosts that no rule decides about; the network is off then.
+
+        A connection waits for the answer; no answer within this time is no.
+
+        Raises:
+            UsageError: there is no time, or no sandbox.
+        """
+        if within_s <= 0:
+            raise UsageError("whoever decides needs some time")
+        if self.wish.kind is PolicyKind.DISABLED:
+            raise UsageError("a policy without a sandbox reaches every host")
+        return replace(self, wish=self.wish.ask_network(within_s))
+
     def deny(self, path: RemotePath) -> "Policy":
         """Neither read nor write this path, or whatever matches if it has `*`, `?`, `[` or `{` in it.
 
@@ -234,6 +248,7 @@ class Policy:
         root = "" if self.root is None else f"; workspace {self.root}"
         granted = "".join(f"; socket {path}" for path in self.wish.sockets)
         granted += "".join(f"; host {rule}" for rule in self.wish.hosts.allow)
+        granted += "; ask about hosts" if self.wish.hosts.ask_s else ""
         return f"<Policy {files}; network {network}{granted}{root}>"
 
     def _replace_wish(self, wish: Wish) -> "Policy":
@@ -247,9 +262,10 @@ def _hosts(wish: HostWish) -> AllowedHosts | msgspec.UnsetType:
             "keys stay outside of commands on this machine only: a server would have to be told them",
             remedy="leave out hosts.secrets, or run holdfast exec over there",
         )
-    if not wish.allow:
+    if not wish.reaches_any:
         return msgspec.UNSET
-    return AllowedHosts(list(wish.allow), list(wish.deny), wish.private, dict(wish.addresses))
+    asked = max(1, round(wish.ask_s * 1000)) if wish.ask_s else msgspec.UNSET
+    return AllowedHosts(list(wish.allow), list(wish.deny), wish.private, dict(wish.addresses), asked)
 
 
 def _network(*, on: bool) -> Network:

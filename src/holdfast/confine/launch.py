@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import holdfast
 from holdfast.confine import starts
@@ -30,6 +30,9 @@ from holdfast.sandbox.policy.hostwish import HostWish
 from holdfast.sandbox.protocol import orders
 from holdfast.sandbox.protocol.loopback import MAX_LISTENERS
 from holdfast.sandbox.values import replace
+
+if TYPE_CHECKING:
+    from holdfast.egress.asking.asker import Ask
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +55,7 @@ class _Child:
     on_exit: Callable[[Exit], None]
     services: Services
     hosts: HostWish | None = None  # that it reaches by name
+    ask: "Ask | None" = None  # about others
 
 
 @dataclass(slots=True, eq=False)
@@ -90,11 +94,13 @@ class LauncherClient:
         watch: socket.socket | None = None,
         limits: Limits | None = None,
         services: Services | None = None,
+        ask: "Ask | None" = None,
     ) -> StartedCommand:
         """Run `command` on these descriptors.
 
         On `watch` a confined command hands its listener out. All stay the caller's to close. `on_exit` is
-        called exactly once if this returns. `services` answer at the inner ports of its confinement.
+        called exactly once if this returns. `services` answer at the inner ports of its confinement, `ask`
+        answers questions about hosts.
 
         Raises:
             StartFailed: the program could not be executed; nothing runs.
@@ -118,7 +124,7 @@ class LauncherClient:
         finally:
             for fd in memfd:
                 os.close(fd)
-        child.hosts = None if confinement is None else confinement.plan.hosts
+        child.hosts, child.ask = None if confinement is None else confinement.plan.hosts, ask
         return await self._outcome(child)
 
     async def start_watcher(
@@ -229,7 +235,7 @@ class LauncherClient:
                 os.close(fd)
             return
         if listeners and child.hosts is not None:
-            listeners = self._names.open(event.id, child.hosts, listeners)
+            listeners = self._names.open(event.id, child.hosts, listeners, child.ask)
         if listeners:
             self._loopback.open(event.id, listeners, child.services)
         if event.op == orders.EXITED:

@@ -328,12 +328,15 @@ class NameBrokers:
     def _has_room(self, count: int) -> bool:
         return sum(broker.descriptors for broker in self._brokers.values()) + count <= self._most
 
-    def open(self, id_: int, hosts: "HostWish", fds: Sequence[int]) -> list[int]:
-        """Serve this command with the sockets of its names; those that are left of the descriptors."""
+    def open(self, id_: int, hosts: "HostWish", fds: Sequence[int], ask: "Ask | None" = None) -> list[int]:
+        """Serve this command with the sockets of its names; those that are left of the descriptors.
+
+        `ask` is asked about hosts, if its policy has somebody asked.
+        """
         from holdfast.sandbox.protocol.names import count_handed
 
         count = count_handed(fds)
-        broker = make_broker(read_rules(hosts), hosts, fds[:count], self._has_room)
+        broker = make_broker(read_rules(hosts), hosts, fds[:count], self._has_room, ask=ask)
         if broker is not None:
             broker.open()
             self._brokers[id_] = broker

@@ -297,11 +297,16 @@ def hand_on_input(
     """
 
     waiting: list[Cancellable] = []
+    ready = select.poll()
+    ready.register(STDIN, select.POLLIN)
 
     def read() -> None:
         stop()
         if not is_ours():
             waiting.append(loop.call_later(_LOOK_AGAIN_S, more))
+            return
+        if not ready.poll(0):  # it was an answer to a question of ours, which was read since
+            more()
             return
         try:
             data = os.read(STDIN, COPY_BYTES)

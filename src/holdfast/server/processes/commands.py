@@ -14,6 +14,7 @@ from msgspec import structs
 
 from holdfast.confine.sandboxes import bound_of
 from holdfast.confine.starts import Sandbox
+from holdfast.egress.asking.asker import Ask, ask_nobody
 from holdfast.errors import InvalidRequest, SandboxUnavailable
 from holdfast.sandbox.limits import Limits
 from holdfast.sandbox.plan.planner import settle
@@ -37,6 +38,9 @@ class CommandCeiling:
     env: dict[str, str] = field(repr=False)  # all that a command may inherit
     limits: Limits | None
     tell: Callable[[DeniedCall], None] = field(repr=False)
+    ask: Ask = field(
+        repr=False, default=ask_nobody
+    )  # about hosts: whoever is asked about those of the process
 
     def restrict(self, params: StartParams, *, live: int) -> StartParams:
         """The start that is carried out for one that was asked for; its policy is narrowed elsewhere.
@@ -73,6 +77,7 @@ def make_ceiling(
     cwd: str,
     limits: Limits | None,
     tell: Callable[[DeniedCall], None],
+    ask: Ask = ask_nobody,
 ) -> CommandCeiling:
     """The ceiling for the commands of a process in this sandbox; looks at the disk.
 
@@ -86,7 +91,7 @@ def make_ceiling(
         raise SandboxUnavailable("its sandbox lets it reach no unix socket, and so no executor")
     wanted = bound_of(asked.sandbox, cwd=cwd, environ=asked.env)
     return CommandCeiling(
-        narrow(settle(wanted, look(wanted)), sandbox.bound), cwd, dict(asked.env), limits, tell
+        narrow(settle(wanted, look(wanted)), sandbox.bound), cwd, dict(asked.env), limits, tell, ask
     )
 
 
