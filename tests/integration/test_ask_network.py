@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import shlex
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,6 +107,7 @@ def test_without_a_terminal_it_is_no(scene: Scene) -> None:
     (refused,) = network["refused"]
     assert refused["rule"] == "no rule allows it, and there was nobody to ask"
     assert (refused["host"], network["sent"]) == ("api.test", [])
+    assert refused["program"] == os.path.realpath(shutil.which("curl") or "")
 
 
 def test_what_the_command_writes_and_reads_waits_for_the_answer(scene: Scene) -> None:
@@ -233,7 +235,7 @@ async def test_a_client_is_asked_about_hosts_by_name(tmp_path: Path) -> None:
                 await fetch("api.test", decide=yes.decide, asks=False)
 
 
-async def test_a_client_that_is_gone_or_late_says_no(tmp_path: Path) -> None:
+async def test_a_client_that_is_late_says_no(tmp_path: Path) -> None:
     with web_hosts(tmp_path) as hosts:
         port = hosts.ports["plain"]
 

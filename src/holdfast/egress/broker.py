@@ -26,6 +26,7 @@ from holdfast.egress.namecheck import NameCheck, Protocol, Refused
 from holdfast.egress.names import BadMessage, NameTable, Question
 from holdfast.egress.splice import CHUNK_BYTES, pump, reset, take_leave
 from holdfast.egress.traffic import Sent, Traffic, grant_of
+from holdfast.sandbox.kernel.sockowner import Kind
 
 if TYPE_CHECKING:  # loads what few commands need
     from holdfast.egress.keys.inspector import Inspector
@@ -135,7 +136,7 @@ class NameBroker:
         for _ in range(_BATCH):
             try:
                 message, sender = self._inside.datagrams.recvfrom(names.MAX_QUESTION)
-                if (told := self._answer(message)) is not None:
+                if (told := self._answer(message, "udp", sender[1])) is not None:
                     self._inside.datagrams.sendto(told, sender)
             except BlockingIOError:
                 return
@@ -158,12 +159,13 @@ class NameBroker:
     async def _serve_stream(self, sock: socket.socket) -> None:
         """Questions with their length before them, one after the other."""
         with sock, contextlib.suppress(OSError, TimeoutError):
+            port: int = sock.getpeername()[1]
             while True:
                 async with asyncio.timeout(STREAM_S):
                     length = int.from_bytes(await self._receive(sock, 2))
                     if not 0 < length <= names.MAX_QUESTION:
                         return
-                    told = self._answer(await self._receive(sock, length))
+                    told = self._answer(await self._receive(sock, length), "tcp", port)
                     if told is not None:
                         await self._loop.sock_sendall(sock, len(told).to_bytes(2) + told)
 
@@ -175,8 +177,8 @@ class NameBroker:
             data += some
         return data
 
-    def _answer(self, message: bytes) -> bytes | None:
-        """What to answer to a message; None: nothing."""
+    def _answer(self, message: bytes, kind: Kind, port: int) -> bytes | None:
+        """What to answer to a message from this port; None: nothing."""
         try:
             question = names.read_question(message)
         except BadMessage as exc:
@@ -191,11 +193,11 @@ class NameBroker:
             return names.refuse(question)
         ports = self._asker.book.find_ports(host, self._ports)
         if host.address is not None or not ports:
-            self._refuse_name(question, host)
+            self._refuse_name(question, host, kind, port)
             return names.refuse(question)
         if not self._is_known(host, ports):
             if not question.about_host or self._undecided >= MAX_UNDECIDED:
-                self._refuse_name(question, host)
+                self._refuse_name(question, host, kind, port)
                 return names.refuse(question)
             if not question.wants_address:
                 return names.answer(question, ())  # it may have an address, and nothing else
@@ -217,12 +219,14 @@ class NameBroker:
         allowed = (decide(self._rules, host, port).allowed for port in ports)
         return self._table.find(host.name) is not None or any(allowed)
 
-    def _refuse_name(self, question: Question, host: Host) -> None:
+    def _refuse_name(self, question: Question, host: Host, kind: Kind, port: int) -> None:
         if not question.about_host:
             return
         denied = next((rule for rule in self._rules.deny if rule.name and rule.covers(host, 443)), None)
-        grant = grant_of(host.name, None) if denied is None else None
-        self.traffic.refuse(host.name, None, explain_rule(denied), _now_ms(), grant=grant)
+        why, grant = explain_rule(denied), grant_of(host.name, None) if denied is None else None
+        known = self.traffic.has_refused(host.name, None, why)
+        program = None if known else self._inside.find_program(kind, port)
+        self.traffic.refuse(host.name, None, why, _now_ms(), grant=grant, program=program)
 
     def _open_host(self, host: Host, ports: list[int]) -> tuple[Address, ...] | None:
         """The addresses of a host, with a listener at every port that it may be reached at.
@@ -316,9 +320,9 @@ class NameBroker:
         """Join a connection from inside to its host, until both directions have ended."""
         with inner:
             try:
-                await self._asker.admit(host, port)
+                await self._asker.admit(host, port, lambda: self._find_program(inner))
             except NotAllowed as exc:
-                self.traffic.refuse(host.name, port, str(exc), _now_ms(), grant=grant_of(host.name, port))
+                self._refuse(inner, host, port, str(exc), grant_of(host.name, port))
                 await self._tell(inner, NameCheck(host.name, port), str(exc))
                 return
             row = self.traffic.connect(host.name, port, _now_ms())
@@ -328,19 +332,35 @@ class NameBroker:
             else:
                 await self._pass(inner, host, port, row)
 
+    def _find_program(self, inner: socket.socket) -> str | None:
+        """Who made this connection."""
+        try:
+            port: int = inner.getpeername()[1]
+        except OSError:
+            return None  # it is gone
+        return self._inside.find_program("tcp", port)
+
+    def _refuse(
+        self, inner: socket.socket, host: Host, port: int, why: str, grant: str | None = None
+    ) -> None:
+        """Count a connection that is refused; who made it is looked for once."""
+        known = self.traffic.has_refused(host.name, port, why)
+        program = None if known else self._find_program(inner)
+        self.traffic.refuse(host.name, port, why, _now_ms(), grant=grant, program=program)
+
     async def _pass(self, inner: socket.socket, host: Host, port: int, row: Sent) -> None:
         """Have the bytes of a connection passed on, until it ends."""
         check = NameCheck(host.name, port)
         try:
             outer = await self._dial(host, port)
         except (OSError, BadHost) as exc:
-            await self._tell(inner, check, self._explain(exc, host, port, row))
+            await self._tell(inner, check, self._explain(exc, inner, host, port, row))
             return
         with outer:
             try:
                 await self._join(inner, outer, check, row)
             except Refused as exc:
-                self.traffic.refuse(host.name, port, exc.why, _now_ms(), grant=None)
+                self._refuse(inner, host, port, exc.why)
                 await self._send_refusal(inner, exc)
             finally:
                 row.last_ms = _now_ms()
@@ -351,13 +371,13 @@ class NameBroker:
         """Have the requests of a connection read and answered, until it ends."""
 
         def refuse(why: str) -> None:
-            self.traffic.refuse(host.name, port, why, _now_ms(), grant=None)
+            self._refuse(inner, host, port, why)
 
         async def dial() -> socket.socket:
             try:
                 return await self._dial(host, port)
             except (OSError, BadHost) as exc:
-                raise OSError(errno.EHOSTUNREACH, self._explain(exc, host, port, row)) from None
+                raise OSError(errno.EHOSTUNREACH, self._explain(exc, inner, host, port, row)) from None
 
         check = NameCheck(host.name, port, tls_only=True)
         try:
@@ -380,13 +400,13 @@ class NameBroker:
                 passed = check.feed(data)
         return passed
 
-    def _explain(self, exc: OSError | BadHost, host: Host, port: int, row: Sent) -> str:
+    def _explain(self, exc: OSError | BadHost, inner: socket.socket, host: Host, port: int, row: Sent) -> str:
         """Why a host cannot be reached; it is counted."""
         row.failed += 1
         if not isinstance(exc, NotPublic):
             return f"{host} cannot be reached: {exc.strerror if isinstance(exc, OSError) else exc}"
         why = f"{host} is at {exc.address}, which is not public"
-        self.traffic.refuse(host.name, port, why, _now_ms(), grant="--allow-private")
+        self._refuse(inner, host, port, why, "--allow-private")
         return why
 
     async def _dial(self, host: Host, port: int) -> socket.socket:

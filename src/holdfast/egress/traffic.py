@@ -69,6 +69,9 @@ class Traffic:
             self._refused[key] = RefusedHost(host, port, rule, grant, 0, now_ms, program)
         self._refused[key].count += 1
 
+    def has_refused(self, host: str, port: int | None, rule: str) -> bool:
+        return (host, port, rule) in self._refused
+
     @property
     def sent(self) -> list[Sent]:
         return list(self._sent.values())

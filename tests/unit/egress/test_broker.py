@@ -33,6 +33,11 @@ class Inside:
         self.attempts, self.packets = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.ports: dict[tuple[str, int], int] = {}
         self.taken: set[int] = set()
+        self.programs: list[tuple[str, int]] = []  # that were looked for
+
+    def find_program(self, kind: str, port: int) -> str | None:
+        self.programs.append((kind, port))
+        return "/usr/bin/curl"
 
     def listen(self, address: Address, port: int) -> socket.socket:
         if port in self.taken:
@@ -371,3 +376,19 @@ async def test_what_waits_at_the_end_of_the_command_is_let_go() -> None:
             await asyncio.sleep(0)
     assert made.asked == []
     writer.close()
+
+
+async def test_a_refusal_names_the_program_which_is_looked_for_once() -> None:
+    person = Person(Answer.NO)
+    person.ready.set()
+    async with echo() as port, scene(f"known.test:{port}", deny=["ads.test"], ask=person.ask) as made:
+        for _ in range(3):
+            await made.ask(b"ads.test")
+        assert [kind for kind, _ in made.inside.programs] == ["udp"]
+        for _ in range(3):
+            reader, writer = await made.open(b"new.test", port)
+            with contextlib.suppress(ConnectionResetError):
+                await reader.read()
+            writer.close()
+        assert [kind for kind, _ in made.inside.programs] == ["udp", "tcp", "tcp"]  # to ask, and to tell
+        assert {row.program for row in made.broker.traffic.refused} == {"/usr/bin/curl"}

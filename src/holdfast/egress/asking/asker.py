@@ -6,6 +6,7 @@ answers, within its time, and wakes up who waits for it.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import TypeAlias
 
 from holdfast.egress.asking.questions import (
@@ -41,13 +42,15 @@ class Asker:
     def rules(self) -> HostRules:
         return self.book.rules
 
-    async def admit(self, host: Host, port: int, program: str | None = None) -> None:
-        """Return once the host is allowed.
+    async def admit(
+        self, host: Host, port: int, find_program: Callable[[], str | None] = lambda: None
+    ) -> None:
+        """Return once the host is allowed; `find_program` says who wants to reach it, for a question.
 
         Raises:
             NotAllowed: it is not, or nobody said so in time.
         """
-        question = self.book.ask(host, port, program)
+        question = self.book.ask(host, port)
         if question is None:
             return
         if self._waiting >= MAX_WAITING:
@@ -55,7 +58,7 @@ class Asker:
         if question.id not in self._answers:
             loop = asyncio.get_running_loop()
             self._answers[question.id] = loop.create_future()
-            self._asking[question.id] = loop.create_task(self._put(question))
+            self._asking[question.id] = loop.create_task(self._put(replace(question, program=find_program())))
         self._waiting += 1
         try:
             answer = await asyncio.shield(self._answers[question.id])

@@ -41,8 +41,8 @@ class HostQuestion:
     host: str
     port: int
     pattern: str | None
-    program: str | None  # that asks first, if it is known
     limit_s: float
+    program: str | None = None  # that wants to reach it first, if somebody knows
 
 
 class NotAllowed(Exception):
@@ -83,7 +83,7 @@ class QuestionBook:
     def _may_be_had(self, decision: Decision) -> bool:
         return decision.allowed or (self.asks and decision.reason is Reason.NOT_ALLOWED)
 
-    def ask(self, host: Host, port: int, program: str | None = None) -> HostQuestion | None:
+    def ask(self, host: Host, port: int) -> HostQuestion | None:
         """The question to wait for; None: the host is allowed.
 
         Raises:
@@ -104,7 +104,7 @@ class QuestionBook:
         self._put += 1
         pattern = find_pattern(host, port)
         shown = None if pattern is None else str(pattern)
-        question = HostQuestion(self._put, host.name, port, shown, program, self._limit_s)
+        question = HostQuestion(self._put, host.name, port, shown, self._limit_s)
         self._open[question.id] = question
         return question
 
