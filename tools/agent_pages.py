@@ -23,7 +23,7 @@ def faults_page() -> str:
     told = json.loads(RECORDED.read_text("utf-8"))["agents"]
     tables = [part for mode, words in _MODES.items() for part in (f"## {words}", _draw(told, mode))]
     found = {cell: note for cell in CELLS if (note := told[cell[0]]["told"].get(key_of(*cell[1:])))}
-    good = [cell for cell, note in found.items() if is_right(cell[2], note) and is_in_time(note)]
+    good = [cell for cell, note in found.items() if is_right(*cell, note) and is_in_time(note)]
     listed = [
         (
             f"{cli}, {mode}",
@@ -85,7 +85,7 @@ def _cell(told: dict[str, Any], cli: str, mode: str, name: str) -> str:
     note = told[cli]["told"].get(key_of(mode, name))
     if note is None:
         return "not recorded"
-    mark = "✓" if is_right(name, note) and is_in_time(note) else "✗"
+    mark = "✓" if is_right(cli, mode, name, note) and is_in_time(note) else "✗"
     said = describe(note["state"], note["detail"], note["failure"], note["flags"])
     return f"{mark} `{said}` {_seconds(note):.0f} s"
 
@@ -95,10 +95,10 @@ def key_of(mode: str, name: str) -> str:
     return name if mode == PIPE or name == "decision" else f"{mode} {name}"
 
 
-def is_right(name: str, note: dict[str, Any]) -> bool:
-    """Is what was told true of the situation?"""
+def is_right(cli: str, mode: str, name: str, note: dict[str, Any]) -> bool:
+    """Is what was told true of this CLI in the situation?"""
     said = describe(note["state"], note["detail"], note["failure"], note["flags"])
-    return any(fnmatch.fnmatchcase(said, pattern) for pattern in SITUATIONS[name].right)
+    return any(fnmatch.fnmatchcase(said, pattern) for pattern in SITUATIONS[name].truths(cli))
 
 
 def is_in_time(note: dict[str, Any]) -> bool:

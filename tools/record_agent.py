@@ -1,6 +1,6 @@
 """Record what an agent CLI really says, as evidence that the unit tests replay.
 
-python -m tools.record_agent AGENT BINARY PROVIDER [CASE ...]   run it, once a case, and write the recordings
+python -m tools.record_agent AGENT BINARY PROVIDER [CASE ...] [--limit S]   run it, once a case, and record it
 python -m tools.record_agent --claims                           derive the claims of all recordings again
 
 PROVIDER is the address of a scripted model provider that plays a scenario by its name in the path: below
@@ -33,7 +33,7 @@ LIMIT_S: Final = (
     20.0  # after its first words: what is seen until then is the recording of a run that retries for minutes
 )
 START_LIMIT_S: Final = 90.0  # until its first words, on a machine with much to do
-MAX_LINES: Final = 40  # of one run: a loop says the same again
+MAX_LINES: Final = 60  # of one run: a loop says the same again
 MAX_TEXT: Final = 300  # characters of one string in an event
 MAX_ITEMS: Final = 6  # of one list in an event
 PLACE: Final = "/var/tmp"  # noqa: S108 - below the temporary directory codex cannot run a command
@@ -49,7 +49,8 @@ class Case(NamedTuple):
     scenario: str
     unattended: bool = True
     read_only_home: bool = False
-    base: str = ""  # of a provider that is not there
+    base: str | None = ""  # of a provider that is not there; None: nobody configured one
+    confined: bool = False  # it may write to its own directories only
 
 
 CASES: Final = {
@@ -64,14 +65,19 @@ CASES: Final = {
     "refused": Case("touch", unattended=False),  # one command, which makes a file
     "outside": Case("outside", unattended=False),  # the same, beside the work tree
     "read-only-home": Case("hello", read_only_home=True),
+    "denied": Case("denied", confined=True),  # one command, which makes a file in /usr
+    "down": Case("hello", base="http://127.0.0.1:9"),
+    "logged-out": Case("hello", base=None),
 }
 
 
-def record(name: str, binary: str, provider: str, case: str) -> None:
+def record(name: str, binary: str, provider: str, case: str, limit_s: float = LIMIT_S) -> None:
     """One run of the CLI, kept in its file."""
     with tempfile.TemporaryDirectory(prefix="record-", dir=PLACE) as folder:
-        base = CASES[case].base or f"{provider.rstrip('/')}/s/{CASES[case].scenario}"
-        lines, end = _run(name, binary, base, case, Path(folder))
+        base = CASES[case].base
+        if base == "":
+            base = f"{provider.rstrip('/')}/s/{CASES[case].scenario}"
+        lines, end = _run(name, binary, base, case, Path(folder), limit_s)
         places = {"home": "/home", "state": "/state", "work": "/project"}
         names = [(f"{folder}/{part}", place) for part, place in places.items()]
         names.append((folder, "/beside"))
@@ -117,7 +123,7 @@ def _write(path: Path, header: dict[str, Any], lines: list[dict[str, Any]]) -> N
 
 
 def _run(
-    name: str, binary: str, base: str, case: str, folder: Path
+    name: str, binary: str, base: str | None, case: str, folder: Path, limit_s: float
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     agent, wish = KNOWN[name], CASES[case]
     home, state, work = folder / "home", folder / "state", folder / "work"
@@ -129,7 +135,7 @@ def _run(
         agent,
         state=None if wish.read_only_home else str(state),
         prompt="say hi",
-        model=MODEL,
+        model=None if base is None else MODEL,
         unattended=wish.unattended,
         base=base,
     )
@@ -137,12 +143,24 @@ def _run(
         (kept / path).parent.mkdir(parents=True, exist_ok=True)
         (kept / path).write_text(text, "utf-8")
     environment = {"HOME": str(home), "PATH": os.environ["PATH"], "LANG": "C.UTF-8", "TERM": "xterm-256color"}
-    environment |= dict(start.environment) | provider_secrets(agent, KEY)
-    wrapper = (
-        ["bwrap", "--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--ro-bind", str(home), str(home), "--"]
-        if wish.read_only_home
-        else []
-    )
+    environment |= dict(start.environment) | ({} if base is None else provider_secrets(agent, KEY))
+    wrapper = []
+    if wish.read_only_home:
+        wrapper = [
+            "bwrap",
+            "--bind",
+            "/",
+            "/",
+            "--dev-bind",
+            "/dev",
+            "/dev",
+            "--ro-bind",
+            str(home),
+            str(home),
+        ]
+    if wish.confined:
+        wrapper = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--bind", str(folder), str(folder)]
+        environment["TMPDIR"] = str(folder)
     began = time.monotonic()
     process = subprocess.Popen(
         [*wrapper, binary, *start.arguments],
@@ -176,7 +194,7 @@ def _run(
         lines += [{"at": at, "from": "log", "line": line} for line in telling]
         first = next((line["at"] for line in lines if line["from"] == "stdout"), None)
         if time.monotonic() - began > (
-            START_LIMIT_S if first is None or agent.parser == "text" else first + LIMIT_S
+            max(START_LIMIT_S, limit_s) if first is None or agent.parser == "text" else first + limit_s
         ):
             break
         time.sleep(0.05)
@@ -201,7 +219,8 @@ def _tidy(line: str, names: list[tuple[str, str]]) -> str:
         line = line.replace(ours, theirs)
     line = _INSTALLED.sub(r"/\1/", line.replace(KEY, "KEY"))
     try:
-        return json.dumps(_short(json.loads(line)), ensure_ascii=False)
+        separators = (", ", ": ") if '": ' in line else (",", ":")
+        return json.dumps(_short(json.loads(line)), ensure_ascii=False, separators=separators)
     except ValueError:
         return line[: 4 * MAX_TEXT]
 
@@ -222,6 +241,9 @@ def main() -> None:
         case ["--claims"]:
             for path in sorted(FOLDER.glob("*/*.jsonl")):
                 derive(path)
+        case [name, binary, provider, *cases, "--limit", limit] if name in KNOWN and set(cases) <= set(CASES):
+            for case in cases or CASES:
+                record(name, binary, provider, case, float(limit))
         case [name, binary, provider, *cases] if name in KNOWN and set(cases) <= set(CASES):
             for case in cases or CASES:
                 record(name, binary, provider, case)

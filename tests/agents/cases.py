@@ -25,7 +25,14 @@ class Fault:
     right: tuple[str, ...] = ()  # patterns of what is true
     modes: tuple[str, ...] = ("pipe",)
     locked: bool = False  # somebody else holds its databases
+    command: bool = False  # to its command, and not to its program, `send` goes
+    unwritable: bool = False  # its databases are read-only
+    broken: bool = False  # its settings cannot be read
     clis: tuple[str, ...] = CLIS
+    otherwise: dict[str, tuple[str, ...]] = field(default_factory=dict)  # CLI → what is true of it besides
+
+    def truths(self, cli: str) -> tuple[str, ...]:
+        return (*self.right, *self.otherwise.get(cli, ()))
 
 
 PIPE, TTY, ACP = "pipe", "tty", "acp"
@@ -46,7 +53,9 @@ FAULTS: Final = {
         right=("failed(sandbox)", "blocked(sandbox-path)", "completed* with-denials*"),
     ),
     "network-off": Fault(
-        "the sandbox has no network", wish={"network": False}, right=("*(sandbox-network)", "failed(sandbox)")
+        "the sandbox has no network",
+        wish={"network": False, "own_sandbox": False},  # one sandbox for the CLI and its commands
+        right=("*(sandbox-network)", "failed(sandbox)"),
     ),
     "dns": Fault(
         "the provider's name is not found",
@@ -79,7 +88,7 @@ FAULTS: Final = {
     "truncate": Fault("the answer ends in the middle", "truncate", right=("*(*provider)",)),
     "approval": Fault(
         "it would need an approval, and nobody is asked",
-        "write",
+        "ask",
         {"unattended": False},
         right=("failed(permission)", "failed(sandbox)", "completed* no-tools*"),
     ),
@@ -110,6 +119,42 @@ FAULTS: Final = {
         right=("failed(state)", "blocked(lock)", "starting", "running(*)", "stalled*"),
         clis=("codex", "opencode"),  # the others have none
     ),
+    "unwritable": Fault(
+        "its database is read-only, and its home is not",
+        wish={"relocate": False},
+        earlier=True,
+        unwritable=True,
+        right=("failed(sandbox)", "failed(state)", "blocked(sandbox-path)", "completed* with-denials*"),
+        clis=("codex", "opencode"),
+    ),
+    "broken": Fault(
+        "its settings cannot be read",
+        wish={"relocate": False},
+        broken=True,
+        right=("failed(configuration)",),
+        otherwise={"claude": ("completed no-tools", "waiting(decision)")},  # it goes on without, or asks
+        modes=(PIPE, TTY),
+    ),
+    "command-killed": Fault(
+        "somebody else kills its command, and it says that it is done",
+        "sleep",
+        send=signal.SIGKILL,
+        command=True,
+        right=("completed* unverified*", "waiting(prompt)"),
+        modes=(PIPE, TTY),
+    ),
+    "left": Fault(
+        "it ends while its command runs",
+        "leave",
+        right=("completed* unverified*", "completed* background*"),
+        otherwise={"claude": ("running(tool)",)},  # it does not end before its command does
+    ),
+    "memory": Fault(
+        "its command takes more memory than it has",
+        "eat",
+        wish={"limits": {"memory": "1200M"}},
+        right=("failed(limit)", "failed(memory)", "completed* unverified*"),
+    ),
     "idle": Fault("nobody has asked it anything", right=("waiting(prompt)",), modes=(TTY,)),
 }
 
@@ -127,6 +172,15 @@ CELLS: Final = [
     if mode != ACP or cli in WITH_ACP
 ]
 IN_TIME_S: Final = 15.0
+
+# What cannot be read of its settings, below its home.
+SETTINGS: Final = {
+    "codex": ".codex/config.toml",
+    "opencode": ".config/opencode/opencode.json",
+    "claude": ".claude/settings.json",
+    "gemini": ".gemini/settings.json",
+    "qwen": ".qwen/settings.json",
+}
 
 # Cells that are not right in time, and why.
 _ONLY_429: Final = "it repeats the status, 429, and not what the provider says about it"
@@ -199,19 +253,17 @@ EXPECTED: Final[dict[tuple[str, str], Expected]] = {
     # codex
     ("codex", "read-only-home"): failed("sandbox", "{home}/.codex"),
     ("codex", "denied-state"): failed("sandbox", "{home}/.codex/*"),
-    ("codex", "network-off"): completed("no-tools"),  # its commands have none; it reaches its model
     ("codex", "429"): failed("rate-limit"),
-    ("codex", "approval"): failed("sandbox"),  # its own sandbox does not come up in ours
+    ("codex", "approval"): completed("no-tools"),  # its events do not tell what it refused
     ("codex", "stdin"): STDIN,
     # opencode
     ("opencode", "read-only-home"): failed("sandbox", "{home}/.local"),
     ("opencode", "denied-state"): failed("sandbox", "{home}/.local/share/opencode/log/*"),
-    ("opencode", "hang"): Expected("stalled"),  # it says nothing before the first answer
     ("opencode", "approval"): failed("permission"),
     ("opencode", "stdin"): STDIN,
     # claude
     ("claude", "read-only-home"): completed("no-tools", "with-denials", path="{home}/.claude.json*"),
-    ("claude", "denied-state"): completed("no-tools", "with-denials", path="{home}/.claude.json*"),
+    ("claude", "denied-state"): completed("no-tools", "with-denials", path="{home}/.claude/*"),
     ("claude", "approval"): failed("permission"),
     ("claude", "stdin"): STDIN,
     # gemini

@@ -1,13 +1,16 @@
 """One supervisor, one exec server and one scripted model for a module of tests; asyncio only."""
 
+import fcntl
 import json
 import os
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from holdfast.agents.evidence.evidence import WorkerStatus
 from holdfast.agents.evidence.status import WorkerLimits
 from tests.agents.cases import SITUATIONS
 from tests.support.arena import Arena, arena
@@ -29,20 +32,50 @@ async def stage() -> AsyncIterator[Arena]:
         yield made
 
 
-@pytest.fixture(scope="session")
-def results() -> Iterator[dict[str, Any]]:
-    """By agent and fault; written down when that is asked for, over what was recorded before."""
-    found: dict[str, Any] = {}
-    yield found
-    if (path := os.environ.get(RECORD)) and found:
-        recorded = Path(path)
-        before = json.loads(recorded.read_text("utf-8"))["agents"] if recorded.exists() else {}
-        agents = {
-            name: {
-                "version": pin.version,
-                "told": dict(sorted((before.get(name, {}).get("told", {}) | found.get(name, {})).items())),
+class Results:
+    """What was told, by agent and cell; written down at once, if asked for, over what was recorded before."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def note(self, cli: str, key: str, told: dict[str, Any]) -> None:
+        if self._path is None:
+            return
+        with self._path.open("a+", encoding="utf-8") as recorded:  # several processes may record
+            fcntl.flock(recorded, fcntl.LOCK_EX)
+            recorded.seek(0)
+            text = recorded.read()
+            before = json.loads(text)["agents"] if text else {}
+            agents: dict[str, dict[str, Any]] = {
+                name: {"version": pin.version, "told": dict(before.get(name, {}).get("told", {}))}
+                for name, pin in AGENTS.items()
             }
-            for name, pin in AGENTS.items()
-        }
-        told = {"faults": {name: one.words for name, one in SITUATIONS.items()}, "agents": agents}
-        recorded.write_text(json.dumps(told, indent=1) + "\n", "utf-8")
+            agents[cli]["told"] = dict(sorted((agents[cli]["told"] | {key: told}).items()))
+            faults = {name: one.words for name, one in SITUATIONS.items()}
+            recorded.truncate(0)
+            recorded.write(json.dumps({"faults": faults, "agents": agents}, indent=1) + "\n")
+
+
+@pytest.fixture(scope="session")
+def results() -> Results:
+    path = os.environ.get(RECORD)
+    return Results(Path(path) if path else None)
+
+
+def note(status: WorkerStatus, began: float, first: float | None) -> dict[str, Any]:
+    """What is told now: `after` is how long after the provider was first asked."""
+    now = time.monotonic()
+    return {
+        "state": status.state.value,
+        "detail": status.detail,
+        "failure": status.failure.value if status.failure else None,
+        "flags": sorted(status.flags),
+        "rule": status.rule,
+        "seconds": round(now - began, 1),
+        "after": None if first is None else round(now - first, 1),
+    }
+
+
+def first_request(stage: Arena, began: float) -> float | None:
+    """When the provider was first asked since then."""
+    return next((one.at for one in stage.model.requests if one.at >= began), None)

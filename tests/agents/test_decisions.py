@@ -13,6 +13,7 @@ from holdfast.agents.evidence.evidence import WorkerState, WorkerStatus
 from holdfast.agents.worker.answering import answer
 from holdfast.agents.worker.worker import FollowedWorker
 from holdfast.errors import InvalidRequest
+from tests.agents.conftest import Results, first_request, note
 from tests.support.agent_clis import CLIS, requires_cli
 from tests.support.arena import PROMPT, Arena
 from tests.support.model import CONTENT, MADE
@@ -21,8 +22,6 @@ from tests.support.provider import Item, Provider, command, scripted
 
 LIMIT_S: Final = patient(60.0)
 TAKEN_S: Final = patient(30.0)  # from a prompt to the decision it leads to
-HEEDED_S: Final = patient(30.0)  # for a key to have its effect …
-MAX_PRESSES: Final = 3  # … since a dialog that has only just come up may not heed it
 MAX_DIALOGS: Final = 8  # before its first prompt
 QUICK: Final = {"codex", "claude"}
 # How a dialog is answered so that it goes on, where that is not the choice it begins with.
@@ -33,36 +32,40 @@ ANSWERS: Final = {
 
 
 def cases() -> list[Any]:
-    return [pytest.param(cli, marks=[] if cli in QUICK else pytest.mark.matrix) for cli in CLIS]
+    return [
+        pytest.param(
+            cli,
+            deny,
+            id=f"{cli}-{'denied' if deny else 'approved'}",
+            marks=[] if cli in QUICK and not deny else pytest.mark.matrix,
+        )
+        for cli in CLIS
+        for deny in (False, True)
+    ]
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("cli", cases())
-async def test_a_decision_is_seen_and_can_be_made(stage: Arena, cli: str, results: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("cli", "deny"), cases())
+async def test_a_decision_is_seen_and_can_be_made(
+    stage: Arena, cli: str, deny: bool, results: Results
+) -> None:
     requires_cli(cli)
     bench = stage.bench()
     began = time.monotonic()
     worker = await stage.run(cli, bench, scenario="ask", prompt=None, tty=True, unattended=False)
     try:
         status = await _decision(stage, cli, worker)
-        results.setdefault(cli, {})["decision"] = {
-            "state": status.state.value,
-            "detail": status.detail,
-            "failure": None,
-            "flags": [],
-            "rule": status.rule,
-            "seconds": round(time.monotonic() - began, 1),
-        }
         assert (status.state, status.detail) == (WorkerState.WAITING, "decision"), worker.channel.shown()
+        if not deny:
+            results.note(cli, "decision", note(status, began, first_request(stage, began)))
         assert not (bench.work / MADE).exists()
-        for _ in range(MAX_PRESSES):
-            await worker.press("enter")
-            await stage.when(worker, lambda now: not _waits(now, "decision"), limit_s=HEEDED_S)
-            if not _waits(worker.status, "decision"):
-                break
+        await _until_shown(worker, cli, MADE)
+        answered = await answer(worker, CATALOG[cli], option=None, deny=deny, request=None)
+        assert (answered["denied"], bool(answered["keys"])) == (deny, True)
         status = await stage.when(worker, lambda now: _waits(now, "prompt"), limit_s=LIMIT_S)
         assert _waits(status, "prompt"), worker.channel.shown()
-        assert (bench.work / MADE).read_text("utf-8").strip() == CONTENT
+        made = bench.work / MADE
+        assert deny != (made.exists() and made.read_text("utf-8").strip() == CONTENT)
     finally:
         await stage.end(worker)
 
@@ -88,13 +91,15 @@ async def test_what_is_approved_has_what_the_run_allows_and_no_more(stage: Arena
 
         async with scripted(play) as model:
             base = model.url.removesuffix("/v1")
-            worker = await stage.run("codex", bench, prompt=None, tty=True, unattended=False, base=base)
+            worker = await stage.run(
+                "codex", bench, prompt=None, tty=True, unattended=False, base=base, network=True
+            )
             try:
                 assert _waits(await _decision(stage, "codex", worker), "decision"), worker.channel.shown()
-                await _until_shown(worker, "touch approved")
+                await _until_shown(worker, "codex", "touch approved")
                 assert not (bench.work / "connected").exists()
                 await answer(worker, CATALOG["codex"], option=None, deny=False, request=None)
-                await _until_shown(worker, "touch declined")
+                await _until_shown(worker, "codex", "touch declined")
                 await answer(worker, CATALOG["codex"], option=None, deny=True, request=None)
                 await stage.when(worker, lambda now: _waits(now, "prompt"), limit_s=LIMIT_S)
             finally:
@@ -106,14 +111,16 @@ async def test_what_is_approved_has_what_the_run_allows_and_no_more(stage: Arena
     assert not (bench.work / "declined").exists()
 
 
-async def _until_shown(worker: FollowedWorker, text: str) -> None:
+async def _until_shown(worker: FollowedWorker, cli: str, text: str) -> None:
     """Until it asks about this command, and has drawn what it asks."""
     async with asyncio.timeout(LIMIT_S):
-        while not (
-            _waits(worker.judge(), "decision")
-            and all(words in worker.channel.shown() for words in (text, "Yes, proceed"))
-        ):
+        while not (_waits(worker.judge(), "decision") and _is_drawn(worker, cli, text)):
             await asyncio.sleep(0.05)
+
+
+def _is_drawn(worker: FollowedWorker, cli: str, text: str) -> bool:
+    shown = worker.channel.shown().replace("\r\n", "\n")
+    return text in shown and any(dialog.pattern.search(shown) for dialog in CATALOG[cli].dialogs)
 
 
 async def _decision(stage: Arena, cli: str, worker: FollowedWorker) -> WorkerStatus:

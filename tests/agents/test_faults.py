@@ -4,6 +4,7 @@ What must be said is in tests/agents/cases.py. `make agents` runs all of it and 
 quick ones run with all other tests.
 """
 
+import asyncio
 import contextlib
 import fnmatch
 import functools
@@ -31,11 +32,13 @@ from tests.agents.cases import (
     PIPE,
     QUICK,
     REASONS,
+    SETTINGS,
     SITUATIONS,
     TTY,
     Expected,
     Fault,
 )
+from tests.agents.conftest import Results, first_request, note
 from tests.support.agent_clis import CLIS, requires_cli
 from tests.support.arena import PROMPT, Arena, Bench
 from tests.support.model import CONTENT, MADE
@@ -72,13 +75,13 @@ def test_what_must_be_said_is_said_of_faults_and_clis_that_there_are() -> None:
     assert EXPECTED.keys() <= {(cli, fault) for cli in CLIS for fault in FAULTS}
     assert EXPECTED.keys() >= QUICK
     assert {(cli, mode) for cli, mode, _ in CELLS} >= {(cli, mode) for cli in CLIS for mode in (PIPE, TTY)}
-    assert len(SITUATIONS) == 25
+    assert len(SITUATIONS) >= 25
 
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(("cli", "name"), cases())
 async def test_a_fault_is_told_as_it_is(
-    stage: Arena, cli: str, name: str, results: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    stage: Arena, cli: str, name: str, results: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requires_cli(cli)
     fault, expected, bench = FAULTS[name], EXPECTED[cli, name], stage.bench()
@@ -90,11 +93,15 @@ async def test_a_fault_is_told_as_it_is(
     async with _running(stage, cli, bench, fault) as worker:
         if fault.send is not None:
             await stage.until(worker, ended=False, state="running", limit_s=LIMIT_S)
+            began = time.monotonic()
             _signal(worker, fault.send)
+        right = functools.partial(is_right, cli=cli, fault=fault)
+        first = None if fault.send else functools.partial(first_request, stage, began)
+        status = await stage.when(worker, right, limit_s=LIMIT_S)
+        results.note(cli, name, note(status, began, first() if first else None))
         status = await stage.until(
             worker, ended=expected.state in ENDED, state=_wanted(expected), limit_s=LIMIT_S
         )
-        results.setdefault(cli, {})[name] = _note(status, began, _first_request(stage, began))
         _agree(status, expected, bench, worker)
     if name == "none":
         assert (bench.work / MADE).read_text("utf-8").strip() == CONTENT
@@ -103,7 +110,7 @@ async def test_a_fault_is_told_as_it_is(
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(("cli", "mode", "name"), cells())
 async def test_a_cell_of_the_confusion_table_is_right_in_time(
-    stage: Arena, cli: str, mode: str, name: str, results: dict[str, Any], tmp_path: Path
+    stage: Arena, cli: str, mode: str, name: str, results: Results, tmp_path: Path
 ) -> None:
     requires_cli(cli)
     fault, bench = FAULTS[name], stage.bench()
@@ -113,31 +120,44 @@ async def test_a_cell_of_the_confusion_table_is_right_in_time(
         wish["base"] = stage.model.url(fault.scenario).replace(stage.model.base, secure)
     if fault.earlier:
         await stage.end(await _run_once(stage, cli, bench))
-    if fault.locked:
-        wish["writable"] = [str(bench.home)]
+    if fault.locked or fault.unwritable or fault.broken:
+        wish["writable"] = _granted(bench)
+    if fault.unwritable:
+        wish["readable"] = [str(path) for path in databases(bench)]
+    if fault.broken:
+        settings = bench.home / SETTINGS[cli]
+        settings.parent.mkdir(parents=True, exist_ok=True)
+        settings.write_text("{ what is this [", "utf-8")
+        (bench.home / ".claude.json").write_text('{"hasCompletedOnboarding":true}', "utf-8")
     with contextlib.ExitStack() as held:
-        for path in [*bench.home.rglob("*.sqlite"), *bench.home.rglob("*.db")] if fault.locked else ():
+        for path in databases(bench) if fault.locked else ():
             held.enter_context(contextlib.closing(_hold(path)))
         began = time.monotonic()
         worker = await _start(stage, cli, bench, mode, fault, wish)
         try:
-            if mode == TTY:
+            if mode == TTY and not fault.broken:
                 began = await _reach_prompt(stage, worker, fault, began)
             if fault.send is not None:
-                await stage.until(worker, ended=False, state="running", limit_s=LIMIT_S)
+                await stage.until(
+                    worker,
+                    ended=False,
+                    state="running(tool)" if fault.command else "running",
+                    limit_s=LIMIT_S,
+                )
+                target = await _find_command(bench) if fault.command else None
                 began = time.monotonic()
-                _signal(worker, fault.send)
-            right = functools.partial(is_right, fault=fault)
+                _signal(worker, fault.send, target)
+            right = functools.partial(is_right, cli=cli, fault=fault)
             if fault.scenario == "loop":  # whether it is noticed shows after a while
                 await stage.when(worker, lambda status: False, limit_s=SOME_ROUNDS_S)
                 began = time.monotonic()
             status = await stage.when(worker, right, limit_s=CELL_S)
-            told = _note(
+            told = note(
                 status,
                 began,
-                None if fault.send or fault.scenario == "loop" else _first_request(stage, began),
+                None if fault.send or fault.scenario == "loop" else first_request(stage, began),
             )
-            results.setdefault(cli, {})[key_of(mode, name)] = told
+            results.note(cli, key_of(mode, name), told)
             late = (told["seconds"] if told["after"] is None else told["after"]) > IN_TIME_S
             excused = (cli, mode, name) in REASONS
             assert right(status) or excused, (status, worker.evidence()[-12:], worker.channel.shown())
@@ -146,27 +166,10 @@ async def test_a_cell_of_the_confusion_table_is_right_in_time(
             await stage.end(worker)
 
 
-def is_right(status: WorkerStatus, fault: Fault) -> bool:
+def is_right(status: WorkerStatus, cli: str, fault: Fault) -> bool:
     failure = status.failure.value if status.failure else None
     said = describe(status.state.value, status.detail, failure, sorted(status.flags))
-    return any(fnmatch.fnmatchcase(said, pattern) for pattern in fault.right)
-
-
-def _note(status: WorkerStatus, began: float, first: float | None) -> dict[str, Any]:
-    now = time.monotonic()
-    return {
-        "state": status.state.value,
-        "detail": status.detail,
-        "failure": status.failure.value if status.failure else None,
-        "flags": sorted(status.flags),
-        "rule": status.rule,
-        "seconds": round(now - began, 1),
-        "after": None if first is None else round(now - first, 1),  # since the provider was first asked
-    }
-
-
-def _first_request(stage: Arena, began: float) -> float | None:
-    return next((one.at for one in stage.model.requests if one.at >= began), None)
+    return any(fnmatch.fnmatchcase(said, pattern) for pattern in fault.truths(cli))
 
 
 async def _start(
@@ -188,8 +191,30 @@ async def _reach_prompt(stage: Arena, worker: FollowedWorker, fault: Fault, bega
     return asked
 
 
-def _signal(worker: FollowedWorker, signum: signal.Signals) -> None:
-    """To its program, behind the launcher that it may have."""
+async def _find_command(bench: Bench) -> int:
+    """The command that it runs, wherever that is run for it."""
+    async with asyncio.timeout(SOME_ROUNDS_S):
+        while True:
+            for place in Path("/proc").glob("[1-9]*"):
+                with contextlib.suppress(OSError):
+                    if (place / "comm").read_text("utf-8") == "tail\n" and _is_in(place, bench):
+                        return int(place.name)
+            await asyncio.sleep(0.1)
+
+
+def _is_in(place: Path, bench: Bench) -> bool:
+    return (place / "cwd").readlink() == bench.work
+
+
+def databases(bench: Bench) -> list[Path]:
+    return [*bench.home.rglob("*.sqlite"), *bench.home.rglob("*.db")]
+
+
+def _signal(worker: FollowedWorker, signum: signal.Signals, target: int | None = None) -> None:
+    """To its program, behind the launcher that it may have; or to this process."""
+    if target is not None:
+        os.kill(target, signum)
+        return
     assert worker.record.pid is not None
     seen = procwatch.look(worker.record.pid)
     assert seen.main is not None
@@ -238,9 +263,14 @@ def _denied(worker: FollowedWorker) -> list[str]:
     ]
 
 
+def _granted(bench: Bench) -> list[str]:
+    """A `.codex` that is made where a worker may write counts as planted, unless it is granted by itself."""
+    return [str(bench.home), str(bench.home / ".codex")]
+
+
 async def _run_once(stage: Arena, cli: str, bench: Bench) -> FollowedWorker:
     """A run that leaves the CLI's state in the home."""
-    worker = await stage.run(cli, bench, relocate=False, writable=[str(bench.home)])
+    worker = await stage.run(cli, bench, relocate=False, writable=_granted(bench))
     await stage.until(worker, ended=True, limit_s=LIMIT_S)
     return worker
 

@@ -121,6 +121,7 @@ async def test_the_one_grant_that_why_names_is_enough(place: Path) -> None:
     async with scripted_model() as model, Workers.connect(place / "h") as workers:
         set_up("opencode", bench.home, model.url("write"))
         wish: dict[str, Any] = {"cwd": str(bench.work), "env": env, "prompt": PROMPT, "relocate": False}
+        wish["network"] = True  # where its provider is, settings that it may write do not say
         worker = await workers.run("opencode", **wish)
         refused = await worker.wait()
         assert (refused.state, refused.failure) == ("failed", "sandbox")

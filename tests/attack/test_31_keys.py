@@ -1,12 +1,16 @@
 """Attack 31: a key that stays outside. The command never has it, and it goes to its host alone.
 
-Every attempt is made inside of one sandbox, whose host says back whatever it is asked to. Whether the key got
-anywhere is seen in what the attempts were told, and in what reached the servers.
+Every attempt is made inside of one sandbox, whose host says back whatever it is asked to: of `holdfast exec`
+here, and by a server. Whether the key got anywhere is seen in what the attempts were told, in what reached
+the hosts, and of the server in its log, its arguments and its environment.
 """
 
 import base64
+import contextlib
+import itertools
 import json
 import re
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,13 +39,54 @@ class Battle:
     output: str  # all that was said outside
 
 
-@pytest.fixture(scope="module", params=IDENTITIES)
+FIELDS: Final = [
+    pytest.param(
+        (identity.values[0], far),
+        id=f"{identity.id}-{'server' if far else 'exec'}",
+        marks=[*identity.marks, *([pytest.mark.deep] if far and identity.values[0] == 0 else [])],
+    )
+    for identity, far in itertools.product(IDENTITIES, (False, True))
+]
+
+
+@pytest.fixture(scope="module", params=FIELDS)
 def battle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Battle]:
-    with place(request.param) as home, web_hosts(tmp_path_factory.mktemp("hosts")) as hosts:
-        yield fight(home, hosts)
+    uid, far = request.param
+    with place(uid) as home, web_hosts(tmp_path_factory.mktemp("hosts")) as hosts:
+        yield fight(home, hosts, far=far)
 
 
-def fight(home: Place, hosts: WebHosts) -> Battle:
+@contextlib.contextmanager
+def serving(home: Place, authority: str) -> Iterator[tuple[str, list[str]]]:
+    """A server of this user: its address, and what else it says and shows; complete once it has ended."""
+    argv = [home.python, "-m", "holdfast", "serve", "--listen", f"unix://{home.outside}/server"]
+    with subprocess.Popen(
+        home.as_user(argv),
+        cwd=home.outside,
+        env={**home.env(), "SSL_CERT_FILE": authority, "HOLDFAST_LOG": "debug"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as server:
+        assert server.stdout is not None
+        told: list[str] = []
+        yield server.stdout.readline().strip(), told
+        told += [show_processes(f"{home.outside}/server")]
+        server.terminate()
+        told += [*server.communicate()]
+
+
+def show_processes(word: str) -> str:
+    """Arguments and environment of every process with this word in one of them."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            text = (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
+            found += [text.decode("latin-1")] if word.encode() in text or b"keysprocess" in text else []
+    return "\n".join(found)
+
+
+def fight(home: Place, hosts: WebHosts, *, far: bool) -> Battle:
     for name, content in (("authority.pem", hosts.authority), ("attempts.py", SCRIPT)):
         (home.outside / name).write_bytes(content.read_bytes())
     (home.outside / "key").write_text(f"{IN_FILE}\n", "utf-8")
@@ -51,16 +96,20 @@ def fight(home: Place, hosts: WebHosts) -> Battle:
     home.own()
     authority = str(home.outside / "authority.pem")
     scene = {**hosts.ports, "authority": authority, "file": str(home.outside / "key")}
-    done = home.run(
-        *("--json", "--profile", str(profile), "--secret", f"API_KEY@tls.test:{tls}"),
-        *("--secret", f"FILE_KEY=file:{home.outside / 'key'}@tls.test:{tls}"),
-        *("--", "/usr/bin/python3", str(home.outside / "attempts.py"), json.dumps(scene)),
-        env={"API_KEY": REAL, "ALSO": f"Bearer {REAL}", "SSL_CERT_FILE": authority},
-    )
-    assert done.code == 0, done.err
+    words = ["--json", "--profile", str(profile), "--secret", f"API_KEY@tls.test:{tls}"]
+    words += ["--secret", f"FILE_KEY=file:{home.outside / 'key'}@tls.test:{tls}"]
+    command = ("--", "/usr/bin/python3", str(home.outside / "attempts.py"), json.dumps(scene))
+    env = {"API_KEY": REAL, "ALSO": f"Bearer {REAL}", "SSL_CERT_FILE": authority}
+    told: list[str] = []
+    if far:
+        with serving(home, authority) as (url, told):
+            done = home.run("--env", url, "--cwd", str(home.workspace), *words, *command, env=env)
+    else:
+        done = home.run(*words, *command, env=env)
+    assert done.code == 0, (done.err, told)
     rows = json.loads(done.err.splitlines()[-1])["network"]["refused"]
     refused = [f"{row['host']} {row['rule']}" for row in rows]
-    return Battle(json.loads(done.out), list(hosts.seen), refused, done.out + done.err)
+    return Battle(json.loads(done.out), list(hosts.seen), refused, "\n".join((done.out, done.err, *told)))
 
 
 def spellings(key: str) -> list[str]:
@@ -133,11 +182,13 @@ def seen_host(battle: Battle) -> bytes:
 def test_nothing_but_what_is_allowed_reached_a_server(battle: Battle) -> None:
     marks = {seen.data.split(b" ")[1].decode() for seen in battle.seen if seen.data}
     allowed = ("/control", "/echo", "/fine", "/redirect", "/steal")
-    cut_off = {"/body-stolen", "/chunks-stolen"}  # the head of a request whose body is refused
+    # The head of a request whose body is refused.
+    cut_off = {"/body-stolen", "/chunks-stolen", "/plain-pieces"}
     assert not [mark for mark in marks - cut_off if not mark.startswith(allowed)]
     stolen = [seen for seen in battle.seen if b" /steal" in seen.data]
     assert len(stolen) >= 2  # with the placeholder, which opens nothing
-    assert not [seen for seen in battle.seen if b" /plain" in seen.data]
+    plain = [seen.data.partition(b"\r\n\r\n") for seen in battle.seen if b" /plain" in seen.data]
+    assert not [head for head, _, body in plain if b" /plain-pieces " not in head or len(body) >= len(REAL)]
 
 
 def test_what_was_refused_is_named(battle: Battle) -> None:

@@ -1,6 +1,10 @@
-"""The stories of `test_client_chaos`, through a relay: whatever becomes of the links, no process notices."""
+"""The stories of `test_client_chaos`, through a relay that is killed: no process notices.
+
+The links of clients lead through a proxy that treats them badly; those of executors end with the relay.
+"""
 
 import asyncio
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -11,14 +15,16 @@ from holdfast import HoldfastError
 from holdfast.client.environments import Environments
 from holdfast.rendezvous import attempts
 from tests.fault.test_client_chaos import STORY_S, Size, insisting, story
-from tests.support.chaos import chaos
-from tests.support.relayservice import executing, relay_service, variables
+from tests.support.chaos import Chaos, chaos
+from tests.support.relays import RelayProcess, relay_process
+from tests.support.relayservice import registering
 from tests.support.tiers import DEEP
 
 CUT_EVERY_BYTES = (12_000, 100_000)  # from a little more than a handshake; what was missed must fit sometimes
+KILL_EVERY = 4  # cuts
 
 
-MANY = Size(stories=5, cuts=9)  # relay, executor, client and proxy of each are in one loop
+MANY = Size(stories=5, cuts=9)  # executor, client and proxy of each are in one loop
 DEEP_RUNS = 12  # 540 cuts
 
 
@@ -29,52 +35,67 @@ DEEP_RUNS = 12  # 540 cuts
         *(pytest.param(run, MANY, id=f"deep {run}", marks=DEEP) for run in range(DEEP_RUNS)),
     ],
 )
-async def test_nothing_is_lost_or_doubled_through_a_relay_however_often_links_are_cut(
+async def test_nothing_is_lost_or_doubled_through_a_relay_however_often_it_is_killed_and_links_are_cut(
     run: int,
     size: Size,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     record_property: Callable[[str, object], None],
 ) -> None:
-    """Every third cut is followed by one of the executor's."""
     monkeypatch.setattr(attempts, "_REDIAL_S", (0.1,))
-    async with asyncio.TaskGroup() as stories:
-        for seed in range(run * MANY.stories, run * MANY.stories + size.stories):
-            (tmp_path / str(seed)).mkdir()
-            stories.create_task(tell(tmp_path / str(seed), seed, size.cuts))
-    record_property("cuts", size.stories * size.cuts)
+    mistreating = chaos(
+        ("127.0.0.1", 0),
+        seed=run,
+        cut_every_bytes=CUT_EVERY_BYTES,
+        max_cuts=size.stories * size.cuts,
+        refuse=0.1,
+        max_refuse_s=0.1,
+    )
+    async with (
+        mistreating as proxy,
+        relay_process(tmp_path / "relay", "--node-url", proxy.url.replace("ws", "http", 1)) as relay,
+    ):
+        proxy.target = ("127.0.0.1", urlsplit(relay.url).port or 0)
+        try:
+            async with asyncio.timeout(STORY_S), asyncio.TaskGroup() as stories:
+                killing = stories.create_task(kill_relay(relay, proxy))
+                for number in range(size.stories):
+                    (tmp_path / str(number)).mkdir()
+                    stories.create_task(tell(relay, tmp_path / str(number), f"box-{number}", proxy))
+            killed = killing.result()
+        except* HoldfastError as exc:
+            exc.add_note(f"seed {run}: {proxy.cuts} cuts, {proxy.refusals} refusals")
+            raise
+    assert proxy.cuts == size.stories * size.cuts
+    assert killed >= proxy.cuts // (2 * KILL_EVERY)
+    record_property("cuts", proxy.cuts)
+    record_property("killed relays", killed)
 
 
-async def tell(folder: Path, seed: int, cuts: int) -> None:
-    async with relay_service() as service, executing(service):
-        place = urlsplit(service.url)
-        relay = chaos(
-            (str(place.hostname), place.port or 0),
-            seed=seed,
-            cut_every_bytes=CUT_EVERY_BYTES,
-            max_cuts=cuts,
-            refuse=0.1,
-            max_refuse_s=0.1,
-        )
-        async with relay as proxy, Environments.load(environ=variables(service)) as named:
-            service.clients_url = proxy.url
-            async with asyncio.timeout(STORY_S):
-                env = await insisting(named.get)
-                cutting = asyncio.ensure_future(cut_executor(service.drop_executor, lambda: proxy.cuts))
-                try:
-                    await story(env, folder, proxy, late=False)
-                except HoldfastError as exc:
-                    exc.add_note(f"seed {seed}: {proxy.cuts} cuts, {proxy.refusals} refusals")
-                    raise
-                finally:
-                    cutting.cancel()
-            assert proxy.cuts == cuts
-
-
-async def cut_executor(drop: Callable[[], None], count: Callable[[], int]) -> None:
-    seen = 0
-    while True:
+async def kill_relay(relay: RelayProcess, proxy: Chaos) -> int:
+    """Again and again, until all cuts are done; how often."""
+    seen = killed = 0
+    while not proxy.calm:
         await asyncio.sleep(0.02)
-        if count() >= seen + 3:
-            seen = count()
-            drop()
+        if proxy.cuts >= seen + KILL_EVERY:
+            seen, killed = proxy.cuts, killed + 1
+            await relay.stop(signal.SIGKILL)
+            await relay.start()
+    return killed
+
+
+async def tell(relay: RelayProcess, folder: Path, environment_id: str, proxy: Chaos) -> None:
+    token = await asyncio.to_thread(relay.call, "token", "add", environment_id)
+    named = {
+        "CODEX_EXEC_SERVER_NOISE_REGISTRY_URL": relay.url,
+        "CODEX_EXEC_SERVER_NOISE_ENVIRONMENT_ID": environment_id,
+        "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN": token,
+        "HOME": "/nonexistent",
+    }
+    seed = environment_id.encode().ljust(32)
+    async with (
+        registering(relay.url, environment_id, token, seed=seed),
+        Environments.load(environ=named) as environments,
+    ):
+        env = await insisting(environments.get)
+        await story(env, folder, proxy, late=False)

@@ -17,7 +17,8 @@ from holdfast.agents.supervisor import supervisor as supervising
 from holdfast.agents.supervisor.supervisor import Supervisor
 from holdfast.agents.worker import worker as following
 from holdfast.agents.worker.book import WorkerRecords
-from holdfast.agents.worker.launching import WorkerSpec, preflight
+from holdfast.agents.worker.launching import WorkerSpec
+from holdfast.agents.worker.preflight import preflight
 from holdfast.client.events.ordering import Output
 from holdfast.client.process import Process
 from holdfast.errors import ConnectionLost, HoldfastError, NotFound, OperationFailed, UsageError

@@ -9,9 +9,10 @@ import json
 import os
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, Final
 
 import pytest
@@ -21,6 +22,7 @@ from holdfast.board.rules.transitions import TaskStatus
 from tests.support.codex import requires_codex
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.provider import Item, Provider, call, command, patch, scripted, turns
+from tests.support.webhosts import make_context
 
 __all__ = ["home_fixture", "yard_fixture"]
 
@@ -54,16 +56,22 @@ async def listening() -> AsyncIterator[Listener]:
 
 async def dispatch(yard: Yard, *items: Item, **profile: object) -> tuple[Provider, Task, Run, dict[str, Any]]:
     """One turn for each item, as a task of the board; with the record of its worker."""
+    async with scripted(turns(*([item] for item in items))) as model:
+        return await dispatch_to(yard, model, model.url.removesuffix("/v1"), **profile)
+
+
+async def dispatch_to(
+    yard: Yard, model: Provider, base: str, **profile: object
+) -> tuple[Provider, Task, Run, dict[str, Any]]:
+    """A task for codex whose provider is at this address."""
     if not (yard.bin / "codex").exists():
         (yard.bin / "codex").symlink_to(requires_codex())
-    async with scripted(turns(*([item] for item in items))) as model:
-        base = model.url.removesuffix("/v1")
-        name = f"codex{len(list(yard.bin.iterdir()))}{len(profile)}"
-        more: dict[str, object] = {"variables.HOLDFAST_PROVIDER_KEY": KEY, **profile}
-        yard.profile(name, agent="codex", model="gpt-5.5", provider=base, channel="mcp", **more)
-        task = yard.create("Make it.", assignee=name, max_attempts=1)
-        async with yard.dispatching(once=True) as serving:
-            await yard.over(serving)
+    name = f"codex{len(list(yard.bin.iterdir()))}{len(profile)}"
+    more: dict[str, object] = {"variables.HOLDFAST_PROVIDER_KEY": KEY, **profile}
+    yard.profile(name, agent="codex", model="gpt-5.5", provider=base, channel="mcp", **more)
+    task = yard.create("Make it.", assignee=name, max_attempts=1)
+    async with yard.dispatching(once=True) as serving:
+        await yard.over(serving)
     [only] = yard.store.runs(task.id)
     record = yard.home / "workers" / only.id.replace("_", "-") / "record.json"
     return model, yard.store.task(task.id), only, json.loads(record.read_text("utf-8"))
@@ -140,3 +148,79 @@ async def test_an_old_codex_shares_one_sandbox_with_its_commands_and_that_is_sai
     assert record["own_sandbox"] is False
     assert record["one_sandbox"] == "its version 0.130.0 is older than 0.166"
     assert "--dangerously-bypass-approvals-and-sandbox" in record["argv"]
+
+
+def holders(key: str) -> list[str]:
+    """Processes that have this key in their environment or arguments, but for us, who test."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            shown = (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
+            if key.encode() in shown and folder.name != str(os.getpid()):
+                found.append(shown.decode("latin-1")[:300])
+    return found
+
+
+def files_with(key: str, *folders: Path) -> list[Path]:
+    files = [
+        path for folder in folders for path in folder.rglob("*") if path.is_file() and not path.is_symlink()
+    ]
+    return [path for path in files if key.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize("tls", [True, False], ids=["tls", "plain"])
+async def test_a_codex_on_the_board_works_with_a_key_that_it_does_not_have(
+    yard: Yard, tmp_path: Path, tls: bool
+) -> None:
+    """It reaches its provider and no other host, and its commands have no network at all."""
+    real = yard.environ["THE_KEY"] = f"sk-proj-{token_hex(12)}"  # no other test's worker has it
+    look = "cat /proc/[0-9]*/environ | tr '\\0' '\\n'; env; cat .holdfast/* ../*/state/*; true"
+    held: list[str] = []
+
+    async def play(_: Provider) -> AsyncIterator[list[Item]]:
+        yield [command("made", f"echo it > made.txt; {look}", yield_time_ms=YIELD_MS)]
+        held.extend(holders(real))
+        yield [COMPLETE]
+
+    context = make_context(tmp_path)
+    more: dict[str, object] = {"key_env": "THE_KEY", "network": False}
+    if tls:
+        more |= {"hosts.private": True, 'hosts.addresses."tls.test"': "127.0.0.1"}
+        more["variables.SSL_CERT_FILE"] = str(tmp_path / "authority.pem")
+    name = "tls.test" if tls else "127.0.0.1"
+    async with scripted(play, tls=context if tls else None, name=name) as model:
+        base = model.url.removesuffix("/v1")
+        _, task, run, record = await dispatch_to(yard, model, base, **more)
+    assert (task.status, task.result) == (TaskStatus.DONE, SUMMARY), (model.outputs, record)
+    assert record["own_sandbox"]
+    assert set(model.credentials) == {real}
+    assert held == []
+    worker = yard.home / "workers" / record["id"]
+    assert files_with(real, worker, yard.home / "board", yard.folder) == []
+    assert real not in model.output("made")
+    assert b"+it\n" in yard.store.file(task.id, run.id, "diff.patch")
+    port = base.rpartition(":")[2]
+    assert record["hosts"] == [f"{name}:{port}"]
+    assert [
+        line
+        for line in record["keys"]
+        if f"$HOLDFAST_PROVIDER_KEY; it is replaced in headers of requests to {name}" in line
+    ]
+
+
+async def test_a_key_that_is_to_enter_enters_and_that_is_said(yard: Yard) -> None:
+    """The control of the one above: the same look finds it."""
+    real = yard.environ["THE_KEY"] = f"sk-proj-{token_hex(12)}"
+    held: list[str] = []
+
+    async def play(_: Provider) -> AsyncIterator[list[Item]]:
+        held.extend(holders(real))
+        yield [COMPLETE]
+
+    async with scripted(play) as model:
+        base = model.url.removesuffix("/v1")
+        _, task, _, record = await dispatch_to(yard, model, base, key_env="THE_KEY", keys_inside=True)
+    assert task.status is TaskStatus.DONE, model.outputs
+    assert set(model.credentials) == {real}
+    assert [shown for shown in held if "codex" in shown]
+    assert record["keys"] == ["the key in $HOLDFAST_PROVIDER_KEY enters its sandbox: as asked"]

@@ -3,8 +3,9 @@
 It speaks the four protocols of tests/support/model_wires.py, so every agent CLI can be sent to it. `write`
 asks for a shell command that makes the file MADE, through whatever shell tool the CLI offers; `ask` wants it
 to be approved, where the model has a say in that; `busy` asks for one command after the other and never has
-enough, `loop` for the same one; `fail` for one that fails, `sleep` for one that takes its time; `report`
-calls the tool that completes a task. What came in is in `requests`, keys not.
+enough, `loop` for the same one; `fail` for one that fails, `sleep` for one that takes its time, `leave` for
+one that is left running, `eat` for one that takes all memory; `report` calls the tool that completes a task.
+What came in is in `requests`, keys not.
 """
 
 import asyncio
@@ -30,6 +31,7 @@ ANSWER: Final = "This is what the scripted model says, and all of it."
 SCENARIOS: Final = frozenset(
     {
         *("hello", "write", "ask", "report", "busy", "fail", "sleep", "loop", "quota", "context"),
+        *("leave", "eat"),
         *("401", "404", "429", "500", "hang", "stall", "truncate"),
     }
 )
@@ -45,6 +47,13 @@ _COMMANDS: Final = {  # by scenario, where it is not to make the file
     "fail": "ls /is/not/there",
     "sleep": "tail -f /dev/null",  # some refuse to sleep
     "loop": "true",
+    "leave": "tail -f /dev/null",
+    "eat": "tail /dev/zero",
+}
+_LEFT: Final[dict[str, object]] = {  # how a shell tool is told not to wait
+    "yield_time_ms": 2000,
+    "run_in_background": True,
+    "is_background": True,
 }
 _MESSAGES: Final = {
     401: "Incorrect API key provided.",
@@ -150,6 +159,10 @@ def _turn(scenario: str, asked: Asked, command: str) -> str | Call:
     if scenario not in ("write", "ask", *_COMMANDS) or tool is None or (asked.rounds and scenario != "loop"):
         return ANSWER
     arguments = {**example(asked.tools[tool]), _SHELLS[tool]: _COMMANDS.get(scenario, command)}
+    if scenario == "leave":
+        offered = asked.tools[tool].get("properties", {})
+        left = {name: value for name, value in _LEFT.items() if name in offered}
+        arguments |= left or {_SHELLS[tool]: f"{_COMMANDS[scenario]} > /dev/null 2>&1 & sleep 2"}
     if scenario == "ask" and "sandbox_permissions" in asked.tools[tool].get("properties", {}):
         arguments |= {"sandbox_permissions": "require_escalated", "justification": "May I?"}
     return Call(tool, arguments)

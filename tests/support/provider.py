@@ -7,6 +7,7 @@ answers is there when the generator continues, so a later turn can use it.
 import asyncio
 import json
 import re
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
@@ -54,6 +55,7 @@ class Provider:
         self._turns = script(self)
         self.outputs: dict[str, Any] = {}
         self.prompts: list[str] = []
+        self.credentials: list[str] = []
         self.url = ""
 
     def output(self, call_id: str) -> str:
@@ -72,7 +74,9 @@ class Provider:
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+            written = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            self.credentials += re.findall(r"\r\n[Aa]uthorization: Bearer (\S+)", written)
+            head = written.lower()
             size = re.search(r"\r\ncontent-length: (\d+)", head)
             body = await reader.readexactly(int(size[1])) if size else b""
             if head.startswith("post") and head.split()[1].endswith("/responses"):
@@ -103,10 +107,13 @@ class Provider:
 
 
 @asynccontextmanager
-async def scripted(script: Script) -> AsyncIterator[Provider]:
-    """A provider on a free loopback port."""
+async def scripted(
+    script: Script, *, tls: ssl.SSLContext | None = None, name: str = "127.0.0.1"
+) -> AsyncIterator[Provider]:
+    """A provider on a free loopback port, called by this name."""
     provider = Provider(script)
-    server = await asyncio.start_server(provider.answer, "127.0.0.1", 0)
+    server = await asyncio.start_server(provider.answer, "127.0.0.1", 0, ssl=tls)
     async with server:
-        provider.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        port = server.sockets[0].getsockname()[1]
+        provider.url = f"{'http' if tls is None else 'https'}://{name}:{port}/v1"
         yield provider

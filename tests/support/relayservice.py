@@ -296,16 +296,30 @@ async def executing(
     clocks: Clocks = Clocks(),  # noqa: B008 - frozen
 ) -> AsyncIterator[Executor]:
     """An executor of ours in this loop, registered and connected."""
-    executor = Executor(ENV, clocks)
-    credential = CredentialHolder(ENVIRONMENT, time.time, Credential(TOKEN))
-    server = Server(ServeOptions(RemoteAddress(service.url, ENVIRONMENT, credential, seed)), executor)
-    task = asyncio.ensure_future(server.serve(lambda _: None))
-    task.add_done_callback(lambda _: service._news.set())
-    try:
+    async with registering(service.url, ENVIRONMENT, TOKEN, seed=seed, clocks=clocks) as (executor, task):
+        task.add_done_callback(lambda _: service._news.set())
         await service.until(lambda: service.executor is not None or task.done())
         if task.done():
             task.result()
         yield executor
+
+
+@asynccontextmanager
+async def registering(
+    url: str,
+    environment_id: str,
+    token: str,
+    *,
+    seed: bytes,
+    clocks: Clocks = Clocks(),  # noqa: B008 - frozen
+) -> AsyncIterator[tuple[Executor, asyncio.Future[None]]]:
+    """An executor of ours in this loop, and its life at that registry."""
+    executor = Executor(ENV, clocks)
+    credential = CredentialHolder(environment_id, time.time, Credential(token))
+    server = Server(ServeOptions(RemoteAddress(url, environment_id, credential, seed)), executor)
+    task = asyncio.ensure_future(server.serve(lambda _: None))
+    try:
+        yield executor, task
     finally:
         server.stop()
         async with asyncio.timeout(WAIT_S):

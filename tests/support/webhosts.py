@@ -54,7 +54,7 @@ class WebHosts:
 def web_hosts(folder: Path) -> Iterator[WebHosts]:
     """The servers `plain` and `tls`, which may be allowed, and `evil`, which listens everywhere."""
     hosts = WebHosts(folder / "authority.pem")
-    context = _make_context(folder)
+    context = make_context(folder)
     context.sni_callback = lambda sock, told, _context: hosts.named.__setitem__(id(sock), told)
     with contextlib.ExitStack() as stack:
         for name, address in (("plain", "127.0.0.1"), ("tls", "127.0.0.1"), ("evil", "0.0.0.0")):  # noqa: S104
@@ -147,7 +147,7 @@ def _echo(way: bytes, request: bytes) -> bytes:
     return ok + more + f"Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-def _make_context(folder: Path) -> ssl.SSLContext:
+def make_context(folder: Path) -> ssl.SSLContext:
     """A certificate for all names, by an authority that exists for this."""
 
     def openssl(words: str, *more: str) -> None:

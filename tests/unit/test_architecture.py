@@ -44,6 +44,7 @@ PURE_STDLIB = {
     "sys",
     "tomllib",
     "typing",
+    "unicodedata",
     "urllib.parse",
     "weakref",
 }

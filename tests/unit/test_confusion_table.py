@@ -14,7 +14,7 @@ FOUND = [(cell, TOLD[cell[0]]["told"].get(key_of(*cell[1:]))) for cell in CELLS]
 def test_a_recorded_cell_is_right_in_time_or_listed(
     cell: tuple[str, str, str], note: dict[str, object]
 ) -> None:
-    assert (is_right(cell[2], note) and is_in_time(note)) or cell in REASONS, (cell, note)
+    assert (is_right(*cell, note) and is_in_time(note)) or cell in REASONS, (cell, note)
 
 
 def test_a_reason_is_of_a_cell_that_there_is() -> None:

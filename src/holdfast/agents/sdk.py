@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from holdfast.agents.catalog.agent import Agent, state_of
-from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.catalog.known import find_vouched
 from holdfast.agents.changes.baseline import since_baseline
 from holdfast.agents.changes.git import Git
 from holdfast.agents.evidence.evidence import WorkerState
@@ -31,14 +31,18 @@ from holdfast.agents.fleet.sending import Carried
 from holdfast.agents.supervisor import background, elsewhere, messages
 from holdfast.agents.worker.book import WorkerRecords
 from holdfast.agents.worker.launching import WorkerSpec
+from holdfast.egress.keys.sources import find_file, read_key
 from holdfast.errors import ConnectionLost, NotFound, OperationFailed, UsageError
 from holdfast.home import default_home
 from holdfast.local.programs import find_program
 from holdfast.local.shown import strip_sequences
 from holdfast.sandbox.policy.credentials import credentials
 from holdfast.sandbox.policy.paths import within
+from holdfast.sandbox.policy.secretwish import parse_secret
 from holdfast.unixrpc.calls import RpcMethod
 from holdfast.unixrpc.client import CALL_S, RpcClient
+from holdfast.wire.permissions import AllowedHosts
+from holdfast.wire.processes import SecretKey
 
 ANSWER_S: Final = 10.0
 _UNNESTED: Final = ("TMUX", "TMUX_PANE")
@@ -58,7 +62,7 @@ PASSED: Final = ("HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TZ", "
 
 def own_variables(agent: str, *, keys: bool = True) -> tuple[str, ...]:
     """Variables by which this CLI is configured: where its user keeps its files, and its keys."""
-    known = CATALOG.get(agent)
+    known = find_vouched(agent)
     return () if known is None else (*known.relocation, *(known.keys if keys else ()))
 
 
@@ -66,6 +70,31 @@ def select_variables(names: Sequence[str] = (), environ: Mapping[str, str] = os.
     """The variables that a worker inherits, and those named besides."""
     wanted = {*PASSED, *names, *(name for name in environ if name.startswith("LC_"))}
     return {name: environ[name] for name in sorted(wanted) if name in environ}
+
+
+def take_keys(
+    wishes: Sequence[str], environ: Mapping[str, str] = os.environ, outside: Sequence[str] = ()
+) -> list[SecretKey]:
+    """Keys that stay outside of a worker, as `--secret` has them, from where they are.
+
+    A program that gives one is not run from below the directories `outside`. It may ask a person.
+
+    Raises:
+        UsageError: one cannot be had.
+    """
+    found: dict[str, SecretKey] = {}
+    for wish in map(parse_secret, wishes):
+        known = found.get(wish.name)
+        value = read_key(wish, environ, outside) if known is None else known.value
+        hosts = [*(known.hosts if known else ()), wish.target]
+        found[wish.name] = SecretKey(wish.name, value, hosts)
+    return list(found.values())
+
+
+def find_key_files(wishes: Sequence[str]) -> list[str]:
+    """The files that these keys are taken from, which no worker is to read. Raises UsageError."""
+    paths = [path for path in (find_file(parse_secret(text)) for text in wishes) if path is not None]
+    return list(dict.fromkeys((*paths, *map(os.path.realpath, paths))))
 
 
 def find_withheld(
@@ -78,7 +107,7 @@ def find_withheld(
     """
     home = environ.get("HOME") or os.path.expanduser("~")
     named = [path for path in map(os.path.abspath, granted) if not within(home, path)]
-    known = CATALOG.get(agent)
+    known = find_vouched(agent)
     return [
         path
         for path in credentials(home, granted=named)
@@ -268,6 +297,8 @@ class Worker:
         *,
         allow_write: Sequence[str] = (),
         allow_read: Sequence[str] = (),
+        allow_host: Sequence[str] = (),
+        allow_private: bool = False,
         network: bool = False,
         key: str | None = None,
         environ: Mapping[str, str] = os.environ,
@@ -286,6 +317,8 @@ class Worker:
             writable=list(allow_write),
             readable=list(allow_read),
             network=network,
+            hosts=list(allow_host),
+            private=allow_private,
             environ=dict(environ),
             key=key,
         )
@@ -371,10 +404,18 @@ class Workers:
         prompt: str | None = None,
         env: Mapping[str, str] | None = None,
         allow_credentials: bool = False,
+        allow_host: Sequence[str] = (),
+        deny_host: Sequence[str] = (),
+        allow_private: bool = False,
+        secrets: Sequence[str] = (),
         **more: Any,
     ) -> Worker:
         """Start a worker. `more` are the other members of a wish (`agents/launching.py`).
 
+        It reaches the hosts of its model provider, where the record of its CLI names them, and those that are
+        allowed by name, as `Policy.allow_host` has them; with `network=True` all, with `network=False` none.
+        Keys that its CLI takes by variables stay outside (with `keys_inside=True` they enter), and so do
+        `secrets`, as `holdfast exec --secret` has them: `GITHUB_TOKEN@api.github.com`.
         A confined one reads no credentials of its user (`find_withheld`) unless they are allowed. Without
         `env` it inherits what its CLI is configured by; its keys not, if it is sent to another provider. One
         on another machine (`host`, an environment) gets neither: only what is named in `env`, and a `key`.
@@ -386,6 +427,11 @@ class Workers:
         far = more.get("host") is not None
         own = () if far else own_variables(agent, keys=more.get("base") is None)
         inherited = dict(env or select_variables(own))
+        if secrets:
+            more["keys"] = await asyncio.to_thread(take_keys, secrets, os.environ, (cwd,))
+            secret += find_key_files(secrets)
+        if allow_host or deny_host or allow_private:
+            more["hosts"] = AllowedHosts(list(allow_host), list(deny_host), allow_private)
         wish = WorkerSpec(agent=agent, cwd=cwd, prompt=prompt, env=inherited, secret=secret, **more)
         limit_s = CARRY_S if far else RUN_S
         return Worker(self, await self.call(messages.RUN, wish, timeout_s=limit_s))

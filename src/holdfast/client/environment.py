@@ -22,8 +22,10 @@ from holdfast.client.process import Process
 from holdfast.client.recovery import LinkState
 from holdfast.client.remotepath import RemotePath, to_native, to_uri
 from holdfast.client.session import ClientSession
+from holdfast.egress.keys.sources import find_file, read_key
 from holdfast.errors import ConnectionLost, HoldfastError, InvalidRequest, RemoteProtocolError, UsageError
 from holdfast.sandbox.limits import Limits
+from holdfast.sandbox.policy.secretwish import parse_secret
 from holdfast.wire.environment import EnvironmentInfo
 from holdfast.wire.paths import PathUri
 from holdfast.wire.processes import CommandExecutor, EnvPolicy, ProcessLimits, ReadParams, StartParams
@@ -158,16 +160,18 @@ class Environment:
         (`Policy.ask_network`); without it nobody is, and such a host is refused.
 
         Raises:
-            UsageError: there is a filter for the network, and no policy that confines; or somebody to ask,
-                and no policy that has anybody asked.
+            UsageError: there is a filter for the network, and no policy that confines; or a key that stays
+                outside cannot be had; or there is somebody to ask, and no policy that has anybody asked.
             InvalidRequest: there are limits, and this server keeps none; or it has no executor for commands,
-                no filter for the network, or asks nobody.
+                no filter for the network, keeps no keys outside, or asks nobody.
             OperationFailed: the program could not be started.
             SandboxUnavailable: the policy cannot be enforced there; nothing was run.
             ConnectionLost: the link died meanwhile. If the command was started it will be ended.
         """
         where = self._directory(cwd)
         limits = _limits(limits, policy)
+        if policy is not None and (policy.keys or policy.wish.hosts.secrets):
+            policy = await self._take_keys(policy)
         if limits is not None and not self.info.capabilities.holdfast_limits:
             raise InvalidRequest(
                 "this server cannot limit what a command uses", remedy="leave the limits out, or update it"
@@ -192,6 +196,7 @@ class Environment:
             commands=commands,
             enforce_managed_network=network is not None,
             network_proxy=None if network is None else network.settings(),
+            secrets=[] if policy is None else list(policy.keys),
         )
         await self._session.until_ended(params.process_id)
         process = Process(self._session, params.process_id, tty=tty, watch=watch)
@@ -209,6 +214,20 @@ class Environment:
                 process.fail(exc)
             raise
         return process
+
+    async def _take_keys(self, policy: "Policy") -> "Policy":
+        """The policy with the keys that stay outside; a program that gives one may ask a person."""
+        if not self.info.capabilities.holdfast_secrets:
+            raise InvalidRequest(
+                "this server keeps no keys outside of commands",
+                remedy="install holdfast-agents[keys] over there, or leave the keys out",
+            )
+        sources = map(parse_secret, policy.wish.hosts.secrets)
+        for path in filter(None, map(find_file, sources)):
+            if await self.files.exists(path):  # it is over there too, if that is this machine
+                policy = policy.deny(path)
+        read = functools.partial(read_key, environ=os.environ, outside=(os.getcwd(),))
+        return await asyncio.to_thread(policy.with_keys, read)
 
     def _check_filter(self, network: NetworkFilter, policy: "Policy | None") -> None:
         if policy is None or not policy.confines:

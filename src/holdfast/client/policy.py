@@ -7,6 +7,7 @@ absolute, native to the other machine and not looked at: nothing here knows what
 """
 
 import tomllib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal, Protocol, TypeAlias, assert_never
 
@@ -22,6 +23,7 @@ from holdfast.sandbox.policy.globs import bind_pattern
 from holdfast.sandbox.policy.hostwish import ASK_S, HostWish
 from holdfast.sandbox.policy.policy import Access, At, Glob, Network, Place, PolicyKind, Rule, Special, Target
 from holdfast.sandbox.policy.policy import Policy as Wish
+from holdfast.sandbox.policy.secretwish import SecretWish, parse_secret
 from holdfast.wire.paths import Convention
 from holdfast.wire.permissions import (
     AllowedHosts,
@@ -44,6 +46,7 @@ from holdfast.wire.permissions import (
     UnknownPath,
     Unrestricted,
 )
+from holdfast.wire.processes import SecretKey
 
 
 class ReadableText(Protocol):
@@ -73,12 +76,14 @@ class Policy:
     """Make one with a class method; `wish` and `root` are for those who look inside.
 
     `root` is what "the workspace" and relative patterns mean; None: the directory in which a command runs.
-    `limits` are on what a command uses; only a profile brings some along.
+    `limits` are on what a command uses; only a profile brings some along. `keys` stay outside of commands;
+    they travel with a start and with nothing else.
     """
 
     wish: Wish
     root: str | None = None
     limits: Limits | None = None
+    keys: tuple[SecretKey, ...] = ()
 
     @classmethod
     def read_only(cls) -> "Policy":
@@ -195,6 +200,47 @@ class Policy:
             raise UsageError("a policy without a sandbox reaches every host")
         return replace(self, wish=self.wish.ask_network(within_s))
 
+    def keep_secret(self, text: str, value: str | None = None) -> "Policy":
+        """Keep a key outside of commands: `OPENAI_API_KEY@api.openai.com`, and the key itself.
+
+        A command has a placeholder in that variable. In requests to that host, which is allowed by this, the
+        key is in its place. Without a `value` it is taken when a command is started: from this process's
+        variable of that name, or where the text says (`NAME=file:PATH@HOST`).
+
+        Raises:
+            UsageError: it names no variable and host, or there is no sandbox.
+        """
+        wish = parse_secret(text)
+        allowed = self.allow_host(wish.rule)
+        if value is None:
+            return replace(allowed, wish=self.wish.keep_secret(text))
+        known = next((key for key in self.keys if key.name == wish.name), None)
+        if known is not None and known.value != value:
+            raise UsageError(f"two keys for the variable {wish.name}")
+        hosts = [*(known.hosts if known else ()), wish.target]
+        others = tuple(key for key in self.keys if key is not known)
+        return replace(allowed, keys=(*others, SecretKey(wish.name, value, list(dict.fromkeys(hosts)))))
+
+    def keep_keys(self, keys: Iterable[SecretKey]) -> "Policy":
+        """Keep these outside, each for its hosts. Raises UsageError."""
+        policy = self
+        for key in keys:
+            for host in key.hosts:
+                policy = policy.keep_secret(f"{key.name}@{host}", key.value)
+        return policy
+
+    def with_keys(self, read: Callable[[SecretWish], str]) -> "Policy":
+        """The same with every key taken that is to be taken when a command is started. Raises UsageError."""
+        made = replace(self.without_keys(), keys=self.keys)
+        for text in self.wish.hosts.secrets:
+            made = made.keep_secret(text, read(parse_secret(text)))
+        return made
+
+    def without_keys(self) -> "Policy":
+        """The same for a command that needs none of them; their hosts can be reached."""
+        hosts = values.replace(self.wish.hosts, secrets=())
+        return replace(self, wish=values.replace(self.wish, hosts=hosts), keys=())
+
     def deny(self, path: RemotePath) -> "Policy":
         """Neither read nor write this path, or whatever matches if it has `*`, `?`, `[` or `{` in it.
 
@@ -249,6 +295,7 @@ class Policy:
         granted = "".join(f"; socket {path}" for path in self.wish.sockets)
         granted += "".join(f"; host {rule}" for rule in self.wish.hosts.allow)
         granted += "; ask about hosts" if self.wish.hosts.ask_s else ""
+        granted += "".join(f"; key of {key.name} outside" for key in self.keys)
         return f"<Policy {files}; network {network}{granted}{root}>"
 
     def _replace_wish(self, wish: Wish) -> "Policy":
@@ -257,15 +304,11 @@ class Policy:
 
 
 def _hosts(wish: HostWish) -> AllowedHosts | msgspec.UnsetType:
-    if wish.secrets:
-        raise UsageError(
-            "keys stay outside of commands on this machine only: a server would have to be told them",
-            remedy="leave out hosts.secrets, or run holdfast exec over there",
-        )
     if not wish.reaches_any:
         return msgspec.UNSET
     asked = max(1, round(wish.ask_s * 1000)) if wish.ask_s else msgspec.UNSET
-    return AllowedHosts(list(wish.allow), list(wish.deny), wish.private, dict(wish.addresses), asked)
+    rules = (list(wish.allow), list(wish.deny), wish.private, dict(wish.addresses), list(wish.own))
+    return AllowedHosts(*rules, ask_timeout_ms=asked)
 
 
 def _network(*, on: bool) -> Network:

@@ -54,9 +54,13 @@ def doctor(context: click.Context, as_json: bool) -> None:
         _require_linux()
     if context.invoked_subcommand is not None:
         return
+    from holdfast.agents.catalog.installed import describe_installed
+    from holdfast.agents.catalog.known import read_known
     from holdfast.doctor.facts import facts, rules
 
-    found = rules.findings(asyncio.run(facts.gather()))
+    known = read_known()
+    look = facts.gather(described=describe_installed(known), invalid=known.invalid)
+    found = rules.findings(asyncio.run(look))
     if as_json:
         tree = {"schemaVersion": rules.SCHEMA_VERSION, "findings": [finding.report() for finding in found]}
         click.echo(json.dumps(tree))

@@ -228,7 +228,6 @@ class ExecLimits:
             "--loopback-port": bool(self.loopback_port),
             "--allow-credentials": self.allow_credentials,
             "--pass-env": bool(self.pass_env),
-            "--secret": bool(self.secret),
         }
 
 

@@ -8,19 +8,23 @@ import os
 
 from holdfast.annotations import TYPE_CHECKING, Final, Mapping, Sequence
 from holdfast.errors import UsageError
-from holdfast.sandbox.policy.secretwish import COMMAND, FILE, SecretWish, parse_secret
+from holdfast.sandbox.policy.policy import Network
+from holdfast.sandbox.policy.secretwish import SecretWish, parse_secret
 from holdfast.sandbox.values import value
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from holdfast.egress.keys.inspector import Inspector
     from holdfast.egress.keys.placeholders import Key
+    from holdfast.sandbox.policy.policy import Policy
 
-COMMAND_S: Final = 120.0  # a person may have to type a passphrase
-MAX_BYTES: Final = 64 * 1024
-# By which programs find what they trust, as the reference has them.
+FOLDER: Final = "holdfast-trust-"  # how directories with certificates of runs begin
+# By which programs find what they trust, as the reference has them, and two more runtimes.
 CA_VARIABLES: Final = (
     *("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO"),
     *("CARGO_HTTP_CAINFO", "PIP_CERT", "BUNDLE_SSL_CA_CERT", "npm_config_cafile", "NPM_CONFIG_CAFILE"),
+    *("CODEX_CA_CERTIFICATE", "DENO_CERT"),
 )
 
 
@@ -41,11 +45,26 @@ class KeptKeys:
     def variables(self) -> dict[str, str]:
         """What the command gets."""
         placeholders = {key.name: key.placeholder for key in self.keys}
-        return dict.fromkeys(CA_VARIABLES, self.bundle) | placeholders
+        tls = any(key.targets - key.plain for key in self.keys)
+        return dict.fromkeys(CA_VARIABLES if tls else (), self.bundle) | placeholders
 
     def find_in(self, text: str) -> str | None:
         """The variable whose key is in this text."""
         return next((key.name for key in self.keys if key.value in text), None)
+
+    def grant(self, policy: "Policy") -> "Policy":
+        """The policy of the command: with the hosts of these keys, and the directory of the file.
+
+        Raises:
+            UsageError: it reaches every host, so that nobody would read what it says to these.
+        """
+        if policy.network is Network.ON:
+            raise UsageError("keys stay outside of a command that reaches hosts by name, and no others")
+        for key in self.keys:
+            for host, port in sorted(key.targets):
+                plain = "http://" if (host, port) in key.plain else ""
+                policy = policy.keep_secret(f"{key.name}@{plain}{host}:{port}")
+        return policy.allow_read(self.folder)
 
     def make_folder(self) -> None:
         """For the file. Raises OSError."""
@@ -56,7 +75,7 @@ class KeptKeys:
         from holdfast.egress.keys.authority import write_bundle
         from holdfast.egress.keys.inspector import Inspector
 
-        made = Inspector(self.keys)
+        made = Inspector(self.keys, self.trusted)
         write_bundle(self.bundle, made.certificate, self.trusted)
         return made
 
@@ -72,15 +91,35 @@ class KeptKeys:
 
 def find_files(wishes: Sequence[str]) -> list[str]:
     """The files that these keys are taken from, which the command is not to read. Raises UsageError."""
-    sources = [parse_secret(text).source for text in wishes]
-    return [os.path.abspath(_expand(source)) for source in sources if source.startswith(FILE)]
+    from holdfast.egress.keys.sources import find_file
+
+    return [path for path in map(find_file, map(parse_secret, wishes)) if path is not None]
 
 
-def take_keys(wishes: Sequence[str], environ: Mapping[str, str]) -> KeptKeys:
-    """Take them from where they are.
+def take_keys(wishes: Sequence[str], environ: Mapping[str, str], outside: Sequence[str] = ()) -> KeptKeys:
+    """Take them from where they are; a program that lies below a directory of `outside` is not run.
 
     Raises:
         UsageError: one cannot be had, or not be kept outside.
+    """
+    from holdfast.egress.keys.sources import read_key
+
+    by_name: dict[str, list[SecretWish]] = {}
+    for wish in map(parse_secret, wishes):
+        by_name.setdefault(wish.name, []).append(wish)
+    for name, several in by_name.items():
+        if len({wish.source for wish in several}) > 1:
+            raise UsageError(f"--secret {name}: its key is taken from two places")
+    return keep_keys(
+        ((several, read_key(several[0], environ, outside)) for several in by_name.values()), environ
+    )
+
+
+def keep_keys(given: "Iterable[tuple[Sequence[SecretWish], str]]", environ: Mapping[str, str]) -> KeptKeys:
+    """The keys of these variables, each with all of its hosts; `environ` says what else is trusted.
+
+    Raises:
+        UsageError: one cannot be kept outside.
     """
     import importlib.util
     import secrets
@@ -88,72 +127,28 @@ def take_keys(wishes: Sequence[str], environ: Mapping[str, str]) -> KeptKeys:
 
     if importlib.util.find_spec("cryptography") is None:
         raise UsageError("--secret needs `cryptography`", remedy="pip install 'holdfast-agents[keys]'")
-    by_name: dict[str, list[SecretWish]] = {}
-    for wish in map(parse_secret, wishes):
-        by_name.setdefault(wish.name, []).append(wish)
-    keys = tuple(_take(name, several, environ) for name, several in by_name.items())
+    keys = tuple(_keep(wishes, key) for wishes, key in given)
+    both = {target for key in keys for target in key.plain}.intersection(
+        target for key in keys for target in key.targets - key.plain
+    )
+    if both:
+        host, port = min(both)
+        raise UsageError(f"--secret: {host}:{port} cannot be reached with TLS and without")
     replaced = tuple(name for name in CA_VARIABLES if environ.get(name))
-    folder = f"{os.path.realpath(tempfile.gettempdir())}/holdfast-trust-{secrets.token_hex(16)}"
+    folder = f"{os.path.realpath(tempfile.gettempdir())}/{FOLDER}{secrets.token_hex(16)}"
     return KeptKeys(keys, folder, tuple(environ[name] for name in replaced), replaced)
 
 
-def _take(name: str, wishes: Sequence[SecretWish], environ: Mapping[str, str]) -> "Key":
+def _keep(wishes: Sequence[SecretWish], key: str) -> "Key":
     import secrets
 
     from holdfast.egress.keys.placeholders import BadKey, Key, make_placeholder
 
-    if len({wish.source for wish in wishes}) > 1:
-        raise UsageError(f"--secret {name}: its key is taken from two places")
-    key = _read(wishes[0], environ)
+    name = wishes[0].name
     try:
         placeholder = make_placeholder(key, secrets.choice)
     except BadKey as exc:
         raise UsageError(f"--secret {name}: its key cannot be kept outside: {exc}") from None
-    return Key(name, key, placeholder, frozenset((wish.host, wish.port) for wish in wishes))
-
-
-def _read(wish: SecretWish, environ: Mapping[str, str]) -> str:
-    """Raises UsageError, in which nothing of the key is."""
-    if wish.source.startswith(FILE):
-        try:
-            with open(_expand(wish.source), "rb") as file:
-                return _text(file.read(MAX_BYTES).rstrip(b"\r\n"))
-        except OSError as exc:
-            raise UsageError(f"--secret {wish.name}: cannot read its file: {exc.strerror}") from None
-    if wish.source.startswith(COMMAND):
-        return _ask(wish)
-    if not environ.get(wish.name):
-        raise UsageError(
-            f"--secret {wish.name}: there is no such variable",
-            remedy=f"set {wish.name}, or name a file or a program: {wish.name}=file:PATH@{wish.host}",
-        )
-    return environ[wish.name]
-
-
-def _ask(wish: SecretWish) -> str:
-    """The first line that a program says, as `pass` does. It runs outside, without a shell."""
-    import shlex
-    import subprocess
-
-    try:
-        words = shlex.split(wish.source.removeprefix(COMMAND))
-        done = subprocess.run(  # noqa: S603 - the user's own program, by the user's own words
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=COMMAND_S, check=False
-        )
-    except ValueError:
-        raise UsageError(f"--secret {wish.name}: its program has an open quotation") from None
-    except OSError as exc:
-        raise UsageError(f"--secret {wish.name}: {words[0]} cannot be run: {exc.strerror}") from None
-    except subprocess.TimeoutExpired:
-        raise UsageError(f"--secret {wish.name}: {words[0]} did not end") from None
-    if done.returncode:
-        raise UsageError(f"--secret {wish.name}: {words[0]} failed with {done.returncode}")
-    return _text(done.stdout[:MAX_BYTES].partition(b"\n")[0].rstrip(b"\r"))
-
-
-def _expand(source: str) -> str:
-    return os.path.expanduser(source.removeprefix(FILE))
-
-
-def _text(data: bytes) -> str:
-    return data.decode("latin-1")  # what is not ASCII is refused with its reason
+    targets = frozenset((wish.host, wish.port) for wish in wishes)
+    plain = frozenset((wish.host, wish.port) for wish in wishes if not wish.tls)
+    return Key(name, key, placeholder, targets, plain)

@@ -26,12 +26,14 @@ from holdfast.confine.names import NameBrokers
 from holdfast.confine.starts import Command, Confinement, Exit, StartedCommand, StartFailed
 from holdfast.errors import OperationFailed
 from holdfast.sandbox.limits import Limits
-from holdfast.sandbox.policy.hostwish import HostWish
+from holdfast.sandbox.policy.hostwish import HostWish, find_loopback_ports
 from holdfast.sandbox.protocol import orders
 from holdfast.sandbox.protocol.loopback import MAX_LISTENERS
+from holdfast.sandbox.protocol.names import count_handed
 from holdfast.sandbox.values import replace
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # loaded for a command that has keys, or whose hosts are asked about
+    from holdfast.confine.keysprocess import KeysProcess
     from holdfast.egress.asking.asker import Ask
 
 log = logging.getLogger(__name__)
@@ -56,6 +58,7 @@ class _Child:
     services: Services
     hosts: HostWish | None = None  # that it reaches by name
     ask: "Ask | None" = None  # about others
+    keys: "KeysProcess | None" = None  # who serves those, where keys are put into requests
 
 
 @dataclass(slots=True, eq=False)
@@ -75,6 +78,7 @@ class LauncherClient:
         self._connections: set[_Connection] = set()
         self._loopback = Loopback()
         self._names = NameBrokers()
+        self._ending: set[asyncio.Task[None]] = set()
         self._last_id = 0
 
     def open(self) -> None:
@@ -95,37 +99,62 @@ class LauncherClient:
         limits: Limits | None = None,
         services: Services | None = None,
         ask: "Ask | None" = None,
+        keys: "KeysProcess | None" = None,
     ) -> StartedCommand:
         """Run `command` on these descriptors.
 
         On `watch` a confined command hands its listener out. All stay the caller's to close. `on_exit` is
-        called exactly once if this returns. `services` answer at the inner ports of its confinement, `ask`
-        answers questions about hosts.
+        called exactly once if this returns. `services` answer at the inner ports of its confinement. `keys`
+        serves the hosts that it reaches by name, and is ended with the command, or if this raises. `ask` is
+        asked about hosts that no rule decides about.
 
         Raises:
             StartFailed: the program could not be executed; nothing runs.
             SetupFailed: the sandbox could not be set up; nothing runs.
         """
+        try:
+            child = self._send_start(
+                command, streams, on_exit, owner, tty, state, confinement, watch, limits, services
+            )
+        except BaseException as exc:
+            if keys is not None:
+                self._end_keys(keys)
+            if isinstance(exc, OSError):
+                raise StartFailed(exc.errno or errno.EIO) from None
+            raise
+        child.hosts = None if confinement is None else confinement.plan.hosts
+        child.keys, child.ask = keys, ask
+        return await self._outcome(child)
+
+    def _send_start(
+        self,
+        command: Command,
+        streams: tuple[int, int, int],
+        on_exit: Callable[[Exit], None],
+        owner: int,
+        tty: bool,
+        state: bytes | None,
+        confinement: Confinement | None,
+        watch: socket.socket | None,
+        limits: Limits | None,
+        services: Services | None,
+    ) -> _Child:
+        """Raises OSError."""
         flags = (orders.TTY if tty else 0) | (orders.WATCH if watch else 0)
         flags |= 0 if state is None else orders.HAS_STATE
         request = starts.request_of(command, confinement, flags=flags, owner=owner, limits=limits)
         inner = () if confinement is None else confinement.inner_ports
-        memfd: tuple[int, ...] = ()
+        memfd = () if state is None else (orders.in_memory("holdfast-shell-state", state),)
         try:
-            memfd = () if state is None else (orders.in_memory("holdfast-shell-state", state),)
-            child = self._send(
+            return self._send(
                 request,
                 (*streams, *memfd, *(() if watch is None else (watch.fileno(),))),
                 on_exit,
                 {port: (services or {}).get(port, refuse) for port in inner},
             )
-        except OSError as exc:
-            raise StartFailed(exc.errno or errno.EIO) from None
         finally:
             for fd in memfd:
                 os.close(fd)
-        child.hosts, child.ask = None if confinement is None else confinement.plan.hosts, ask
-        return await self._outcome(child)
 
     async def start_watcher(
         self, sock: socket.socket, *, owner: int, on_exit: Callable[[Exit], None]
@@ -188,6 +217,8 @@ class LauncherClient:
                 connection.process.kill()
         await self._loopback.aclose()
         await self._names.aclose()
+        if self._ending:
+            await asyncio.wait(self._ending)
 
     def _order(self, request: orders.Order) -> None:
         """To every launcher: ids and owners are unique among them."""
@@ -234,25 +265,48 @@ class LauncherClient:
             for fd in listeners:
                 os.close(fd)
             return
-        if listeners and child.hosts is not None:
+        if listeners and child.keys is not None and child.hosts is not None:
+            handed, listeners = _divide(listeners, find_loopback_ports(child.hosts))
+            child.keys.serve(handed, child.ask)
+            for fd in handed:
+                os.close(fd)
+        elif listeners and child.hosts is not None:
             listeners = self._names.open(event.id, child.hosts, listeners, child.ask)
         if listeners:
-            self._loopback.open(event.id, listeners, child.services)
+            self._loopback.open(event.id, listeners, {**self._names.services(event.id), **child.services})
         if event.op == orders.EXITED:
             self._loopback.end(event.id)
             traffic = self._names.end(event.id)
             del connection.children[event.id]
-            if child.started.done():
+            if child.started.done() and child.keys is None:
                 child.on_exit(replace(starts.exit_of(event), traffic=traffic))
-            else:
+            elif child.keys is not None:
+                self._end_keys(child.keys, child, starts.exit_of(event))
+            if not child.started.done():
                 child.started.set_exception(OperationFailed("the process ended before it was started"))
         elif event.pid:
             if not child.started.done():
                 child.started.set_result(event)
         else:
             del connection.children[event.id]
+            if child.keys is not None:
+                self._end_keys(child.keys)
             if not child.started.done():
                 child.started.set_exception(starts.failure_of(event))
+
+    def _end_keys(self, keys: "KeysProcess", child: _Child | None = None, end: Exit | None = None) -> None:
+        """End the process of a command that has ended, with that, or did not start; what went out is told."""
+        told = child is not None and child.started.done()
+
+        async def hear_out() -> None:
+            if child is None or end is None or not told:
+                await keys.aclose()
+                return
+            child.on_exit(replace(end, traffic=await keys.end()))
+
+        task = asyncio.get_running_loop().create_task(hear_out())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
 
     def _on_lost(self, connection: _Connection) -> None:
         """A launcher died: nobody owns its commands any more, so they are ended."""
@@ -276,10 +330,23 @@ class LauncherClient:
         for id_, child in children.items():
             self._loopback.end(id_)
             self._names.end(id_)
+            if child.keys is not None:
+                self._end_keys(child.keys)
             if not child.started.done():
                 child.started.set_exception(OperationFailed("the launcher died while starting the process"))
             elif not child.started.cancelled():
                 child.on_exit(Exit(LOST_CODE))
+
+
+def _divide(fds: list[int], ports: tuple[int, ...]) -> tuple[list[int], list[int]]:
+    """Sockets of a command: those of its names and for these ports, and the others."""
+    count = count_handed(fds)
+    named = fds[:count]
+    others: list[int] = []
+    for fd in fds[count:]:
+        with socket.socket(fileno=os.dup(fd)) as sock:
+            (named if sock.getsockname()[1] in ports else others).append(fd)
+    return named, others
 
 
 def _ignore(_exit: Exit) -> None:

@@ -22,24 +22,27 @@ from holdfast.sandbox.policy.hostwish import is_plain
 if TYPE_CHECKING:
     import _socket
     import asyncio
+    from collections.abc import Mapping
 
     from holdfast.confine.keys import KeptKeys
+    from holdfast.confine.loopback import Service
     from holdfast.egress.asking.asker import Ask
     from holdfast.egress.asking.questions import Answer, HostQuestion
     from holdfast.egress.broker import NameBroker
+    from holdfast.egress.dial import Dialer
     from holdfast.egress.hosts import HostRules
     from holdfast.egress.keys.inspector import Inspector
     from holdfast.local.loop import AnyLoop
     from holdfast.sandbox.policy.hostwish import HostWish
 
-_READY_S: Final = 20.0  # a machine under load loads a few modules
-_STOP_S: Final = 5.0  # what was sent arrives, or is cut off
-_MAX_REPORT: Final = 4 * 1024 * 1024  # rows of a thousand hosts, with their names
+READY_S: Final = 20.0  # a machine under load loads a few modules
+STOP_S: Final = 5.0  # what was sent arrives, or is cut off
+MAX_REPORT: Final = 4 * 1024 * 1024  # rows of a thousand hosts, with their names
 _WANTED: Final = 16 * 1024  # descriptors of the process of one command
 _SHARE: Final = 0.5  # of the descriptors that a process may have: the rest is for everything else
-_CHECK, _LOAD, _SERVE = b"c", b"l", b"s"  # what it is told
-_FINE, _READY = b"fine\n", b"ready\n"  # what it says
-_ASKS, _WITHDRAWS = b"?", b"-"  # how its lines begin while it serves, but for the report
+_CHECK, LOAD, SERVE = b"c", b"l", b"s"  # what it is told
+_FINE, READY = b"fine\n", b"ready\n"  # what it says
+ASKS, WITHDRAWS = b"?", b"-"  # how its lines begin while it serves, but for the report
 _MAX_ANSWER: Final = 4096  # bytes of answers that are read at once
 
 
@@ -92,16 +95,16 @@ class NamesProcess:
 
     def wait_ready(self) -> None:
         """Nothing more is loaded. Raises SandboxUnavailable."""
-        self._sock.send(_LOAD)
-        self._wait_for(_READY)
+        self._sock.send(LOAD)
+        self._wait_for(READY)
 
     def serve(self, fds: Sequence[int]) -> None:
-        """Serve these sockets of the command, which stay the caller's."""
+        """Serve these sockets of the command, which stay the caller's: those of names, and ports besides."""
         import _socket as socket
         import struct
 
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(fds)}i", *fds))
-        self._sock.sendmsg([_SERVE], [rights])
+        self._sock.sendmsg([SERVE], [rights])
         self._serving = True
 
     def attend(self, loop: "AnyLoop", answerer: Answerer) -> None:
@@ -118,11 +121,11 @@ class NamesProcess:
             self._loop.remove_reader(self._sock.fileno())
         while b"\n" in self._said:
             line, _, self._said = self._said.partition(b"\n")
-            if line + b"\n" == _READY:
+            if line + b"\n" == READY:
                 self._ready = True
-            elif line.startswith(_ASKS):
+            elif line.startswith(ASKS):
                 self._ask(line[1:], answerer)
-            elif line.startswith(_WITHDRAWS):
+            elif line.startswith(WITHDRAWS):
                 answerer.withdraw(int(line[1:]))
 
     def _ask(self, line: bytes, answerer: Answerer) -> None:
@@ -160,7 +163,7 @@ class NamesProcess:
             return {"sent": [], "refused": [], "dropped": 0}  # nobody was answered before it ended
         try:
             self._sock.shutdown(socket.SHUT_WR)
-            while self._receive(_STOP_S):
+            while self._receive(STOP_S):
                 pass
         except OSError:
             return None  # it is late, or gone
@@ -173,7 +176,7 @@ class NamesProcess:
             return None
 
     def _is_ready(self) -> bool:
-        while not self._ready and _READY not in self._said:
+        while not self._ready and READY not in self._said:
             try:
                 if not self._receive(0):
                     return True  # it is gone, which is told otherwise
@@ -186,7 +189,7 @@ class NamesProcess:
     def _wait_for(self, word: bytes) -> None:
         while word not in self._said:
             try:
-                if self._receive(_READY_S):
+                if self._receive(READY_S):
                     continue
             except OSError:
                 pass
@@ -196,7 +199,7 @@ class NamesProcess:
         """Hear more; False at its end. Raises OSError."""
         asked = select.poll()
         asked.register(self._sock.fileno(), select.POLLIN)
-        if not asked.poll(timeout_s * 1000) or len(self._said) > _MAX_REPORT:
+        if not asked.poll(timeout_s * 1000) or len(self._said) > MAX_REPORT:
             raise TimeoutError
         data: bytes = self._sock.recv(64 * 1024)
         self._said += data
@@ -210,22 +213,37 @@ def _be(parent: int, told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys 
         signal.set_wakeup_fd(-1)
         for signum in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(signum, signal.SIG_DFL)
-        kernel.die_with_parent(signal.SIGKILL)
+        end_with_parent(keys)
         kernel.close_others({told.fileno()})  # a pipe of the command that we hold would never end
         if os.getppid() == parent:
-            _serve(told, hosts, keys)
+            serve(told, hosts, keys)
             code = 0
     finally:
         os._exit(code)
 
 
-def _serve(told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") -> None:
+def end_with_parent(keys: "KeptKeys | None") -> None:
+    """End when our parent does, also when it is killed; what was made for these keys is removed then."""
+    if keys is None:
+        kernel.die_with_parent(signal.SIGKILL)
+        return
+
+    def end(*_: object) -> NoReturn:
+        keys.forget()
+        os._exit(1)
+
+    signal.signal(signal.SIGTERM, end)
+    kernel.die_with_parent(signal.SIGTERM)
+
+
+def serve(told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") -> None:
     """Do what we are told, and load what that needs then: until the command runs others have more to do."""
-    from holdfast.sandbox.protocol import names, orders
+    from holdfast.sandbox.protocol import orders
+    from holdfast.sandbox.protocol.loopback import MAX_LISTENERS
 
     inspector = None
     while True:
-        word, fds = orders.receive_with_fds(told, 1, names.MAX_HANDED)
+        word, fds = orders.receive_with_fds(told, 1, MAX_LISTENERS)
         if word == _CHECK:
             try:
                 read_rules(hosts)
@@ -234,11 +252,13 @@ def _serve(told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") -
                 return
             told.send(_FINE)
             continue
-        if word not in (_LOAD, _SERVE):
+        if word not in (LOAD, SERVE):
             return
         import asyncio
         import json
         from functools import partial
+
+        from holdfast.sandbox.protocol.names import count_handed
 
         rules = read_rules(hosts)
         make_broker(rules, hosts, None)
@@ -246,17 +266,18 @@ def _serve(told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") -
             inspector = keys.make_inspector()
             kernel.forbid_inspection()  # whoever reads our memory has the keys
         most = _SHARE * _raise_limit()
-        told.send(_READY)
-        if word == _SERVE:
-            make = partial(make_broker, rules, hosts, fds, inspector=inspector)
-            report = asyncio.run(_serve_until_told(told, make, most))
+        told.send(READY)
+        if word == SERVE:
+            count = count_handed(fds)
+            make = partial(make_broker, rules, hosts, fds[:count], inspector=inspector)
+            report = asyncio.run(_serve_until_told(told, make, most, fds[count:]))
             told.setblocking(True)
             told.sendall(json.dumps(report).encode())
             return
 
 
 async def _serve_until_told(
-    told: "_socket.socket", make: "Callable[..., NameBroker | None]", most: float
+    told: "_socket.socket", make: "Callable[..., NameBroker | None]", most: float, ports: Sequence[int]
 ) -> dict[str, object]:
     import asyncio
 
@@ -267,11 +288,19 @@ async def _serve_until_told(
     if broker is None:
         raise AssertionError("it has its sockets")
     broker.open()
+    loopback = None
+    if ports:
+        from holdfast.confine.loopback import Loopback
+
+        loopback = Loopback()
+        loopback.open(0, ports, broker.services)
     ended = asyncio.Event()
     told.setblocking(False)
     asyncio.get_running_loop().add_reader(told.fileno(), questions.hear, ended.set)
     await ended.wait()
     asyncio.get_running_loop().remove_reader(told.fileno())
+    if loopback is not None:
+        await loopback.aclose()
     await broker.aclose()
     return broker.traffic.report()
 
@@ -293,18 +322,21 @@ class _Questions:
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._open[question.id] = answer
         try:
-            self._told.send(_ASKS + json.dumps(asdict(question)).encode() + b"\n")
+            self._told.send(ASKS + json.dumps(asdict(question)).encode() + b"\n")
             return await answer
         finally:
             del self._open[question.id]
             if not answer.done() or answer.cancelled():
                 with suppress(OSError):
-                    self._told.send(_WITHDRAWS + f"{question.id}\n".encode())
+                    self._told.send(WITHDRAWS + f"{question.id}\n".encode())
 
     def hear(self, end: Callable[[], object]) -> None:
         from holdfast.egress.asking.questions import Answer
 
-        data = self._told.recv(_MAX_ANSWER)
+        try:
+            data = self._told.recv(_MAX_ANSWER)
+        except OSError:
+            data = b""  # it died without having heard all that we said
         if not data:
             end()
             return
@@ -342,6 +374,11 @@ class NameBrokers:
             self._brokers[id_] = broker
         return list(fds[count:])
 
+    def services(self, id_: int) -> "Mapping[int, Service]":
+        """Who answers at the ports of this machine's loopback that this command was allowed."""
+        broker = self._brokers.get(id_)
+        return {} if broker is None else broker.services
+
     def end(self, id_: int) -> dict[str, Any] | None:
         """The command has ended: what went out. None: it had no names."""
         broker = self._brokers.get(id_)
@@ -365,7 +402,7 @@ def read_rules(hosts: "HostWish") -> "HostRules":
     from holdfast.egress.hosts import check_addresses, parse_rules
 
     check_addresses(hosts.addresses)
-    return parse_rules(hosts.allow, hosts.deny, private=hosts.private)
+    return parse_rules(hosts.allow, hosts.deny, private=hosts.private, own=hosts.own)
 
 
 def make_broker(
@@ -379,24 +416,28 @@ def make_broker(
     """A broker for these sockets, which it takes over; without any, what it needs is loaded."""
     from holdfast.egress.asking.asker import ask_nobody
     from holdfast.egress.broker import NameBroker
-    from holdfast.egress.dial import Dialer, look_up
     from holdfast.egress.inside import InsideSockets
-    from holdfast.egress.upstream import Proxies, Upstreams
 
+    dialer = make_dialer(hosts)
     if fds is None:
         return None
+    answers = ask_nobody if ask is None else ask
+    inside = InsideSockets(fds)
+    return NameBroker(rules, inside, dialer, has_room, inspector, ask=answers, ask_s=hosts.ask_s)
+
+
+def make_dialer(hosts: "HostWish") -> "Dialer":
+    """Who connects to these hosts: where they are is said, or a name server knows."""
+    from holdfast.egress.dial import Dialer, look_up
+    from holdfast.egress.upstream import Proxies, Upstreams
+
     known = dict(hosts.addresses)
 
     async def resolve(name: str) -> Sequence[str]:
         given = known.get(name.removesuffix("."))
         return await look_up(name) if given is None else (given,)
 
-    upstream = Upstreams(Proxies.from_environ(os.environ))
-    return NameBroker(
-        *(rules, InsideSockets(fds), Dialer(resolve, upstream), has_room, inspector),
-        ask=ask_nobody if ask is None else ask,
-        ask_s=hosts.ask_s,
-    )
+    return Dialer(resolve, Upstreams(Proxies.from_environ(os.environ)))
 
 
 def _raise_limit() -> int:

@@ -389,14 +389,10 @@ class CommandOwner(Children):
             return
         self._events[event.id] = event
         if fds and self._names is not None:
-            from holdfast.sandbox.protocol.names import count_handed
-
-            count = count_handed(fds)
-            self._names.serve(fds[:count])
+            self._names.serve(fds)
             if self._answerer is not None:
                 self._names.attend(self.loop, self._answerer)
-            fds = fds[count:]
-        if fds:
+        elif fds:
             from holdfast.confine.loopback import Ports
 
             self._ports = Ports([os.dup(fd) for fd in fds])

@@ -58,13 +58,13 @@ def policy_of(context: SandboxContext) -> Policy:
 
 def _hosts_of(asked: wire.AllowedHosts) -> HostWish:
     """Raises UsageError unless every rule makes sense."""
-    if len(asked.allow) + len(asked.deny) + len(asked.addresses) > MAX_HOST_RULES:
+    if len(asked.allow) + len(asked.deny) + len(asked.addresses) + len(asked.own) > MAX_HOST_RULES:
         raise UsageError(f"more than {MAX_HOST_RULES} rules about hosts")
-    parse_rules(asked.allow, asked.deny)
+    parse_rules(asked.allow, asked.deny, own=asked.own)
     given = tuple((name.lower().removesuffix("."), at) for name, at in asked.addresses.items())
     check_addresses(given)
-    ask_s = (asked.ask_timeout_ms or 0) / 1000
-    return HostWish(tuple(asked.allow), tuple(asked.deny), asked.private, given, ask_s=ask_s)
+    rules = (tuple(asked.allow), tuple(asked.deny), asked.private, given)
+    return HostWish(*rules, own=tuple(asked.own), ask_s=(asked.ask_timeout_ms or 0) / 1000)
 
 
 def _policy_of(context: SandboxContext) -> Policy:

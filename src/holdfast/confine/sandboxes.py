@@ -9,7 +9,7 @@ import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from holdfast.confine import starts
 from holdfast.confine.absence import HeldNames
@@ -30,6 +30,9 @@ from holdfast.sandbox.policy.paths import absolute
 from holdfast.sandbox.policy.policy import BoundPolicy, Network, bind
 from holdfast.sandbox.values import replace
 from holdfast.wire.permissions import SandboxContext
+
+if TYPE_CHECKING:
+    from holdfast.confine.keys import KeptKeys
 
 T = TypeVar("T")
 
@@ -65,11 +68,13 @@ class Sandboxes:
         managed_ports: tuple[int, ...] | None = None,
         managed_sockets: tuple[str, ...] = (),
         inner_ports: tuple[int, ...] = (),
+        keys: "KeptKeys | None" = None,
     ) -> Sandbox:
         """The sandbox for a command that starts in `cwd`.
 
         With `managed_ports` the network is off, whatever the policy says, but for these ports and sockets,
-        and for `inner_ports`, which lead to whoever starts the command.
+        and for `inner_ports`, which lead to whoever starts the command. The hosts of `keys` are reached by
+        name.
 
         Raises:
             UsageError: the policy makes no sense.
@@ -77,7 +82,7 @@ class Sandboxes:
         """
         if context is None:
             return Sandbox()
-        bound = bound_of(context, cwd=cwd, environ=environ)
+        bound = bound_of(context, cwd=cwd, environ=environ, keys=keys)
         check_mechanism(context, restricted=bound.restricted and not bound.full_write)
         if managed_ports is not None:
             sockets = (*bound.sockets, *(absolute(path, "") for path in managed_sockets))
@@ -209,15 +214,20 @@ class NarrowedSandboxes(Sandboxes):
         managed_ports: tuple[int, ...] | None = None,
         managed_sockets: tuple[str, ...] = (),
         inner_ports: tuple[int, ...] = (),
+        keys: "KeptKeys | None" = None,
     ) -> Sandbox:
         """As `Sandboxes.prepare`; without a context, what the ceiling allows.
 
         Raises:
-            UsageError: besides, ports or sockets of the host are asked for.
+            UsageError: besides, ports or sockets of the host are asked for, or keys.
         """
         if managed_ports or managed_sockets or inner_ports:
             raise UsageError("this executor lets no ports and no sockets of the host through")
+        if keys is not None:
+            raise UsageError("this executor keeps no keys for commands")
         bound = await self._in_thread(lambda: narrow_to(self._ceiling, context, cwd=cwd, environ=environ))
+        # Keys of the process whose commands these are: nobody puts those into what its commands say.
+        bound = replace(bound, hosts=replace(bound.hosts, secrets=()))
         if managed_ports is not None:
             bound = replace(bound, network=Network.OFF)
         sandbox = await self.confine(bound, cwd=cwd)
@@ -252,13 +262,21 @@ _bind = functools.lru_cache(maxsize=MAX_BOUND)(bind)  # clients send the same po
 
 
 def bound_of(
-    context: SandboxContext, *, cwd: str, environ: Mapping[str, str], homes: Sequence[str] | None = None
+    context: SandboxContext,
+    *,
+    cwd: str,
+    environ: Mapping[str, str],
+    homes: Sequence[str] | None = None,
+    keys: "KeptKeys | None" = None,
 ) -> BoundPolicy:
     """The policy of a context with concrete paths, without Holdfast's `homes`: those that there are, or none.
+
+    With `keys` their hosts are reached by name.
 
     Raises:
         UsageError: it makes no sense.
     """
     slash_tmp = os.path.isdir("/tmp")  # noqa: S108 - the place itself is what a policy may name
     where = where_of(context, cwd=cwd, environ=environ, slash_tmp=slash_tmp)
-    return hide_homes(_bind(policy_of(context), where), found=homes)
+    policy = policy_of(context)
+    return hide_homes(_bind(policy if keys is None else keys.grant(policy), where), found=homes)

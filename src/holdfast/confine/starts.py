@@ -15,6 +15,7 @@ from holdfast.sandbox.plan.plan import MAX_SOCKETS, Base, Plan, StepKind
 from holdfast.sandbox.plan.planner import plan_for, settle
 from holdfast.sandbox.plan.resolve import look, trace
 from holdfast.sandbox.plan.select import BY_NAME, UNCONFINED, WEAKNESSES, Enforcement, Way, declare
+from holdfast.sandbox.policy.hostwish import find_loopback_ports
 from holdfast.sandbox.policy.policy import Access, BoundPolicy
 from holdfast.sandbox.protocol import orders
 from holdfast.sandbox.values import replace, value
@@ -112,9 +113,10 @@ def plan_of(bound: BoundPolicy, cwd: str, loopback_ports: tuple[int, ...] = ()) 
     """
     seen = look(bound, cwd)
     made, granted = plan_for(bound, seen), _find_sockets(bound)
+    named = find_loopback_ports(bound.hosts) if bound.by_name else ()
     made = replace(
         made,
-        loopback_ports=loopback_ports,
+        loopback_ports=(*loopback_ports, *(port for port in named if port not in loopback_ports)),
         by_name=bound.by_name,
         hosts=bound.hosts if bound.by_name else None,
         sockets=granted,

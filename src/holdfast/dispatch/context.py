@@ -10,8 +10,9 @@ from typing import Final
 
 import msgspec
 
+from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.changes.git import Git
-from holdfast.agents.sdk import own_variables, select_variables
+from holdfast.agents.sdk import find_key_files, own_variables, select_variables, take_keys
 from holdfast.agents.supervisor import background
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.board.asyncstore import AsyncStore
@@ -27,6 +28,7 @@ from holdfast.handoff.sender import VARIABLE
 from holdfast.local.lock import lock_folder
 from holdfast.sandbox.plan import prerequisites
 from holdfast.sandbox.policy.credentials import credentials
+from holdfast.wire.processes import SecretKey
 
 _BESIDE: Final = ("", "-wal", "-shm", "-journal")  # of a SQLite file
 
@@ -102,7 +104,9 @@ class DispatchContext:
             mcp=[*self.command, "mcp", "--run", str(grant)] if profile.channel == "mcp" else None,
             base=profile.provider,
             key=self.environ.get(profile.key_env) if profile.key_env else None,
+            keys_inside=profile.keys_inside,
             network=profile.network,
+            hosts=profile.allowed_hosts,
             relocate=profile.relocate,
             writable=writable,
             readable=[str(grant.parent)],
@@ -113,12 +117,17 @@ class DispatchContext:
                 str(lock_folder(user)),
                 *self._files(),
                 *credentials(user, granted=writable),
+                *find_key_files(profile.secrets),
             ],
             private_tmp=True,
             wall_limit_s=task.max_runtime_s or profile.max_runtime_s,
             idle_limit_s=profile.idle_s,
             limits=dict(profile.limits),
         )
+
+    def take_keys(self, profile: WorkerProfile, workspace: Path) -> list[SecretKey]:
+        """The keys that stay outside of a worker of this profile. Raises UsageError."""
+        return take_keys(profile.secrets, self.environ, (str(workspace), str(self.home)))
 
     def script_spec(
         self,
@@ -130,7 +139,10 @@ class DispatchContext:
         script: str,
         limit_s: float,
     ) -> WorkerSpec:
-        """A script confined as the run's worker, without its keys: what a worker wrote may be run by it."""
+        """A script confined as the run's worker, without its keys: what a worker wrote may be run by it.
+
+        It has no provider, so of the network it has no more than the profile names.
+        """
         return msgspec.structs.replace(
             self.worker_spec(run, task, profile, workspace, script, workspace),
             readable=[],
@@ -138,10 +150,12 @@ class DispatchContext:
             id=f"{worker_of(run.id)}-{name}",
             agent="shell",
             env=select_variables((), self.environ) | dict(profile.variables),
+            network=_network_of_scripts(profile),
             model=None,
             mcp=None,
             base=None,
             key=None,
+            keys=[],
             wall_limit_s=limit_s,
             idle_limit_s=None,
         )
@@ -157,3 +171,13 @@ class DispatchContext:
         if "://" in self.address:
             return []
         return [os.path.abspath(self.address) + ending for ending in _BESIDE]
+
+
+def _network_of_scripts(profile: WorkerProfile) -> bool | None:
+    """A worker that has its provider's hosts alone must not leave the rest to a script."""
+    agent = CATALOG.get(profile.cli)
+    return (
+        False
+        if profile.network is None and agent is not None and agent.reach is not None
+        else profile.network
+    )

@@ -1,4 +1,8 @@
-"""The worker profiles that can start something here, read again when their file is another one."""
+"""The worker profiles that can start something here, read again when a file of theirs is another one.
+
+Agents that they name are ours, or described by a record: one that we ship, or one in HOME/agents.toml. No
+other file is asked: what a workspace brings along describes nothing.
+"""
 
 import contextlib
 import os
@@ -7,13 +11,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from holdfast.agents.catalog import known as catalog
 from holdfast.dispatch.rules import profiles
 from holdfast.dispatch.rules.profiles import WorkerProfile
 from holdfast.errors import StartupError
 
 FILE: Final = "worker-profiles.toml"
 OLD_FILE: Final = "launchers.toml"  # as it was called up to 0.1; read where the new one is not there
-_Sign: TypeAlias = tuple[int, int, int] | None
+_Sign: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 
 
 class InstalledProfiles(Mapping[str, WorkerProfile]):
@@ -53,7 +58,7 @@ def find_installed(home: Path, environ: Mapping[str, str]) -> dict[str, WorkerPr
     """The profiles whose program is there.
 
     Raises:
-        UsageError: HOME/worker-profiles.toml is wrong.
+        UsageError: HOME/worker-profiles.toml is wrong, or names an agent whose record is.
         StartupError: it cannot be read.
     """
     place, text = file_of(home), None
@@ -63,8 +68,9 @@ def find_installed(home: Path, environ: Mapping[str, str]) -> dict[str, WorkerPr
     except (OSError, UnicodeDecodeError):
         raise StartupError(f"cannot read {place}") from None
     search = environ.get("PATH", os.defpath)
-    known = profiles.combine(text, source=str(place))
-    return {name: one for name, one in known.items() if shutil.which(one.binary, path=search)}
+    agents = catalog.read_known(home)
+    known = profiles.combine(text, source=str(place), known=agents)
+    return {name: one for name, one in known.items() if shutil.which(one.program(agents), path=search)}
 
 
 def file_of(home: Path) -> Path:
@@ -83,9 +89,14 @@ def notice(home: Path) -> str | None:
 
 
 def _sign(home: Path) -> _Sign:
-    """What differs when a file is written or replaced; None without one."""
+    """What differs when a file is written or replaced."""
+    return tuple(_sign_of(place) for place in (file_of(home), home / catalog.FILE))
+
+
+def _sign_of(place: Path) -> tuple[int, int, int] | None:
+    """None without one."""
     try:
-        found = file_of(home).stat()
+        found = place.stat()
     except OSError:
         return None
     return (found.st_mtime_ns, found.st_size, found.st_ino)

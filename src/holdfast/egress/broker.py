@@ -9,10 +9,11 @@ dialled out here (`dial.py`), once what the client says agrees with that (`namec
 import asyncio
 import contextlib
 import errno
+import functools
 import ipaddress
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Final
 
 from holdfast.egress import names
@@ -20,7 +21,7 @@ from holdfast.egress.addresses import Address
 from holdfast.egress.asking.asker import Ask, Asker, ask_nobody
 from holdfast.egress.asking.questions import ASKED_PORTS, NotAllowed, explain_rule
 from holdfast.egress.dial import Dialer, LookupFailed, NotPublic
-from holdfast.egress.hosts import BadHost, Host, HostRules, decide, may_be_private, parse_host
+from holdfast.egress.hosts import BadHost, Extent, Host, HostRules, decide, may_be_private, parse_host
 from holdfast.egress.inside import InsideSockets, read_attempt
 from holdfast.egress.namecheck import NameCheck, Protocol, Refused
 from holdfast.egress.names import BadMessage, NameTable, Question
@@ -82,6 +83,22 @@ class NameBroker:
     def descriptors(self) -> int:
         """How many it has open, or will have once its connections are made."""
         return len(self._listeners) + 2 * len(self._connections) + len(self._streams)
+
+    @property
+    def services(self) -> "dict[int, Callable[[socket.socket], Coroutine[None, None, None]]]":
+        """Who serves a connection to a port of this machine's loopback that is allowed, by that port.
+
+        Nobody asks for those by name; whoever made their listeners hands each connection to us.
+        """
+        found: dict[int, Callable[[socket.socket], Coroutine[None, None, None]]] = {}
+        for rule in self._rules.allow:
+            if rule.extent is not Extent.EXACT:
+                continue
+            host = parse_host(rule.name)
+            if host.name == "localhost" or host.address in _OWN:
+                for port in rule.ports or ():
+                    found.setdefault(port, functools.partial(self._serve, host=host, port=port))
+        return found
 
     # --- the life of it
 
@@ -380,8 +397,9 @@ class NameBroker:
                 raise OSError(errno.EHOSTUNREACH, self._explain(exc, inner, host, port, row)) from None
 
         check = NameCheck(host.name, port, tls_only=True)
+        inner.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # an answer comes as its host made it
         try:
-            first = await self._hear_hello(inner, check)
+            first = await self._hear_hello(inner, check) if inspector.ends_tls(host.name, port) else b""
             await inspector.serve(inner, first, (host.name, port), dial, refuse, row)
         except Refused as exc:
             refuse(exc.why)

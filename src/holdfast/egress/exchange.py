@@ -1,7 +1,7 @@
 """Requests of HTTP/1.1 that are read whole in their framing and written anew, between a program and a host.
 
 What a server outside sees is what was judged here: nothing is passed on that could mean something else to
-the next server, as two framings, an upgrade, or trailers. A connection outside belongs to one request.
+the next server, as two framings, an upgrade, or trailers.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeAlias
 
 import h11
 
-from holdfast.egress.splice import CHUNK_BYTES
+from holdfast.egress.splice import CHUNK_BYTES, count_nothing
 
 MAX_HEAD: Final = 64 * 1024  # of a request or an answer: cookies are large, and nothing is larger
 HEAD_S: Final = 60.0  # to send the next request; a program that keeps a connection open does so for less
@@ -48,17 +48,29 @@ class Stream(Protocol):
 
 
 class PlainStream:
-    """A socket as it is."""
+    """A socket as it is; `first` was read from it before."""
 
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
+    def __init__(
+        self,
+        sock: socket.socket,
+        first: bytes = b"",
+        *,
+        sent: Callable[[int], None] = count_nothing,
+        received: Callable[[int], None] = count_nothing,
+    ) -> None:
+        self._sock, self._first = sock, first
+        self._sent, self._received = sent, received
         self._loop = asyncio.get_running_loop()
 
     async def receive(self) -> bytes:
-        return await self._loop.sock_recv(self._sock, CHUNK_BYTES)
+        data, self._first = self._first, b""
+        data = data or await self._loop.sock_recv(self._sock, CHUNK_BYTES)
+        self._received(len(data))
+        return data
 
     async def send(self, data: bytes) -> None:
         await self._loop.sock_sendall(self._sock, data)
+        self._sent(len(data))
 
     def cut(self) -> None:
         with contextlib.suppress(OSError):

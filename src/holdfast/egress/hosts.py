@@ -111,11 +111,12 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class HostRules:
-    """What may be reached. `private`: also addresses that are not public."""
+    """What may be reached. `private`: also addresses that are not public; `own`: of these names alone."""
 
     allow: tuple[HostRule, ...] = ()
     deny: tuple[HostRule, ...] = ()
     private: bool = False
+    own: frozenset[str] = frozenset()
     _by_name: dict[str, list[tuple[bool, HostRule]]] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
@@ -161,9 +162,9 @@ def decide(rules: HostRules, host: Host, port: int) -> Decision:
 
 
 def may_be_private(rules: HostRules, host: Host, decision: Decision) -> bool:
-    """Whether an allowed host may turn out not to be public: all may, or the rule is about that address."""
+    """Whether an allowed host may turn out not to be public: all may, or this one, or the rule says where."""
     exact = decision.rule is not None and decision.rule.extent is Extent.EXACT
-    return rules.private or (host.is_local and exact)
+    return rules.private or (exact and (host.is_local or host.name in rules.own))
 
 
 def parse_host(text: str) -> Host:
@@ -274,14 +275,19 @@ def _rule(text: str, *, denies: bool, default_ports: frozenset[int] | None) -> H
     return HostRule(Extent.EXACT, parse_host(name).name, ports)
 
 
-def parse_rules(allow: Iterable[str] = (), deny: Iterable[str] = (), *, private: bool = False) -> HostRules:
+def parse_rules(
+    allow: Iterable[str] = (), deny: Iterable[str] = (), *, private: bool = False, own: Iterable[str] = ()
+) -> HostRules:
     """The rules of `--allow-host` and the like.
 
     Raises:
         UsageError: a text is no rule.
     """
     return HostRules(
-        tuple(map(parse_rule, allow)), tuple(parse_rule(text, denies=True) for text in deny), private
+        tuple(map(parse_rule, allow)),
+        tuple(parse_rule(text, denies=True) for text in deny),
+        private,
+        frozenset(parse_rule(text).name for text in own),
     )
 
 

@@ -14,7 +14,7 @@ LEAVE_BYTES: Final = 1024 * 1024  # of a body that nobody wants
 _RESET: Final = struct.pack("ii", 1, 0)  # struct linger: close by a reset
 
 
-def _count_nothing(_length: int) -> None:
+def count_nothing(_length: int) -> None:
     """Nobody wants to know."""
 
 
@@ -22,8 +22,8 @@ async def splice(
     inner: socket.socket,
     outer: socket.socket,
     *,
-    sent: Callable[[int], None] = _count_nothing,
-    received: Callable[[int], None] = _count_nothing,
+    sent: Callable[[int], None] = count_nothing,
+    received: Callable[[int], None] = count_nothing,
 ) -> None:
     """Join them until both directions have ended; neither is closed here.
 

@@ -133,6 +133,8 @@ def _policy(wish: Wish, environment: Environment, cwd: str) -> Policy:
         policy = policy.allow_private()
     if wish.ask_network:
         policy = policy.ask_network()
+    for text in wish.secrets:
+        policy = policy.keep_secret(text)
     for path in wish.allow_write:
         policy = policy.allow_write(to_native(base.join(path).uri))
     for path in wish.deny:

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Annotated, Any, Final, Literal, TypeAlias, cast
 
 import msgspec
-from msgspec import Meta, field
+from msgspec import UNSET, Meta, UnsetType, field
 
 from holdfast.board.rules.rows import MAX_PATH, MAX_TEXT, MAX_TITLE, JsonObject, NewTask, split_annotated
 from holdfast.board.rules.verbs import BlockArgs, CompleteArgs, LinkArgs, Report, Verb, form
@@ -182,6 +182,12 @@ AllowWrite: TypeAlias = Annotated[Paths, Meta(description="Let it write these to
 AllowRead: TypeAlias = Annotated[
     Paths, Meta(description="Let it read these although they are hidden, as credentials are: absolute paths.")
 ]
+AllowHost: TypeAlias = Annotated[
+    tuple[Annotated[str, Meta(min_length=1, max_length=MAX_TITLE)], ...],
+    Meta(
+        max_length=MAX_ITEMS, description="Let it reach these hosts too: api.example.com, *.example.org:443."
+    ),
+]
 KeyEnv: TypeAlias = Annotated[
     str, Meta(max_length=MAX_NAME, description="The variable that holds the key of that provider.")
 ]
@@ -216,7 +222,11 @@ class RunWorker(Parameters, kw_only=True):
         bool,
         Meta(description="Let it ask before it acts (see worker_approve), rather than trust its sandbox."),
     ] = False
-    network: bool = True
+    network: Annotated[
+        bool | UnsetType,
+        Meta(description="All hosts, or none; left out: those of its model provider, where they are known."),
+    ] = UNSET
+    allow_host: AllowHost = ()
     allow_write: AllowWrite = ()
     allow_read: AllowRead = ()
     passed: Annotated[
@@ -285,7 +295,8 @@ class AnswerWorker(OfWorker, kw_only=True):
 class GrantToWorker(OfWorker, kw_only=True):
     allow_write: AllowWrite = ()
     allow_read: AllowRead = ()
-    network: Annotated[bool, Meta(description="Let it have the network.")] = False
+    allow_host: AllowHost = ()
+    network: Annotated[bool, Meta(description="Let it have the network, all of it.")] = False
     key_env: KeyEnv = ""
 
 

@@ -9,7 +9,12 @@ from holdfast.errors import HoldfastError
 
 MAX_REFUSALS: Final = 5  # of one worker in words; its members have more
 MAX_PATHS: Final = 100  # likewise
-_GRANTS: Final = {"--allow-write": "allow_write", "--allow-read": "allow_read", "--network": "network"}
+_GRANTS: Final = {
+    "--allow-write": "allow_write",
+    "--allow-read": "allow_read",
+    "--allow-host": "allow_host",
+    "--network": "network",
+}
 
 
 def line_of(report: WorkerReport) -> str:

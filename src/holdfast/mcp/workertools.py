@@ -39,7 +39,8 @@ async def _run(workers: Workers, asked: parameters.RunWorker) -> Said:
         tty=asked.tty or asked.tmux,
         acp=asked.acp,
         unattended=not asked.ask,
-        network=asked.network,
+        network=None if asked.network is msgspec.UNSET else asked.network,
+        allow_host=asked.allow_host,
         writable=list(asked.allow_write),
         readable=list(asked.allow_read),
         base=asked.provider or None,
@@ -144,6 +145,7 @@ async def _grant(workers: Workers, asked: parameters.GrantToWorker) -> Said:
     started = await old.grant(
         allow_write=asked.allow_write,
         allow_read=asked.allow_read,
+        allow_host=asked.allow_host,
         network=asked.network,
         key=os.environ.get(asked.key_env),
     )
@@ -234,7 +236,7 @@ WORKER_TOOLS: Final[tuple[tuple[Tool, WorkerCall], ...]] = (
     (
         Tool(
             "worker_grant",
-            "Start a worker again with one more grant: a path, or the network. It ends if it still runs.",
+            "Start a worker again with one more grant: a path, a host, the network. It ends if it runs.",
             parameters.GrantToWorker,
         ),
         _grant,

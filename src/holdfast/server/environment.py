@@ -6,6 +6,7 @@ import pwd
 import shutil
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -100,6 +101,7 @@ def environment_info(environ: Mapping[str, str], *, proxied: bool = False) -> En
             holdfast_commands=True,
             holdfast_limits=True,
             holdfast_resize=True,
+            holdfast_secrets=proxied and find_spec("cryptography") is not None,
             holdfast_signals=True,
             holdfast_usage=True,
             holdfast_watch=True,

@@ -40,6 +40,7 @@ class Capabilities(MethodResult, frozen=True):
     holdfast_commands: bool = False
     holdfast_limits: bool = False
     holdfast_resize: bool = False
+    holdfast_secrets: bool = False
     holdfast_signals: bool = False
     holdfast_usage: bool = False
     holdfast_watch: bool = False

@@ -109,6 +109,7 @@ class AllowedHosts(msgspec.Struct, frozen=True, rename="camel"):
     deny: list[str] = []
     private: bool = False
     addresses: dict[str, str] = {}
+    own: list[str] = []  # names that may be at an address that is not public, whatever `private` says
     ask_timeout_ms: U64 | msgspec.UnsetType = msgspec.UNSET
 
 

@@ -48,6 +48,21 @@ class CommandExecutor(Params, frozen=True):
     env: dict[str, str]
 
 
+class SecretKey(Params, frozen=True):
+    """Ours: a key that stays outside of a command, which has a placeholder in the variable `name`.
+
+    It is put into headers of requests to these hosts (`api.test:443`, `http://api.test:80`) on their way.
+    """
+
+    name: str
+    value: str
+    hosts: list[str]
+
+    def __repr__(self) -> str:
+        """Without what nobody is to see."""
+        return f"SecretKey({self.name!r}, hosts={self.hosts!r})"
+
+
 class StartMetadata(Params, frozen=True):
     thread_id: str | None = None
     tool_call_id: str | None = None
@@ -71,6 +86,7 @@ class StartParams(Params, frozen=True):
     watch: bool = False  # ours: tell what the sandbox refuses, as it happens
     limits: ProcessLimits | None = None  # ours
     commands: CommandExecutor | None = None  # ours
+    secrets: list[SecretKey] = []  # ours
 
 
 SandboxType: TypeAlias = Literal["none", "macosSeatbelt", "linuxSeccomp"]

@@ -71,11 +71,16 @@ def _numbers(version: str) -> tuple[int, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class Dialog:
-    """A question on the screen whose keys are known: they answer it just this once."""
+    """A question on the screen whose keys are known: they answer it just this once.
+
+    With `click` these words are clicked to approve: where the screen does not show which choice is selected
+    no key is known to be the right one.
+    """
 
     pattern: re.Pattern[str]
     approve: tuple[str, ...]
     deny: tuple[str, ...]
+    click: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +100,14 @@ class RetrySign:
 
     Named groups, each optional: `attempt`, `of`, `in_s`, `in_ms`, `http`, `cause`.
     """
+
+    pattern: re.Pattern[str]
+    failure: Failure | None = None  # when the line itself does not say the cause
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorSign:
+    """A line that reports an error in words of the CLI's own; `cause` and `http`, if there, say which."""
 
     pattern: re.Pattern[str]
     failure: Failure | None = None  # when the line itself does not say the cause
@@ -143,6 +156,18 @@ class Provider:
     arguments: tuple[str, ...] = ()  # go before all others, after the subcommand
     files: Mapping[str, str] = field(default_factory=dict)  # below the state directory → content
     model: str = "{model}"  # how the model is then called
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Where its model provider is: the hosts that a worker reaches unless more is asked for.
+
+    `variables` and `settings`, which are dotted names in files of its user's, hold the address of another.
+    """
+
+    hosts: tuple[str, ...]  # rules, as `--allow-host` has them
+    variables: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +255,7 @@ class Agent:
     titles: tuple[tuple[str, Claim], ...] = ()  # prefix of the window title, the first that fits
     transcript: Transcript | None = None
     retries: tuple[RetrySign, ...] = ()
+    errors: tuple[ErrorSign, ...] = ()  # besides those that begin as most CLIs begin them
     log: RunLog | None = None
     shown_retries: tuple[RetrySign, ...] = ()  # the same on its screen, without what marks the line there
     failures: tuple[re.Pattern[str], ...] = ()  # on its screen: the turn failed; `message` says why …
@@ -239,14 +265,17 @@ class Agent:
     relocation_arguments: tuple[str, ...] = ()
     host_files: tuple[HostFile, ...] = ()  # what of its user's it is given when its state is relocated
     keys: tuple[str, ...] = ()  # variables that hold its key or say where its provider is
+    key_hosts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of its keys, where each may go
     environment: Mapping[str, str] = field(default_factory=dict)  # keeps it quiet and offline
     exits: ExitRules = field(default_factory=ExitRules)
     provider: Provider | None = None
+    reach: Reach | None = None  # None: nobody knows, and a worker has the whole network
     mcp: Mcp | None = None
     own_sandbox: OwnSandbox | None = None
     start_limit_s: float = DEFAULT_START_LIMIT_S
     events: tuple[EventRule, ...] = ()  # of the parser DESCRIBED, the first that fits
     tried: str = ""  # for people: with which version and how
+    untried: str = ""  # likewise: what nobody saw
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,11 +391,18 @@ def notes_on(
     return [*notes, f"this is {agent.name} {version}, and {newest}"]
 
 
+def provider_variables(agent: Agent) -> tuple[str, ...]:
+    """The variables that carry the key of another provider."""
+    templates = {} if agent.provider is None else agent.provider.environment
+    return tuple(name for name, template in templates.items() if "{key}" in template)
+
+
 def provider_secrets(agent: Agent, key: str) -> dict[str, str]:
-    """The variables that carry the key: for the worker's environment and for redaction, nowhere else."""
+    """Those with this key: for the worker's environment and for redaction, nowhere else."""
     if agent.provider is None:
         return {}
-    return {k: fill(v, {"key": key}) for k, v in agent.provider.environment.items() if "{key}" in v}
+    templates = agent.provider.environment
+    return {name: fill(templates[name], {"key": key}) for name in provider_variables(agent)}
 
 
 def state_files(

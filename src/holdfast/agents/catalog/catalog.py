@@ -127,16 +127,16 @@ class Parser(Protocol):
 def parser_of(agent: Agent, secrets: Sequence[str] = ()) -> Parser:
     """For stdout of a headless run. `secrets` never appear in the evidence."""
     if agent.parser == DESCRIBED:
-        return DescribedEvents(agent.events, agent.retries, secrets=secrets)
+        return DescribedEvents(agent.events, agent.retries, errors=agent.errors, secrets=secrets)
     events = _EVENTS.get(agent.parser)
     if events is None:
-        return TextLines(agent.retries, secrets=secrets)
-    return events(agent.retries, secrets=secrets)
+        return TextLines(agent.retries, errors=agent.errors, secrets=secrets)
+    return events(agent.retries, errors=agent.errors, secrets=secrets)
 
 
 def text_parser_of(agent: Agent, secrets: Sequence[str] = ()) -> Parser:
     """For stderr: notices, attempts and errors, and only where the record says so signs of work."""
-    return TextLines(agent.retries, secrets=secrets, progress=agent.stderr_is_work)
+    return TextLines(agent.retries, errors=agent.errors, secrets=secrets, progress=agent.stderr_is_work)
 
 
 def log_parser_of(agent: Agent, secrets: Sequence[str] = ()) -> Parser:

@@ -17,6 +17,7 @@ from holdfast.agents.catalog.agent import (
     Package,
     PromptBy,
     Provider,
+    Reach,
     RetrySign,
     StartDialog,
     StatePath,
@@ -349,7 +350,15 @@ CLAUDE = Agent(
         ),
     ),
     keys=("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
+    key_hosts=dict.fromkeys(
+        ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"), ("api.anthropic.com",)
+    ),
     environment={"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1"},
+    reach=Reach(
+        ("api.anthropic.com", "console.anthropic.com", "platform.claude.com"),
+        variables=("ANTHROPIC_BASE_URL",),
+        settings=("env.ANTHROPIC_BASE_URL",),
+    ),
     exits=ExitRules(zero_means_success=False),
     provider=Provider(
         wire="anthropic",

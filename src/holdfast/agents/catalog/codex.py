@@ -13,11 +13,13 @@ from holdfast.agents.catalog.agent import (
     NOT_SAVED,
     Agent,
     Dialog,
+    ErrorSign,
     Mcp,
     OwnSandbox,
     Package,
     PromptBy,
     Provider,
+    Reach,
     RetrySign,
     StartDialog,
     StatePath,
@@ -53,8 +55,14 @@ _VARY = {"id", "type", "status", "exit_code", "aggregated_output", "result", "er
 
 
 class CodexEvents(JsonEvents):
-    def __init__(self, retries: Sequence[RetrySign] = (), *, secrets: Sequence[str] = ()) -> None:
-        super().__init__(retries, secrets=secrets)
+    def __init__(
+        self,
+        retries: Sequence[RetrySign] = (),
+        *,
+        errors: Sequence[ErrorSign] = (),
+        secrets: Sequence[str] = (),
+    ) -> None:
+        super().__init__(retries, errors=errors, secrets=secrets)
         self._open: dict[str, str] = {}  # commands that were started and have not ended, by their id
 
     def handlers(self) -> Mapping[str, Handler]:
@@ -182,8 +190,13 @@ CODEX = Agent(
     start_dialogs=(StartDialog(re.compile(r"^\u203a 1\. Trust and continue", re.MULTILINE), ("enter",)),),
     dialogs=(Dialog(re.compile(r"^\u203a 1\. Yes, proceed \(y\)", re.MULTILINE), ("y",), ("escape",)),),
     busy=(
+        BusySign(
+            re.compile(
+                r"^[•◦]\s+Running |\besc to interrupt\) · \d+ background terminals? running", re.MULTILINE
+            ),
+            Work.TOOL,
+        ),
         BusySign(re.compile(r"\besc to interrupt\b", re.IGNORECASE), Work.THINKING),
-        BusySign(re.compile(r"^[•◦]\s+Running ", re.MULTILINE), Work.TOOL),
     ),
     shown_retries=(
         RetrySign(re.compile(r"^Reconnecting\.\.\. waiting for network\b"), Failure.NETWORK),
@@ -225,6 +238,12 @@ CODEX = Agent(
         HostFile(".codex/prompts", "prompts", Way.SHOWN, "its prompts", _HOME, "prompts"),
     ),
     keys=("OPENAI_API_KEY", "OPENAI_BASE_URL", "CODEX_API_KEY"),
+    key_hosts=dict.fromkeys(("OPENAI_API_KEY", "CODEX_API_KEY"), ("api.openai.com",)),
+    reach=Reach(
+        ("api.openai.com", "chatgpt.com", "auth.openai.com"),
+        variables=("OPENAI_BASE_URL", "CODEX_REFRESH_TOKEN_URL_OVERRIDE"),
+        settings=("openai_base_url", "chatgpt_base_url", "model_providers.*.base_url"),
+    ),
     exits=ExitRules(zero_means_success=False),
     provider=Provider(
         wire="responses",

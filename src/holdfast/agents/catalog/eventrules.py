@@ -1,7 +1,8 @@
 """The parser of a stream of JSON events whose kinds a record describes by data. Pure module.
 
 The first rule that fits an event decides what it means; what no rule fits is counted as unknown, as with
-every other parser. The first event that is known means that the CLI takes part.
+every other parser. The first event that is known means that the CLI takes part. A turn that failed has
+failed: some say `complete` right behind it, and are not believed until they went on working.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.agents.catalog.agent import EventRule, RetrySign
+from holdfast.agents.catalog.agent import ErrorSign, EventRule, RetrySign
 from holdfast.agents.catalog.failures import of_message
 from holdfast.agents.catalog.output import Handler, JsonEvent, JsonEvents
 from holdfast.agents.evidence.evidence import (
@@ -30,7 +31,8 @@ from holdfast.agents.evidence.evidence import (
     Working,
 )
 
-ANY: Final = "*"  # among the values of a `when`: whatever is there; in a place: any item of a list
+ANY: Final = "*"  # alone among the values of a `when`: whatever is there; behind a text: that begins with it;
+# in a place: any item of a list
 MAX_ITEMS: Final = 1000  # of one list that are looked at
 COUNTS: Final = ("input", "output", "cached", "cost")
 
@@ -70,7 +72,9 @@ def first_that_fits(rules: Sequence[EventRule], event: object) -> int:
 
 
 def _is_same(value: object, other: object) -> bool:
-    """As JSON has it: true is not 1."""
+    """As JSON has it: true is not 1. What ends with `*` is the beginning of a text."""
+    if isinstance(other, str) and other.endswith(ANY):
+        return isinstance(value, str) and value.startswith(other.removesuffix(ANY))
     return isinstance(value, bool) == isinstance(other, bool) and value == other
 
 
@@ -78,14 +82,20 @@ class DescribedEvents(JsonEvents):
     """Reads by the rules of a record."""
 
     def __init__(
-        self, rules: Sequence[EventRule], retries: Sequence[RetrySign] = (), *, secrets: Sequence[str] = ()
+        self,
+        rules: Sequence[EventRule],
+        retries: Sequence[RetrySign] = (),
+        *,
+        errors: Sequence[ErrorSign] = (),
+        secrets: Sequence[str] = (),
     ) -> None:
-        super().__init__(retries, secrets=secrets)
+        super().__init__(retries, errors=errors, secrets=secrets)
         self._rules = rules
         self._handlers = {str(number): self._handler(rule) for number, rule in enumerate(rules)}
         self._usage: TokenUsage | None = None
         self._tool = ""  # the last one that was called
         self._began = False
+        self._failure: Result | None = None  # of the turn, if it did nothing since
 
     def kind(self, event: JsonEvent) -> str:
         number = first_that_fits(self._rules, event)
@@ -102,6 +112,8 @@ class DescribedEvents(JsonEvents):
             first, self._began = not self._began, True
             used = self._count(rule, event)
             claims = MEANINGS[rule.means](self, rule, event, at)
+            if any(isinstance(claim, Progress | Working) for claim in claims):
+                self._failure = None
             return [*([Ready()] if first else []), *used, *claims]
 
         return handle
@@ -193,11 +205,14 @@ class DescribedEvents(JsonEvents):
         return [] if trouble is None else [trouble]
 
     def _done(self, rule: EventRule, event: JsonEvent, at: float) -> Sequence[Claim]:
+        if self._failure is not None:
+            return [replace(self._failure, usage=self._usage)]
         return [Result(ok=True, usage=self._usage, refused=tuple(self.refused))]
 
     def _failed(self, rule: EventRule, event: JsonEvent, at: float) -> Sequence[Claim]:
         message, http = self._words(event, *rule.message), self._number(event, rule.http)
-        return [replace(self.failed(message, http=http, failure=rule.failure), usage=self._usage)]
+        self._failure = replace(self.failed(message, http=http, failure=rule.failure), usage=self._usage)
+        return [self._failure]
 
     def _asks(self, rule: EventRule, event: JsonEvent, at: float) -> Sequence[Claim]:
         return [Wants(Want.DECISION, self.say(self._words(event, *rule.message)))]

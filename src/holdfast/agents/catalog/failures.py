@@ -62,6 +62,15 @@ _OVER_STATUS: Final = (
 )
 _WORDED: Final = (
     _row(
+        Failure.CONFIGURATION,
+        r"""
+        Error loading config
+        Config file at \S{1,300} is not valid
+        Error in \S{1,300}\bsettings\.json\b
+        (?:cannot|could not|failed to) (?:read|parse|load)\b[^\n]{0,300}\b(?:settings|config)\.\w{2,5}\b
+        """,
+    ),
+    _row(
         Failure.PERMISSION,
         r"""
         auto-rejecting
@@ -71,6 +80,7 @@ _WORDED: Final = (
         haven't granted it yet
         requires approval
         needs approval
+        approval required in non-interactive mode
         denied by (?:policy|user)
         """,
     ),
@@ -189,6 +199,7 @@ _AFTER_STATUS: Final = (
         PermissionDeniedError
         set an auth method
         not logged in
+        no provider configured
         missing (?:api key|environment variable: `?\w*KEY)
         """,
     ),
@@ -232,6 +243,7 @@ _ERROR_LINE: Final = re.compile(
     r"|The API provider(?:'s servers| has| is) "
     r"|Empty response received from LLM|HTTP [45]\d\d: |Connection error\.$|Non-retryable error"
     r"|(?:Failed to [^:\n]{1,200}|[A-Z][a-z]+(?: [a-z]+){1,4} failed): (?:Error: )?(?=E[A-Z]{3,12}: )"
+    r"|Error loading config\b|Error in \S{1,300}\.json: "
     r"|! permission requested: |initialize failed: |Failed to extract bundled package: |Invalid API key"
     r")"
 )
@@ -276,6 +288,11 @@ def of_message(message: str, http: int | None = None) -> Trouble | None:
         if pattern.search(text):
             return Trouble(failure)
     return None
+
+
+def begins_as_error(line: str) -> bool:
+    """Does this line begin as the CLIs begin their errors?"""
+    return _ERROR_LINE.match(_ESCAPES.sub("", line[:MAX_MESSAGE])) is not None
 
 
 def of_line(line: str) -> Trouble | None:

@@ -5,6 +5,7 @@ Attempts are told on stderr only.
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from holdfast.agents.catalog.agent import (
     CANNOT_START,
@@ -15,6 +16,7 @@ from holdfast.agents.catalog.agent import (
     Package,
     PromptBy,
     Provider,
+    Reach,
     RetrySign,
     RunLog,
     StatePath,
@@ -199,6 +201,17 @@ GEMINI = Agent(
         _gemini("commands", Way.SHOWN, "its commands"),
     ),
     keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    key_hosts={
+        "GEMINI_API_KEY": ("generativelanguage.googleapis.com",),
+        "GOOGLE_API_KEY": ("generativelanguage.googleapis.com", "aiplatform.googleapis.com"),
+    },
+    reach=Reach(
+        (
+            *("generativelanguage.googleapis.com", "cloudcode-pa.googleapis.com"),
+            *("oauth2.googleapis.com", "aiplatform.googleapis.com"),
+        ),
+        variables=("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL"),
+    ),
     exits=ExitRules(
         zero_means_success=False,
         codes={
@@ -217,6 +230,11 @@ GEMINI = Agent(
         files={".gemini/settings.json": '{"security":{"auth":{"selectedType":"gemini-api-key"}}}'},
     ),
     mcp=Mcp(files={".gemini/settings.json": f"{{{_SERVERS}}}"}, in_state=True),
+)
+
+_DASHSCOPE: Final = (
+    *("dashscope.aliyuncs.com", "dashscope-intl.aliyuncs.com"),
+    *("coding.dashscope.aliyuncs.com", "coding-intl.dashscope.aliyuncs.com"),
 )
 
 QWEN = Agent(
@@ -281,6 +299,15 @@ QWEN = Agent(
         _qwen("agents", Way.SHOWN, "its agents"),
     ),
     keys=("OPENAI_API_KEY", "OPENAI_BASE_URL", "DASHSCOPE_API_KEY"),
+    key_hosts={
+        "OPENAI_API_KEY": ("api.openai.com", *_DASHSCOPE),
+        "DASHSCOPE_API_KEY": _DASHSCOPE,
+    },
+    reach=Reach(
+        (*_DASHSCOPE, "api.openai.com"),
+        variables=("OPENAI_BASE_URL",),
+        settings=("security.auth.baseUrl", "modelProviders.*.baseUrl"),
+    ),
     exits=ExitRules(zero_means_success=False),
     provider=Provider(
         wire="chat",

@@ -285,6 +285,18 @@ def find_places(document: Document, dotted: str) -> Iterator[Place]:
     yield from reached
 
 
+def find_values(document: object, dotted: str) -> Iterator[object]:
+    """What is there by this dotted name; `*` stands for any name, and lists are looked through."""
+    first, _, rest = dotted.partition(".")
+    if isinstance(document, list):
+        for item in document:
+            yield from find_values(item, dotted)
+    elif isinstance(document, dict):
+        for name, value in document.items():
+            if fnmatch.fnmatchcase(name, first):
+                yield from find_values(value, rest) if rest else (value,)
+
+
 def _get(document: object, place: Place) -> Any:
     for name in place:
         document = document.get(name) if isinstance(document, dict) else None

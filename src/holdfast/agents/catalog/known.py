@@ -44,6 +44,10 @@ class KnownAgents(Mapping[str, Agent]):
     def __len__(self) -> int:
         return len(self._found)
 
+    def is_record(self, name: str) -> bool:
+        """Is it described by a record, ours or the user's?"""
+        return name in self and self.source(name) != BUILT_IN
+
     def source(self, name: str) -> str:
         if name in self._own:
             return self._file
@@ -55,7 +59,8 @@ def read_known(home: Path | None = None) -> KnownAgents:
     path = (default_home() if home is None else home) / FILE
     try:
         text = _read(path)
-        own = parse_file(text, str(path), taken=CATALOG) if text else Records({}, {})
+        shipped = read_shipped().agents
+        own = parse_file(text, str(path), taken=CATALOG, shipped=shipped) if text else Records({}, {})
     except UsageError as exc:
         own = Records({}, {FILE: str(exc)})
     except (OSError, ValueError) as exc:
@@ -70,10 +75,15 @@ def read_shipped() -> Records:
     found = Records({}, {})
     for file in sorted(resources.files(__package__).joinpath("records").iterdir(), key=lambda one: one.name):
         if file.name.endswith(".toml"):
-            more = parse_file(file.read_text("utf-8"), file.name, taken=CATALOG)
+            more = parse_file(file.read_text("utf-8"), file.name, taken=CATALOG, trusted=True)
             found.agents.update(more.agents)
             found.invalid.update(more.invalid)
     return found
+
+
+def find_vouched(name: str) -> Agent | None:
+    """What we ourselves say of the CLI of this name, whatever a record of the user's says besides."""
+    return CATALOG.get(name) or read_shipped().agents.get(name)
 
 
 def find_agent(known: Mapping[str, Agent], name: str) -> Agent:

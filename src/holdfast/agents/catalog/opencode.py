@@ -11,10 +11,12 @@ from holdfast.agents.catalog.agent import (
     CANNOT_START,
     NOT_SAVED,
     Agent,
+    Dialog,
     Mcp,
     Package,
     PromptBy,
     Provider,
+    Reach,
     RetrySign,
     StatePath,
     Versions,
@@ -160,6 +162,8 @@ def _own(name: str, way: Way, what: str, drop: tuple[str, ...] = ()) -> HostFile
 
 _BLOCK = r"^ *┃ *\n(?: *┃ +\S.*\n)+ *┃ *\n"
 
+_PERMISSION = re.compile(r"Allow once\s+Allow always\s+Reject")
+
 OPENCODE = Agent(
     name="opencode",
     binary="opencode",
@@ -179,8 +183,9 @@ OPENCODE = Agent(
     ready=(re.compile(r"Ask anything|\bctrl\+p commands\b"),),
     wants=(
         WantSign(re.compile(r"△ Permission required"), Want.DECISION),
-        WantSign(re.compile(r"Allow once\s+Allow always\s+Reject"), Want.DECISION),
+        WantSign(_PERMISSION, Want.DECISION),
     ),
+    dialogs=(Dialog(_PERMISSION, (), ("escape",), click="Allow once"),),  # colours show what is selected
     busy=(BusySign(re.compile(r"\besc\s+(?:to )?interrupt\b"), Work.THINKING),),
     shown_retries=(
         RetrySign(re.compile(r"^(?P<cause>.*?) \[retrying in (?P<in_s>\d+)s attempt #(?P<attempt>\d+)\]")),
@@ -234,12 +239,24 @@ OPENCODE = Agent(
         *(_own(name, Way.SHOWN, "its instructions") for name in _TEXTS),
     ),
     keys=("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY"),
+    key_hosts={
+        "ANTHROPIC_API_KEY": ("api.anthropic.com",),
+        "OPENAI_API_KEY": ("api.openai.com",),
+        "OPENROUTER_API_KEY": ("openrouter.ai",),
+    },
     environment={
         "OPENCODE_DISABLE_AUTOUPDATE": "1",
         "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
         "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
         "OPENCODE_DISABLE_MODELS_FETCH": "1",
     },
+    reach=Reach(
+        (
+            *("api.anthropic.com", "console.anthropic.com", "api.openai.com", "auth.openai.com"),
+            *("chatgpt.com", "openrouter.ai", "opencode.ai"),
+        ),
+        settings=("provider.*.options.baseURL", "provider.*.api"),
+    ),
     exits=ExitRules(zero_means_success=False),
     provider=Provider(
         wire="chat",

@@ -17,8 +17,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from holdfast.agents.catalog.agent import RetrySign
-from holdfast.agents.catalog.failures import MAX_MESSAGE, of_line, of_message, of_status
+from holdfast.agents.catalog.agent import ErrorSign, RetrySign
+from holdfast.agents.catalog.failures import MAX_MESSAGE, begins_as_error, of_line, of_message, of_status
 from holdfast.agents.evidence.evidence import (
     MAX_SEEN,
     Claim,
@@ -107,13 +107,25 @@ def add_announcement(claim: Claim, line: str) -> Claim:
     return claim
 
 
+def find_last_words(lines: Sequence[str]) -> str:
+    """What a program that ended said last of why: its last line that begins as an error does, or its last."""
+    said = [text for line in lines if (text := line.strip())]
+    return ([text for text in said if begins_as_error(text)] or said or [""])[-1]
+
+
 class TextLines:
     """Plain output. With `progress` a line means work, as on stdout; else it is a notice, as on stderr."""
 
     def __init__(
-        self, retries: Sequence[RetrySign] = (), *, secrets: Sequence[str] = (), progress: bool = True
+        self,
+        retries: Sequence[RetrySign] = (),
+        *,
+        errors: Sequence[ErrorSign] = (),
+        secrets: Sequence[str] = (),
+        progress: bool = True,
     ) -> None:
         self._attempts = Attempts(retries)
+        self._errors = errors
         self._secrets = tuple(secrets)
         self._progress = progress
         self._ready = not progress
@@ -134,7 +146,7 @@ class TextLines:
                 retrying = replace(retrying, failure=self._last.failure, http=self._last.http)
             self._continued = MAX_CONTINUED
             claims.append(retrying)
-        elif (trouble := of_line(line)) is not None:
+        elif (trouble := _find_trouble(line, self._errors)) is not None:
             self._continued, self._last = MAX_CONTINUED, trouble
             claims.append(trouble)
         elif self._continued:
@@ -143,6 +155,22 @@ class TextLines:
             self._attempts.progress()
             claims.append(Progress(Work.STREAMING))
         return [Evidence(Source.TEXT, at, add_announcement(claim, line), seen) for claim in claims]
+
+
+def _find_trouble(line: str, errors: Sequence[ErrorSign]) -> Trouble | None:
+    """What a line reports, by the words of its CLI or as all of them say it."""
+    for sign in errors:
+        found = sign.pattern.search(line[:MAX_MESSAGE])
+        if found is None:
+            continue
+        said = {name: value for name, value in found.groupdict().items() if value is not None}
+        http = int(said["http"]) if "http" in said else None
+        trouble = of_message(said.get("cause", ""), http)
+        if trouble is not None:
+            return trouble
+        if sign.failure is not None:
+            return Trouble(sign.failure, http)
+    return of_line(line)
 
 
 class LogLines:
@@ -274,13 +302,20 @@ def resolve_announcement(words: str, *, said: datetime, zones: Zones) -> datetim
 class JsonEvents:
     """Feeds each event to the handler of its kind. A subclass gives `handlers`."""
 
-    def __init__(self, retries: Sequence[RetrySign] = (), *, secrets: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        retries: Sequence[RetrySign] = (),
+        *,
+        errors: Sequence[ErrorSign] = (),
+        secrets: Sequence[str] = (),
+    ) -> None:
         self.unknown: Counter[str] = Counter()
         self.attempts = Attempts(retries)
         self.calls = ToolCalls()
         self.refused: list[str] = []
         self.secrets = tuple(secrets)
-        self._text = TextLines(retries, secrets=secrets, progress=False)
+        self._errors = errors
+        self._text = TextLines(retries, errors=errors, secrets=secrets, progress=False)
 
     def handlers(self) -> Mapping[str, Handler]:
         raise NotImplementedError
@@ -298,7 +333,8 @@ class JsonEvents:
         try:
             event = msgspec.json.decode(line)
         except (msgspec.DecodeError, RecursionError, UnicodeError):
-            return [*self._text.feed(line, at), *self._note_drift("not JSON", line, at)]
+            known = any(sign.pattern.search(line[:MAX_MESSAGE]) for sign in self._errors)
+            return [*self._text.feed(line, at), *([] if known else self._note_drift("not JSON", line, at))]
         if not isinstance(event, dict):
             return self._note_drift("not JSON", line, at)
         kind = self.kind(event)

@@ -2,8 +2,10 @@
 
 What a record says is checked before it is believed: every key is known, every word has a place, and every
 example of an event is taken by the rule that it stands at. A record describes a program that runs inside the
-sandbox. It grants nothing: it names no path to be shown or written besides the worker's own state, no
-variable that we or the loader of programs listen to, and no place where others keep their credentials.
+sandbox. It grants nothing: it names no path to be shown or written besides the state of its own program, no
+variable that we or the loader of programs listen to, and no place where others keep their credentials. What a
+record that we ship says of its program's own login is believed, and so is what a record of the user's says
+that has the same name.
 """
 
 import re
@@ -23,17 +25,20 @@ from holdfast.agents.catalog.agent import (
     TEXT,
     Agent,
     Dialog,
+    ErrorSign,
     EventRule,
     Mcp,
     Package,
     PromptBy,
     Provider,
     RetrySign,
+    RunLog,
     StatePath,
     Versions,
     state_files,
 )
 from holdfast.agents.catalog.eventrules import ANY, COUNTS, MEANINGS, find, first_that_fits, fits
+from holdfast.agents.catalog.recordlogins import NOBODY, Vouched, read_host_file, read_keys
 from holdfast.agents.catalog.recordreader import (
     ARGUMENT_WORDS,
     MCP_WORDS,
@@ -45,7 +50,6 @@ from holdfast.agents.evidence.evidence import Failure, Want, Work
 from holdfast.agents.evidence.holdups import BusySign, WantSign
 from holdfast.agents.evidence.verdict import ExitRules
 from holdfast.errors import UsageError
-from holdfast.sandbox.policy.credentials import CREDENTIALS
 
 MAX_BYTES: Final = 256 * 1024  # of one file
 MAX_RECORDS: Final = 100
@@ -83,6 +87,7 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True):
     package: str = ""
     versions: Table = {}
     tried: str = ""
+    untried: str = ""
     subcommand: list[str] = []
     interactive: list[str] = []
     model: list[str] = []
@@ -98,9 +103,13 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True):
     relocation: dict[str, str] = {}
     relocation_arguments: list[str] = []
     state: list[Table] = []
+    host_files: list[Table] = []
+    keys: list[str] = []
     parser: str = ""
     events: list[Table] = []
     retries: list[Table] = []
+    errors: list[Table] = []
+    log: Table | None = None
     screen: list[Table] = []
     exits: Table = {}
     provider: Table | None = None
@@ -121,10 +130,15 @@ class _State(msgspec.Struct, forbid_unknown_fields=True):
     below: str = ""
 
 
-class _Retry(msgspec.Struct, forbid_unknown_fields=True):
+class _Words(msgspec.Struct, forbid_unknown_fields=True):
     words: str
     failure: str = ""
     example: str = ""
+
+
+class _Log(msgspec.Struct, forbid_unknown_fields=True):
+    place: str
+    retries: list[Table]
 
 
 class _Sign(msgspec.Struct, forbid_unknown_fields=True):
@@ -172,8 +186,17 @@ class _Event(msgspec.Struct, forbid_unknown_fields=True):
     usage: Table = {}
 
 
-def parse_file(text: str, source: str, taken: Collection[str] = ()) -> Records:
+def parse_file(
+    text: str,
+    source: str,
+    taken: Collection[str] = (),
+    *,
+    shipped: Mapping[str, Agent] | None = None,
+    trusted: bool = False,
+) -> Records:
     """All records of a file, each for itself; `taken` are names that it cannot have.
+
+    A record with the name of one that is `shipped` stands for the same CLI; one that is `trusted` is shipped.
 
     Raises:
         UsageError: it is not TOML, or not a table of records.
@@ -187,7 +210,9 @@ def parse_file(text: str, source: str, taken: Collection[str] = ()) -> Records:
     found = Records({}, {})
     for name, record in tree.items():
         try:
-            found.agents[name] = parse(name, record, source, taken)
+            found.agents[name] = parse(
+                name, record, source, taken, vouched=Vouched(trusted, (shipped or {}).get(name))
+            )
         except UsageError as exc:
             found.invalid[name] = f"{exc}" + (f" ({exc.remedy})" if exc.remedy else "")
         except (RecursionError, ValueError) as exc:
@@ -195,7 +220,9 @@ def parse_file(text: str, source: str, taken: Collection[str] = ()) -> Records:
     return found
 
 
-def parse(name: str, tree: object, source: str, taken: Collection[str] = ()) -> Agent:
+def parse(
+    name: str, tree: object, source: str, taken: Collection[str] = (), *, vouched: Vouched = NOBODY
+) -> Agent:
     """The record of this name.
 
     Raises:
@@ -207,14 +234,15 @@ def parse(name: str, tree: object, source: str, taken: Collection[str] = ()) -> 
     if name in taken:
         raise reader.wrong("", "is the name of an agent that Holdfast knows by itself", "choose another name")
     record = reader.convert(tree, _Record, "")
-    return _Builder(reader, name, record).build()
+    return _Builder(reader, name, record, vouched).build()
 
 
 class _Builder:
-    def __init__(self, reader: RecordReader, name: str, record: _Record) -> None:
+    def __init__(self, reader: RecordReader, name: str, record: _Record, vouched: Vouched) -> None:
         self._reader = reader
         self._name = name
         self._record = record
+        self._vouched = vouched
 
     def build(self) -> Agent:
         reader, record = self._reader, self._record
@@ -254,12 +282,23 @@ class _Builder:
                 "relocation_arguments", record.relocation_arguments, ("state",)
             ),
             environment=reader.variables("environment", record.environment),
-            retries=tuple(self._retry(number, row) for number, row in enumerate(record.retries)),
+            keys=read_keys(reader, record.keys, self._vouched),
+            retries=self._retries("retries", record.retries),
+            errors=tuple(self._error(number, row) for number, row in enumerate(record.errors)),
+            log=self._log(),
             exits=self._exits(),
             provider=self._provider(),
             mcp=self._mcp(),
             start_limit_s=record.start_limit_s,
             tried=record.tried,
+            untried=record.untried,
+        )
+        agent = replace(
+            agent,
+            host_files=tuple(
+                read_host_file(reader, f"host_files[{number}]", row, agent)
+                for number, row in enumerate(record.host_files)
+            ),
         )
         self._check_prompt(agent)
         self._check_files(agent)
@@ -316,9 +355,9 @@ class _Builder:
             raise self._reader.wrong(
                 f"{key}.path", "is a pattern from its first name on", "name the directory"
             )
-        for place in CREDENTIALS if root == "{home}" else ():
-            if f"{place}/".startswith(f"{rest}/") or f"{rest}/".startswith(f"{place}/"):
-                raise self._reader.wrong(f"{key}.path", f"credentials are kept in ~/{place}")
+        kept = self._vouched.find_foreign(rest) if root == "{home}" else None
+        if kept is not None:
+            raise self._reader.wrong(f"{key}.path", f"credentials are kept in ~/{kept}")
         if table.variable and table.variable not in self._record.relocation:
             raise self._reader.wrong(f"{key}.variable", "is not among `relocation`", self._record.relocation)
         if table.below and (is_unsafe(table.below) or not f"/{rest}".endswith(f"/{table.below}")):
@@ -327,13 +366,32 @@ class _Builder:
             raise self._reader.wrong(f"{key}.role", "is empty", "what it is, for people")
         return StatePath(table.path, table.role, table.without, table.variable, table.below)
 
-    def _retry(self, number: int, row: Table) -> RetrySign:
-        key = f"retries[{number}]"
-        table = self._reader.convert(row, _Retry, key)
-        pattern = self._reader.pattern(f"{key}.words", table.words, _GAPS)
+    def _log(self) -> RunLog | None:
+        if self._record.log is None:
+            return None
+        table = self._reader.convert(self._record.log, _Log, "log")
+        if is_unsafe(table.place):
+            raise self._reader.wrong("log.place", "is not a path below the state directory")
+        return RunLog(table.place, self._retries("log.retries", table.retries))
+
+    def _retries(self, key: str, rows: list[Table]) -> tuple[RetrySign, ...]:
+        return tuple(self._retry(f"{key}[{number}]", row) for number, row in enumerate(rows))
+
+    def _retry(self, key: str, row: Table) -> RetrySign:
+        return RetrySign(*self._words(key, row))
+
+    def _error(self, number: int, row: Table) -> ErrorSign:
+        return ErrorSign(*self._words(f"errors[{number}]", row, gaps=("http", "cause")))
+
+    def _words(
+        self, key: str, row: Table, gaps: Collection[str] = tuple(_GAPS)
+    ) -> tuple[re.Pattern[str], Failure | None]:
+        table = self._reader.convert(row, _Words, key)
+        known = {name: _GAPS[name] for name in gaps}
+        pattern = self._reader.pattern(f"{key}.words", table.words, known)
         if table.example and pattern.search(table.example) is None:
             raise self._reader.wrong(f"{key}.example", "does not have these words")
-        return RetrySign(pattern, self._reader.failure(f"{key}.failure", table.failure))
+        return pattern, self._reader.failure(f"{key}.failure", table.failure)
 
     def _exits(self) -> ExitRules:
         table = self._reader.convert(self._record.exits, _Exits, "exits")

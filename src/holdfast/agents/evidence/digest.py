@@ -33,6 +33,9 @@ from holdfast.agents.evidence.evidence import (
 )
 
 FILE_S: Final = 120.0  # a record on disk that nobody touched for so long may be of a program that forgot it
+# A program that asks for input in turns is elsewhere at some looks; one that went on is so at the next too,
+# and those of one that stands still are two seconds apart.
+GLANCE_S: Final = 2.5
 SCREEN_LOOKS: Final = 2  # a screen that changed so often without the sign coming back has lost it
 
 _REPORTS: Final = (Working, Idle, Wants, Unread, Obstructed, Result)
@@ -77,6 +80,18 @@ def _takes_part(item: Evidence) -> bool:
     return isinstance(claim, _PROGRESSING) and item.source not in LIFE_ONLY
 
 
+def _looks_away(item: Evidence) -> bool:
+    """Does the kernel not show any more what it waits for?"""
+    return item.source is Source.SYSCALL and isinstance(item.claim, Idle | Unread)
+
+
+def _went_on(item: Evidence) -> bool:
+    """Was it answered, or seen to work?"""
+    if isinstance(item.claim, Answered):
+        return True
+    return isinstance(item.claim, _PROGRESSING) and item.source not in LIFE_ONLY
+
+
 class Digest:
     """One look over the evidence. Indexes count from the oldest item; -1 is none.
 
@@ -115,6 +130,8 @@ class Digest:
                 kinds[kind] = [index]
         self._kinds = kinds
         self.reports = self._newest_by_source(_REPORTS)
+        if (waited := self._find_glanced_away()) >= 0:
+            self.reports[Source.SYSCALL] = waited
         self.edges = self._newest_by_source(_EDGES)
         self.began = began(items)
         self.progress_at = max(
@@ -147,11 +164,30 @@ class Digest:
         """When the source of this report began to say it without a break."""
         source, claim, at = self.items[index].source, self.items[index].claim, self.items[index].at
         for item in reversed(self.items[:index]):
+            if source is Source.SYSCALL and _went_on(item):
+                break
             if item.source is source and isinstance(item.claim, _REPORTS):
-                if item.claim != claim:
+                if item.claim == claim:
+                    at = item.at
+                elif not _looks_away(item) or at - item.at > GLANCE_S:
                     break
-                at = item.at
         return at
+
+    def _find_glanced_away(self) -> int:
+        """Where the kernel showed what it waits for, if only looks of a moment ago did not; else -1."""
+        denied_at = None
+        for index in reversed(range(len(self.items))):
+            item = self.items[index]
+            if _went_on(item):
+                return -1
+            if item.source is not Source.SYSCALL or not isinstance(item.claim, _REPORTS):
+                continue
+            if _looks_away(item):
+                denied_at = item.at
+            else:
+                waited = isinstance(item.claim, Wants) and denied_at is not None
+                return index if waited and self.now - (denied_at or 0.0) <= GLANCE_S else -1
+        return -1
 
     def voice(self) -> Evidence | None:
         """The strongest report that stands."""

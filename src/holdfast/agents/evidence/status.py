@@ -177,9 +177,16 @@ class _Look(Digest):
         """Where a tool was last seen to get on."""
         return self._newest_progress((Work.TOOL,))
 
+    def tool_runs(self) -> bool:
+        """Does a command run below it, or does its screen say so? Some have their commands run elsewhere."""
+        shown = self.reports.get(Source.SCREEN)
+        return self.command_runs() or (shown is not None and self.items[shown].claim == Working(Work.TOOL))
+
     def last_work(self) -> Work:
+        """A command that came and went below it says nothing of what it does now."""
+        over = LIFE_ONLY if self.command_runs() else LIFE_ONLY | {Source.CHILDREN}
         for item in reversed(self.items):
-            if isinstance(item.claim, Progress | Working) and item.source not in LIFE_ONLY:
+            if isinstance(item.claim, Progress | Working) and item.source not in over:
                 return item.claim.work
         return Work.THINKING
 
@@ -348,7 +355,7 @@ def _working(look: _Look) -> WorkerStatus | None:
     if voice is None or not isinstance(voice.claim, Working) or look.quiet():
         return None
     work = voice.claim.work
-    if work in (Work.THINKING, Work.NETWORK) and voice.source > Source.PROTOCOL and look.command_runs():
+    if work in (Work.THINKING, Work.NETWORK) and voice.source > Source.PROTOCOL and look.tool_runs():
         work = Work.TOOL  # a weaker source adds the detail
     since = look.since(look.live[0])
     return WorkerStatus(

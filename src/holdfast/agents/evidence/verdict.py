@@ -330,7 +330,7 @@ def _early(end: _End) -> WorkerStatus | None:
         return None
     where = "in a dialog of its start" if dialog else "before it took part"
     failure = Failure.SANDBOX if end.denial >= 0 else Failure.LAUNCH
-    return end.failed(failure, f"it ended {where}, exit code {end.claim.code}")
+    return end.failed(failure, f"it ended {where}, {end.exited.seen or f'exit code {end.claim.code}'}")
 
 
 def _zero(end: _End) -> WorkerStatus | None:

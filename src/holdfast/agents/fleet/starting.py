@@ -18,9 +18,17 @@ from holdfast.agents.catalog.agent import (
     state_files,
 )
 from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.catalog.keptkeys import decide_keys
 from holdfast.agents.fleet.there import FarMachine
 from holdfast.agents.worker.acp import AcpRequest
-from holdfast.agents.worker.launching import TERM, PreparedStart, WorkerSpec
+from holdfast.agents.worker.launching import (
+    TERM,
+    PreparedStart,
+    WorkerSpec,
+    allow_key_hosts,
+    find_why_not,
+)
+from holdfast.agents.worker.reach import WorkerReach, decide_reach, find_bases
 from holdfast.client.policy import Policy
 from holdfast.errors import NotFound, UsageError
 from holdfast.sandbox.limits import Limits
@@ -56,9 +64,20 @@ def check(wish: WorkerSpec) -> None:
 
 
 def prepare(
-    wish: WorkerSpec, agent: Agent, machine: FarMachine, *, place: str, below: str, limited: bool
+    wish: WorkerSpec,
+    agent: Agent,
+    machine: FarMachine,
+    *,
+    place: str,
+    below: str,
+    limited: bool,
+    unnamed: str | None = None,
+    unkept: str = "",
 ) -> PreparedStart:
     """What to start in `place` over there; `limited` says whether that server keeps limits.
+
+    `unnamed` says why no host is reached by name there, `unkept` why no key stays outside. Of providers
+    it knows the variables that are sent.
 
     Raises:
         UsageError: it cannot be meant.
@@ -94,6 +113,18 @@ def prepare(
     environment = kept | dict(made.environment) | secrets | {"TMPDIR": posixpath.join(state, "tmp")}
     if tty:
         environment["TERM"] = TERM
+    bases = [] if wish.base is not None else find_bases(agent, environment, home=None)
+    wish = allow_key_hosts(wish)
+    reach = decide_reach(wish, agent, bases, unnamed=unnamed)
+    keys = decide_keys(
+        agent,
+        kept,
+        given=wish.keys,
+        provider=secrets,
+        base=wish.base,
+        bases=bases,
+        why_not=find_why_not(wish, reach, unkept),
+    )
     argv = (machine.program, *made.arguments)
     limits, notes = _limit(wish, limited=limited)
     notes += notes_on(
@@ -104,8 +135,9 @@ def prepare(
         argv=argv,
         shown=tuple(_PROMPT if word == wish.prompt else word for word in argv),
         inherited={},
-        environment=environment,
-        policy=_policy(wish, cwd, state, machine.there),
+        environment=keys.hide(environment),
+        policy=_policy(wish, reach, cwd, state, machine.there).keep_keys(keys.kept),
+        reach=reach,
         tty=tty,
         state=state,
         base=wish.base,
@@ -114,7 +146,8 @@ def prepare(
             f"{state}/{path}": text
             for path, text in state_files(agent, base=wish.base, model=wish.model or "", mcp=()).items()
         },
-        secrets=tuple(secrets.values()),
+        secrets=(*secrets.values(), *keys.values),
+        entering=keys.entering,
         notes=tuple(notes),
         limits=limits,
         request=request,
@@ -126,10 +159,10 @@ def _travels(name: str, agent: Agent) -> bool:
     return name not in _OURS and name not in agent.relocation
 
 
-def _policy(wish: WorkerSpec, cwd: str, state: str, hidden: Iterable[str]) -> Policy:
+def _policy(wish: WorkerSpec, reach: WorkerReach, cwd: str, state: str, hidden: Iterable[str]) -> Policy:
     if wish.unconfined:
         return Policy.full_access()
-    policy = Policy.workspace_write(cwd, network=wish.network)
+    policy = reach.apply(Policy.workspace_write(cwd))
     for path in hidden:
         policy = policy.deny(path)
     return policy.allow_write(state)

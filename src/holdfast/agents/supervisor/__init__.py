@@ -2,6 +2,6 @@
 replaces them, lists them and ends them.
 
 Imports: agents.catalog, agents.changes, agents.evidence, agents.fleet, agents.worker, client, errors, home,
-local, sandbox.plan, sandbox.policy, unixrpc.
+local, sandbox.plan, sandbox.policy, unixrpc, wire.
 Open to other rooms: background, daemons, elsewhere, messages, processes, service.
 """

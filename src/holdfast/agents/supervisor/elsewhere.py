@@ -21,6 +21,7 @@ from holdfast.agents.fleet.sending import Carried
 from holdfast.agents.supervisor import background
 from holdfast.agents.worker.book import Record, WorkerRecords
 from holdfast.agents.worker.launching import PreparedStart, WorkerSpec
+from holdfast.agents.worker.reach import find_unnamed, may_need_names
 from holdfast.agents.worker.worker import FollowedWorker, WorkerChannel, now
 from holdfast.client.environment import Environment
 from holdfast.client.environments import FILE, Environments
@@ -93,6 +94,8 @@ async def prepare(
             place=place,
             below=carried.below,
             limited=environment.info.capabilities.holdfast_limits,
+            unnamed=await find_unnamed(environment) if may_need_names(wish, agent) else None,
+            unkept="" if environment.info.capabilities.holdfast_secrets else "the server there keeps none",
         )
     except HoldfastError:
         await there.clear(environment, place)

@@ -9,6 +9,8 @@ from holdfast.agents.worker.book import KeptWish
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.errors import UsageError
 from holdfast.sandbox.policy.paths import within
+from holdfast.wire.permissions import AllowedHosts
+from holdfast.wire.processes import SecretKey
 
 RUN_VARIABLE: Final = "HOLDFAST_RUN"  # whoever has it reports on a task, to its dispatcher
 
@@ -26,16 +28,26 @@ def regrant(kept: KeptWish, asked: GrantParams) -> WorkerSpec:
             remedy="grant it in its worker profile; then retry the task",
         )
     network = asked.network and not wish.network
-    if wish.unconfined or not (asked.writable or asked.readable or network):
+    more_hosts = asked.hosts and not wish.network
+    if wish.unconfined or not (asked.writable or asked.readable or network or more_hosts):
+        known = wish.unconfined or asked.network or asked.hosts
         raise UsageError(
-            f"{asked.worker} has that already" if wish.unconfined or asked.network else "nothing is granted",
-            remedy="--allow-write PATH, --allow-read PATH or --network on",
+            f"{asked.worker} has that already" if known else "nothing is granted",
+            remedy="--allow-write PATH, --allow-read PATH, --allow-host HOST or --network on",
         )
+    if network and asked.hosts:
+        raise UsageError("with the whole network every host is reached", remedy="leave --allow-host out")
     if kept.keyed and asked.key is None:
         raise UsageError(
             "it was given a key of its provider, which is kept nowhere",
             remedy="name its variable: --key-env NAME",
         )
+    for key in wish.keys:
+        if not asked.environ.get(key.name):
+            raise UsageError(
+                f"the key in ${key.name} stayed outside of it, and is kept nowhere",
+                remedy=f"set {key.name}, or start it again with --secret",
+            )
     home = asked.environ.get("HOME", "/")
     named = [path for path in (*asked.writable, *asked.readable) if not within(home, path)]  # not all of it
     return msgspec.structs.replace(
@@ -44,11 +56,19 @@ def regrant(kept: KeptWish, asked: GrantParams) -> WorkerSpec:
         after=asked.worker,
         env={name: value for name, value in asked.environ.items() if name in kept.variables},
         key=asked.key,
-        network=wish.network or asked.network,
+        keys=[SecretKey(key.name, asked.environ[key.name], key.hosts) for key in wish.keys],
+        network=True if network else wish.network,
+        hosts=None if network else _add_hosts(wish.hosts, asked) if more_hosts else wish.hosts,
         writable=[*wish.writable, *asked.writable],
         readable=[*wish.readable, *asked.readable],
         secret=[path for path in wish.secret if not any(within(path, one) for one in named)],
     )
+
+
+def _add_hosts(had: AllowedHosts | None, asked: GrantParams) -> AllowedHosts:
+    known = had or AllowedHosts([])
+    allow = list(dict.fromkeys((*known.allow, *asked.hosts)))
+    return msgspec.structs.replace(known, allow=allow, private=known.private or asked.private)
 
 
 def next_id(worker: str) -> str:

@@ -102,7 +102,13 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     created_at: float = 0.0
     backend: str | None = None
     weakened: list[str] = []
-    network: bool = True
+    network: bool = True  # all of it
+    hosts: list[str] = []  # otherwise what it reaches by name: rules, as `--allow-host` has them
+    denied_hosts: list[str] = []
+    private: bool = False  # also at addresses that are not public
+    command_hosts: list[str] | None = None  # of its commands, where each has a sandbox; None: as its own
+    by_name: list[str] = []  # how that is enforced; none where it is not
+    keys: list[str] = []  # which of its keys stay outside, and what enters
     writable: list[str] = []
     after: str | None = None
 
@@ -169,7 +175,9 @@ class GrantParams(msgspec.Struct, kw_only=True):
     worker: str
     writable: list[str] = []
     readable: list[str] = []
-    network: bool = False  # also let it have the network
+    network: bool = False  # also let it have the network, all of it
+    hosts: list[str] = []  # or these hosts by name
+    private: bool = False  # also where they are at an address that is not public
     environ: dict[str, str] = {}  # of these, those that it was started with
     key: str | None = None
     id: str | None = None

@@ -92,6 +92,12 @@ def build_report(worker: FollowedWorker) -> messages.WorkerReport:
         backend=record.backend,
         weakened=record.weakened,
         network=record.network,
+        hosts=record.hosts,
+        denied_hosts=record.denied_hosts,
+        private=record.private,
+        command_hosts=record.command_hosts,
+        by_name=record.by_name,
+        keys=record.keys,
         writable=record.writable,
         after=record.after,
     )

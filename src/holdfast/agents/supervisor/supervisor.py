@@ -13,6 +13,7 @@ import shutil
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -26,11 +27,13 @@ from holdfast.agents.fleet import starting, there
 from holdfast.agents.supervisor import background, elsewhere
 from holdfast.agents.supervisor.elsewhere import CUT_SHORT
 from holdfast.agents.worker import channels, logins, ownsandbox
-from holdfast.agents.worker.book import PROCESS, Record, WorkerRecords, describe, new_id
+from holdfast.agents.worker.book import PROCESS, Record, WorkerRecords, describe, new_id, note_reach
 from holdfast.agents.worker.explaining import Explaining, held, release
-from holdfast.agents.worker.launching import PreparedStart, WorkerSpec, preflight, prepare
+from holdfast.agents.worker.launching import PreparedStart, WorkerSpec, prepare
 from holdfast.agents.worker.ownfiles import link_below, remove_below
 from holdfast.agents.worker.ownsandbox import KnownVersions, OwnSandboxPlaces
+from holdfast.agents.worker.preflight import preflight
+from holdfast.agents.worker.reach import find_unnamed, may_need_names
 from holdfast.agents.worker.retention import KEPT_BYTES, KEPT_S, choose_oldest
 from holdfast.agents.worker.surroundings import WorkerSurroundings
 from holdfast.agents.worker.worker import FollowedWorker, WorkerChannel, now
@@ -50,6 +53,7 @@ from holdfast.errors import (
 )
 from holdfast.local.atomicfile import write_below
 from holdfast.local.tasks import TaskSet
+from holdfast.sandbox.policy.secretwish import KEYS
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +79,7 @@ class Supervisor:
         self._logins: dict[str, logins.SharedLogin] = {}
         self._tasks = TaskSet()
         self._versions = KnownVersions()
+        self._unnamed: str | None = None  # why no host is reached by name here; "": they are
         self._begun = asyncio.Event()  # there is, or was a moment ago, a worker to look at
 
     async def open(self) -> None:
@@ -156,7 +161,10 @@ class Supervisor:
         if wish.host is not None:
             return await self._run_there(worker_id, wish)
         own, obstacle = await self._find_own_sandbox(worker_id, wish)
-        ready = prepare(wish, state=str(self.book.folder(worker_id) / "state"), known=self._known, own=own)
+        unnamed = await self._find_unnamed(wish)
+        state = str(self.book.folder(worker_id) / "state")
+        unkept = find_unkept()
+        ready = prepare(wish, state=state, known=self._known, own=own, unnamed=unnamed, unkept=unkept)
         record = describe(worker_id, wish, ready)
         record.own_sandbox, record.one_sandbox = own is not None, obstacle
         worker = self._add(record, wish, ready)
@@ -227,6 +235,19 @@ class Supervisor:
         )
         return None, obstacle
 
+    async def _find_unnamed(self, wish: WorkerSpec) -> str | None:
+        """Why no host is reached by name here; it is tried once, by the first worker that would need it."""
+        agent = self._known.get(wish.agent)
+        if agent is None or not may_need_names(wish, agent):
+            return None
+        if self._unnamed is None:
+            environment = await background.reach_exec_server(self.book.home)
+            try:
+                self._unnamed = await find_unnamed(environment) or ""
+            finally:
+                await environment.aclose()
+        return self._unnamed or None
+
     async def _start(self, worker: FollowedWorker, ready: PreparedStart, wish: WorkerSpec) -> None:
         record = worker.record
         looking = self._tasks.start(asyncio.to_thread(self.book.add_baseline, record))
@@ -260,11 +281,14 @@ class Supervisor:
                 extra={"agent": record.agent, "reason": str(exc)},
             )
             record.own_sandbox, record.one_sandbox = False, str(exc)
-            ready = prepare(wish, state=ready.state)
+            unnamed = await self._find_unnamed(wish)
+            unkept = find_unkept()
+            ready = prepare(wish, state=ready.state, known=self._known, unnamed=unnamed, unkept=unkept)
+            note_reach(record, ready)
             _write_files(ready)
             process = await _start_process(environment, record, ready, traced=explaining is not None)
         record.pid, record.phase = process.pid, "started"
-        _note_enforcement(record, process)
+        _note_enforcement(record, process, ready)
         if record.one_sandbox is not None and wish.own_sandbox:
             record.weakened.append(f"its commands share its sandbox and its network: {record.one_sandbox}")
         if record.weakened:
@@ -325,7 +349,7 @@ class Supervisor:
                 record.place = ""
             raise
         record.phase = "started"
-        _note_enforcement(record, process)
+        _note_enforcement(record, process, ready)
         if record.confined and process.enforcement is None:
             record.weakened.append("its server does not say what it enforces")
         watched = record.watch and record.unwatched is None
@@ -530,13 +554,26 @@ async def _give_input(process: Process, ready: PreparedStart) -> None:
             await process.close_stdin()
 
 
-def _note_enforcement(record: Record, process: Process) -> None:
+def find_unkept() -> str:
+    """Why no key stays outside of workers on this machine; nothing if keys do."""
+    if find_spec("cryptography") is not None:
+        return ""
+    return "the extra `keys` is not installed: pip install 'holdfast-agents[keys]'"
+
+
+def _note_enforcement(record: Record, process: Process, ready: PreparedStart) -> None:
     """What its server says that it does, and does not."""
     if process.watch is not None and not process.watch.on:
         record.unwatched = process.watch.why
     if process.enforcement is not None:
         record.backend = process.enforcement.backend
         record.weakened = [*process.enforcement.missing, *process.enforcement.weakened]
+        told = process.enforcement.network
+        record.by_name = [line for line in told if not line.startswith(KEYS)]
+        record.keys = [line for line in told if line.startswith(KEYS)]
+    record.keys += ready.entering
+    if ready.reach.lost:
+        record.weakened.append(f"it has the whole network, and not its provider's hosts: {ready.reach.lost}")
 
 
 def _prepare_tracing(record: Record, ready: PreparedStart) -> Explaining | None:

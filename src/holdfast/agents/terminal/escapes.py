@@ -298,6 +298,8 @@ class ReadEscapes(NamedTuple):
 
 _ALTERNATE: Final = frozenset((47, 1047, 1049))
 _BRACKETED_PASTE: Final = 2004
+_CLICKS: Final = 1000
+_SGR_PLACES: Final = 1006
 _TRACKED: Final = _ALTERNATE | {_BRACKETED_PASTE, 1, 25, 1000, 1002, 1003, 1004, 1006, 2026}
 
 
@@ -318,6 +320,11 @@ class EscapeReader:
     def bracketed_paste(self) -> bool:
         """The program tells pasted text from typed keys."""
         return _BRACKETED_PASTE in self.modes
+
+    @property
+    def takes_clicks(self) -> bool:
+        """The program hears of clicks, with places beyond column 223."""
+        return _CLICKS in self.modes and _SGR_PLACES in self.modes
 
     def feed(self, data: bytes) -> ReadEscapes:
         events: list[Event] = []

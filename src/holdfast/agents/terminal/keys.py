@@ -10,6 +10,8 @@ prompt.
 
 import enum
 import re
+import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -62,6 +64,17 @@ KEYS: Final = {
 _INTERRUPTS: Final = frozenset(("escape", "ctrl-c"))
 _TEXT_FOR: Final = frozenset((Want.PROMPT, Want.QUESTION))
 _KEYS_FOR: Final = _TEXT_FOR | {Want.DECISION, Want.TRUST, Want.LOGIN, Want.EDITOR, Want.PAGER}
+
+
+def encode_click(words: str, lines: Sequence[str]) -> bytes:
+    """A click on the first of these words, as SGR 1006 has it; nothing unless one line shows them, once."""
+    found = [(row, line) for row, line in enumerate(lines, 1) if words in line]
+    if len(found) != 1 or found[0][1].count(words) != 1:
+        return b""
+    row, line = found[0]
+    before = [char for char in line[: line.index(words)] if not unicodedata.combining(char)]
+    column = 1 + sum(1 + (unicodedata.east_asian_width(char) in "WF") for char in before)
+    return f"\x1b[<0;{column};{row}M\x1b[<0;{column};{row}m".encode()
 
 
 def refuse_text(status: WorkerStatus, *, screen: Evidence | None, password: bool) -> None:

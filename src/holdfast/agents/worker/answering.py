@@ -4,6 +4,7 @@ from typing import Final
 
 from holdfast.agents.catalog.agent import Agent
 from holdfast.agents.evidence.evidence import Answered, Evidence, Failure, Source, Trouble, Want, WorkerState
+from holdfast.agents.terminal.keys import encode_click
 from holdfast.agents.worker import acp
 from holdfast.agents.worker.worker import FollowedWorker, now
 from holdfast.errors import InvalidRequest, UsageError
@@ -69,10 +70,23 @@ async def _by_keys(worker: FollowedWorker, agent: Agent, *, deny: bool) -> dict[
     if dialog is None:
         raise InvalidRequest(f"nobody has described the keys of this dialog of {agent.name}", remedy=_ATTACH)
     keys = dialog.deny if deny else dialog.approve
-    for key in keys:
-        await worker.press(key)
+    if dialog.click and not deny:
+        await _click(worker, dialog.click)
+        keys = (f"click on {dialog.click}",)
+    else:
+        for key in keys:
+            await worker.press(key)
     await worker.settle(f"{'denied' if deny else 'approved'}: {status.about}")
     return {"question": status.about, "denied": deny, "keys": list(keys)}
+
+
+async def _click(worker: FollowedWorker, words: str) -> None:
+    await worker.wait_until_drawn()
+    seen = worker.channel.input(now())
+    data = encode_click(words, worker.channel.shown().split("\r\n")) if seen and seen.clicks else b""
+    if not data:
+        raise InvalidRequest(f"{worker.record.id} shows nothing to click on: {words}", remedy=_ATTACH)
+    await worker.type(data)
 
 
 def _describe_no_question(worker: FollowedWorker) -> str:

@@ -39,6 +39,7 @@ from holdfast.agents.worker.retention import EndedWorker
 from holdfast.errors import NotFound, OperationFailed, UsageError, is_storage_fault
 from holdfast.local.atomicfile import replace_file
 from holdfast.local.trees import remove_tree
+from holdfast.wire.processes import SecretKey
 
 MAX_EVIDENCE_BYTES: Final = 1 << 20  # of one file; two are kept
 MAX_OUTPUT_BYTES: Final = 8 << 20  # likewise
@@ -69,7 +70,13 @@ class Record(msgspec.Struct, kw_only=True):
     notes: list[str] = []  # what about its start somebody should know: its version, its sandbox
     placed: list[str] = []  # files below its state that are removed when it has ended
     began_at: float = 0.0  # the same on the clock of its evidence
-    network: bool = True
+    network: bool = True  # all of it
+    hosts: list[str] = []  # otherwise what it reaches by name: rules
+    denied_hosts: list[str] = []
+    private: bool = False  # also at addresses that are not public
+    command_hosts: list[str] | None = None  # of its commands, where each has a sandbox; None: as its own
+    by_name: list[str] = []  # how that is enforced, in words; none where it is not
+    keys: list[str] = []  # which of its keys stay outside, and what enters, in words
     writable: list[str] = []
     environment: list[str] = []
     wall_limit_s: float | None = None
@@ -103,7 +110,7 @@ class Record(msgspec.Struct, kw_only=True):
 
 def describe(worker_id: str, wish: WorkerSpec, ready: PreparedStart) -> Record:
     """What is written down of a start, before anything is started."""
-    return Record(
+    record = Record(
         id=worker_id,
         agent=wish.agent,
         argv=list(ready.shown),
@@ -120,7 +127,6 @@ def describe(worker_id: str, wish: WorkerSpec, ready: PreparedStart) -> Record:
         confined=not wish.unconfined,
         notes=list(ready.notes),
         began_at=time.clock_gettime(time.CLOCK_BOOTTIME),
-        network=wish.network,
         writable=wish.writable,
         environment=sorted(ready.environment),
         wall_limit_s=wish.wall_limit_s,
@@ -132,6 +138,19 @@ def describe(worker_id: str, wish: WorkerSpec, ready: PreparedStart) -> Record:
         process_id=PROCESS,
         after=wish.after,
     )
+    note_reach(record, ready)
+    return record
+
+
+def note_reach(record: Record, ready: PreparedStart) -> None:
+    """What of the network it was prepared to have."""
+    reach = ready.reach
+    record.network = reach.whole
+    record.hosts, record.denied_hosts = list(reach.hosts.allow), list(reach.hosts.deny)
+    record.private = reach.hosts.private
+    record.command_hosts = None
+    if ready.commands is not None and not reach.whole_commands:
+        record.command_hosts = list(reach.commands.allow)
 
 
 def new_id(agent: str) -> str:
@@ -231,7 +250,9 @@ class WorkerRecords:
 
     def add_wish(self, worker: str, wish: WorkerSpec) -> None:
         kept = KeptWish(
-            wish=msgspec.structs.replace(wish, env={}, key=None),
+            wish=msgspec.structs.replace(
+                wish, env={}, key=None, keys=[SecretKey(key.name, "", key.hosts) for key in wish.keys]
+            ),
             variables=sorted(wish.env),
             keyed=wish.key is not None,
         )

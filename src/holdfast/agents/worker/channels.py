@@ -1,12 +1,13 @@
 """How a worker is understood: by the lines of its event stream, or by its terminal."""
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
 from holdfast.agents.catalog import screens
 from holdfast.agents.catalog.agent import TEXT, Agent
 from holdfast.agents.catalog.catalog import Parser, log_parser_of, parser_of, text_parser_of
-from holdfast.agents.catalog.output import JsonEvents, ToolCalls
+from holdfast.agents.catalog.output import JsonEvents, ToolCalls, find_last_words
 from holdfast.agents.evidence import holdups
 from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Idle, Ready, Source, Want, Wants
 from holdfast.agents.terminal import escapes
@@ -17,7 +18,9 @@ from holdfast.agents.worker.acp import AcpRequest
 from holdfast.agents.worker.book import Record
 from holdfast.agents.worker.statefiles import LogTail
 from holdfast.agents.worker.worker import Input, Taken, WorkerChannel, now
+from holdfast.doctor.explain.redaction import redact_line
 
+LAST_LINES: Final = 12  # of each stream that are kept for its end
 MAX_LINE: Final = 32 << 20  # bytes of one event: a whole thread in one line has been seen
 
 
@@ -43,6 +46,7 @@ class _Lines:
     def __init__(self, parser: Parser) -> None:
         self._parser = parser
         self._rest = bytearray()
+        self.last: deque[str] = deque(maxlen=LAST_LINES)
 
     def feed(self, data: bytes, at: float) -> list[Evidence]:
         self._rest += data
@@ -52,7 +56,9 @@ class _Lines:
         self._rest = bytearray(rest)
         found: list[Evidence] = []
         for line in lines:
-            found += self._parser.feed(line.decode("utf-8", "replace").rstrip("\r"), at)
+            text = line.decode("utf-8", "replace").rstrip("\r")
+            self.last.append(text[:MAX_SEEN])
+            found += self._parser.feed(text, at)
         return found
 
 
@@ -94,6 +100,7 @@ class LineChannel:
 
     def __init__(self, agent: Agent, record: Record, secrets: tuple[str, ...], about: _About) -> None:
         self._about = about
+        self._secrets = secrets
         self._parser = parser_of(agent, secrets)
         self._streams = {
             "stdout": _Lines(self._parser),
@@ -114,6 +121,10 @@ class LineChannel:
 
     def shown(self) -> str:
         return ""
+
+    def read_end(self, at: float) -> tuple[list[Evidence], str]:
+        lines = [line for stream in self._streams.values() for line in stream.last]
+        return [], redact_line(find_last_words(lines), self._secrets, limit=MAX_SEEN)
 
     def resize(self, rows: int, cols: int) -> None:
         pass
@@ -172,6 +183,7 @@ class TerminalChannel:
         self._agent = agent
         self._record = record
         self._about = about
+        self._secrets = secrets
         self._reader = escapes.EscapeReader()
         self._titled = False
         self._screen = Screen(record.rows, record.cols)
@@ -236,11 +248,17 @@ class TerminalChannel:
             password=terminal is not None and terminal.password,
             foot=_foot(seen.lines),
             unread=0 if terminal is None else terminal.unread,
+            clicks=self._reader.takes_clicks,
         )
 
     def shown(self) -> str:
         seen = self._screen.look(now())
         return "\r\n".join(seen.lines).rstrip() + f"\x1b[{seen.row};{seen.column}H"
+
+    def read_end(self, at: float) -> tuple[list[Evidence], str]:
+        lines, words = self._screen.look(at).lines, text_parser_of(self._agent, self._secrets)
+        found = [item for line in lines for item in words.feed(line.strip(), at)]
+        return found, redact_line(find_last_words(lines), self._secrets, limit=MAX_SEEN)
 
     def resize(self, rows: int, cols: int) -> None:
         if (rows, cols) != (self._record.rows, self._record.cols):

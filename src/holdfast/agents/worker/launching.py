@@ -1,38 +1,32 @@
 """A wish for a worker as what is needed to start it: command, environment, policy, files."""
 
 import contextlib
-import json
 import os
 import shutil
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import urlsplit
 
 import msgspec
 
 from holdfast.agents.catalog.agent import (
     MAX_ARGUMENT,
     Agent,
-    StatePath,
     launch,
     notes_on,
     provider_secrets,
-    relocation_of,
     state_files,
-    state_paths,
 )
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.catalog.hostfiles import Way, read_settings
+from holdfast.agents.catalog.keptkeys import decide_keys
 from holdfast.agents.catalog.known import find_agent
-from holdfast.agents.evidence.evidence import Failure, Foreseen, Trouble
 from holdfast.agents.worker.acp import AcpRequest
 from holdfast.agents.worker.ownfiles import FoundLogin, OwnFiles, read_own_files, read_regular
 from holdfast.agents.worker.ownsandbox import OwnSandboxPlaces
-from holdfast.client.environment import Environment
+from holdfast.agents.worker.reach import WorkerReach, decide_reach, find_bases
 from holdfast.client.policy import Policy
-from holdfast.errors import HoldfastError, NotFound, UsageError
+from holdfast.errors import NotFound, UsageError
 from holdfast.local.homes import find_homes
 from holdfast.sandbox.limits import Limits
 from holdfast.sandbox.plan import prerequisites
@@ -41,9 +35,10 @@ from holdfast.sandbox.plan.prerequisites import Uncovered, uncover
 from holdfast.sandbox.plan.resolve import look, make_granted, trace
 from holdfast.sandbox.policy.amounts import parse
 from holdfast.sandbox.policy.credentials import is_credential
-from holdfast.sandbox.policy.paths import grantable
-from holdfast.sandbox.policy.policy import Access, BoundPolicy, Network, Where, bind, workspace_write
-from holdfast.wire.processes import CommandExecutor
+from holdfast.sandbox.policy.policy import Access, Where, bind, workspace_write
+from holdfast.sandbox.policy.secretwish import parse_secret
+from holdfast.wire.permissions import AllowedHosts
+from holdfast.wire.processes import CommandExecutor, SecretKey
 
 # What a confined worker may use unless its wish says otherwise ("none" lifts one), so that one that forks or
 # allocates without end takes neither the host nor our daemons along.
@@ -55,72 +50,8 @@ DEFAULT_LIMITS: Final[Mapping[str, str | int | float]] = {
 TERM: Final = "xterm-256color"  # what our screen understands
 _SHARED_TMP: Final = "/tmp"  # noqa: S108 - to keep it away
 _PROMPT: Final = "<prompt>"  # what a record has in its place
-LIMIT_S: Final = 10.0  # for all of it; a name server that does not answer takes the most
-_CONNECT_S: Final = 3.0
 _PACKAGE_DEPTH: Final = 6  # folders between a program and its package.json
 _MAX_PACKAGE: Final = 256 << 10  # bytes of one
-
-# Runs inside, with nothing but the standard library.
-_PROBE: Final = r"""
-import errno, fcntl, json, mmap, os, socket, sys, tempfile
-
-asked = json.loads(sys.argv[1])
-
-
-def tried(path):
-    while not os.path.isdir(path):
-        path = os.path.dirname(path)
-    step, name = "create", None
-    try:
-        fd, name = tempfile.mkstemp(dir=path, prefix=".holdfast-")
-        step = "write"
-        os.write(fd, b"x" * 4096)
-        os.fsync(fd)
-        step = "lock"
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        step = "map"
-        mmap.mmap(fd, 4096).close()
-        os.close(fd)
-        step = "rename"
-        os.rename(name, name + ".moved")
-        name += ".moved"
-        step = "remove"
-        os.unlink(name)
-    except OSError as exc:
-        if name is not None:
-            try:
-                os.unlink(name)
-            except OSError:
-                pass
-        return {"step": step, "errno": errno.errorcode.get(exc.errno, str(exc.errno)), "at": path}
-    return None
-
-
-def reached(host, port):
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as exc:
-        return {"step": "name", "errno": exc.args[1] if len(exc.args) > 1 else str(exc)}
-    failure = None
-    for family, kind, protocol, _, address in found:
-        try:
-            with socket.socket(family, kind, protocol) as sock:
-                sock.settimeout(asked["connect_s"])
-                sock.connect(address)
-                return None
-        except TimeoutError:
-            failure = {"step": "connect", "errno": "ETIMEDOUT"}
-        except OSError as exc:
-            failure = {"step": "connect", "errno": errno.errorcode.get(exc.errno, str(exc.errno))}
-    return failure
-
-
-answer = {"paths": [tried(path) for path in asked["paths"]]}
-if asked["provider"]:
-    answer["provider"] = reached(*asked["provider"])
-print(json.dumps(answer))
-"""
 
 
 class WorkerSpec(msgspec.Struct, kw_only=True):
@@ -136,7 +67,8 @@ class WorkerSpec(msgspec.Struct, kw_only=True):
     tty: bool = False
     acp: bool = False  # led over the Agent Client Protocol: its questions are structured
     unattended: bool = True
-    network: bool = True
+    network: bool | None = None  # None: the hosts of its provider, where its record names them
+    hosts: AllowedHosts | None = None  # that it reaches by name besides
     writable: list[str] = []
     readable: list[str] = []  # besides; for what lies below something unreadable
     sockets: list[str] = []  # unix sockets of the host that it may connect to
@@ -151,6 +83,8 @@ class WorkerSpec(msgspec.Struct, kw_only=True):
     arguments: list[str] | None = None  # of a headless run, instead of the record's: templates as there
     base: str | None = None  # another provider's address, with its key
     key: str | None = None
+    keys: list[SecretKey] = []  # that stay outside, besides those that its record knows
+    keys_inside: bool = False  # what its CLI takes by variables enters, as it is
     after: str | None = None  # the worker in whose place it is started
     mcp: list[str] | None = None  # the command of an MCP server on stdio, which the CLI starts
     wall_limit_s: float | None = None
@@ -172,12 +106,14 @@ class PreparedStart:
     inherited: dict[str, str] = field(repr=False)  # what it would have had without us
     environment: dict[str, str] = field(repr=False)
     policy: Policy
+    reach: WorkerReach
     tty: bool
     state: str
     base: str | None
     stdin: bytes | None = field(repr=False)
     files: dict[str, str] = field(repr=False)
     secrets: tuple[str, ...] = field(repr=False)
+    entering: tuple[str, ...] = ()  # keys and logins that it has itself, in words
     links: dict[str, str] = field(default_factory=dict)  # below the state → what of the user's is shown
     login: FoundLogin | None = None  # that is placed when it starts, and kept up to date
     placed: tuple[str, ...] = ()  # places of its user's files below the state
@@ -194,10 +130,13 @@ def prepare(
     state: str,
     known: Mapping[str, Agent] = CATALOG,
     own: OwnSandboxPlaces | None = None,
+    unnamed: str | None = None,
+    unkept: str = "",
 ) -> PreparedStart:
     """What to start; `state` is a directory of the worker's own, unless the wish names another.
 
-    `known` are the agents of the home.
+    `known` are the agents of the home. `unnamed` says why no host is reached by name where it runs, and
+    `unkept` why its server keeps no keys outside.
     With `own` places the CLI keeps a sandbox of its own, and reaches its provider whatever its commands may.
 
     Raises:
@@ -213,7 +152,10 @@ def prepare(
             f"the prompt is longer than {MAX_ARGUMENT} bytes", remedy="put it into a file to read"
         )
     server = _server(agent, wish)
-    words = None if own is None else own.words(wish)
+    wish = allow_key_hosts(wish)
+    bases = _find_bases(agent, wish, state)
+    reach = decide_reach(wish, agent, bases, own_sandbox=own is not None, unnamed=unnamed)
+    words = None if own is None else own.words(wish, reach)
     made = launch(
         agent,
         state=state,
@@ -237,7 +179,19 @@ def prepare(
     if files.login is not None and files.login.file.renewal is not None:
         unset = files.login.file.renewal.unset
         chosen = {name: value for name, value in chosen.items() if name not in unset}
-    environment = wish.env | chosen | secrets
+    keys = decide_keys(
+        agent,
+        wish.env,
+        given=wish.keys,
+        provider=secrets,
+        base=wish.base,
+        bases=bases,
+        logins=files.logins,
+        why_not=find_why_not(wish, reach, unkept),
+    )
+    inherited = wish.env
+    environment = keys.hide(wish.env | chosen | secrets)
+    wish = msgspec.structs.replace(wish, env=keys.remove(wish.env))
     tty = wish.tty or wish.prompt is None
     if tty:
         environment["TERM"] = TERM
@@ -250,7 +204,7 @@ def prepare(
     program = _binary(agent, wish)
     _make_granted(wish)
     wish = msgspec.structs.replace(wish, secret=_hide_logins(agent, wish))
-    policy = _policy(wish, state)
+    policy = reach.apply(_policy(wish, state)) if not wish.unconfined else Policy.full_access()
     if own is not None:
         policy = own.policy(policy)
     if not wish.unconfined:
@@ -261,9 +215,10 @@ def prepare(
         agent=agent,
         argv=argv,
         shown=tuple(_PROMPT if word == wish.prompt else word for word in argv),
-        inherited=wish.env,
+        inherited=inherited,
         environment=environment,
-        policy=policy,
+        policy=policy.keep_keys(keys.kept),
+        reach=reach,
         tty=tty,
         state=state,
         base=wish.base,
@@ -282,11 +237,32 @@ def prepare(
                 own_sandbox=own is not None,
             )
         ),
-        secrets=(*secrets.values(), *files.secrets),
+        secrets=(*secrets.values(), *files.secrets, *keys.values),
+        entering=keys.entering,
         limits=limits_of(wish),
-        commands=None if own is None else own.executor(agent, wish, policy, state),
+        commands=None if own is None else own.executor(agent, wish, policy, state, reach),
         request=request,
     )
+
+
+def allow_key_hosts(wish: WorkerSpec) -> WorkerSpec:
+    """The hosts of keys that were asked for are asked for as well. Raises UsageError."""
+    if not wish.keys:
+        return wish
+    rules = [parse_secret(f"{key.name}@{host}").rule for key in wish.keys for host in key.hosts]
+    asked = wish.hosts or AllowedHosts([])
+    return msgspec.structs.replace(
+        wish, hosts=msgspec.structs.replace(asked, allow=list(dict.fromkeys((*asked.allow, *rules))))
+    )
+
+
+def find_why_not(wish: WorkerSpec, reach: WorkerReach, unkept: str) -> str:
+    """Why the keys of this worker cannot stay outside; nothing if they can."""
+    if wish.unconfined:
+        return "it runs without a sandbox"
+    if wish.keys_inside:
+        return "as asked"
+    return unkept or (reach.lost or "it has the whole network" if reach.whole else "")
 
 
 def _leftovers(agent: Agent, wish: WorkerSpec, state: str) -> dict[str, str]:
@@ -300,6 +276,14 @@ def _find_own(agent: Agent, wish: WorkerSpec) -> OwnFiles:
     if not wish.relocate or wish.base is not None:
         return OwnFiles()
     return read_own_files(agent, home=wish.env.get("HOME", "/"), environment=wish.env)
+
+
+def _find_bases(agent: Agent, wish: WorkerSpec, state: str) -> list[str]:
+    """Where its user says that its provider is; nothing that it may write is believed."""
+    if wish.base is not None or wish.unconfined:
+        return []
+    places = (wish.cwd, state, *wish.writable)
+    return find_bases(agent, wish.env, home=wish.env.get("HOME", "/"), writable=places)
 
 
 def _hide_logins(agent: Agent, wish: WorkerSpec) -> list[str]:
@@ -429,14 +413,12 @@ def _make_granted(wish: WorkerSpec) -> None:
 
 
 def _policy(wish: WorkerSpec, state: str) -> Policy:
-    if wish.unconfined:
-        return Policy.full_access()
+    """All but the network."""
     if wish.private_tmp:
-        network = Network.ON if wish.network else Network.OFF
-        policy = Policy(workspace_write(network=network, tmpdir=False, slash_tmp=False), wish.cwd)
+        policy = Policy(workspace_write(tmpdir=False, slash_tmp=False), wish.cwd)
         unreadable = [_SHARED_TMP, *wish.unreadable, *wish.secret]
     else:
-        policy = Policy.workspace_write(wish.cwd, network=wish.network)
+        policy = Policy.workspace_write(wish.cwd)
         unreadable = [*wish.unreadable, *wish.secret]
     for path in (*unreadable, *find_homes()):
         if os.path.lexists(path):  # a rule about what is not there would put something in its place
@@ -448,136 +430,3 @@ def _policy(wish: WorkerSpec, state: str) -> Policy:
     for path in (state, *wish.writable):
         policy = policy.allow_write(path)
     return policy
-
-
-@dataclass(frozen=True, slots=True)
-class PreflightProblem:
-    """Something that will go wrong, what comes of it, and what would help."""
-
-    what: str
-    errno: str
-    consequence: str
-    remedy: str
-    claim: Foreseen | Trouble | None = None  # what a classifier can use of it
-
-    def words(self) -> str:
-        return f"{self.what}: {self.errno}; {self.consequence}" + (f"; {self.remedy}" if self.remedy else "")
-
-
-async def preflight(
-    environment: Environment,
-    agent: Agent,
-    *,
-    cwd: str,
-    variables: Mapping[str, str],
-    policy: Policy,
-    state: str,
-    base: str | None,
-) -> list[PreflightProblem]:
-    """Can the CLI keep its state and reach its provider? What will go wrong, before the first prompt.
-
-    A small program is run in the sandbox it will run in, with its environment and policy. Where a state
-    path does not exist yet, the nearest directory above it that does is tried. Nothing is left behind.
-    That nothing could be tried is trouble as well.
-    """
-    home = variables.get("HOME", "/")
-    kept = _distinct(state_paths(agent, home=home, work=cwd, environment=variables))
-    provider = _provider(base)
-    if not kept and provider is None:
-        return []
-    bound = bind(policy.wish, Where(cwd, (cwd,), variables.get("TMPDIR")))
-    if (hidden := _find_hidden(bound)) is not None:
-        return [hidden]
-    asked = {"paths": [path for path, _ in kept], "provider": provider, "connect_s": _CONNECT_S}
-    try:
-        result = await environment.run(
-            [sys.executable, "-I", "-S", "-c", _PROBE, json.dumps(asked)],
-            cwd=cwd,
-            env=dict(variables),
-            policy=policy,
-            timeout_s=LIMIT_S,
-        )
-        answer = json.loads(result.stdout)
-    except (HoldfastError, TimeoutError, ValueError) as exc:
-        return [
-            PreflightProblem(
-                "nothing could be tried in the sandbox", str(exc) or "no answer", "nobody knows", ""
-            )
-        ]
-    found = [
-        _of_path(agent, path, one, told, state, bound)
-        for (path, one), told in zip(kept, answer["paths"], strict=True)
-        if told is not None
-    ]
-    if provider is not None and (told := answer["provider"]) is not None:
-        found.append(_of_provider(provider, told, bound))
-    return found
-
-
-def _find_hidden(bound: BoundPolicy) -> PreflightProblem | None:
-    """What of our own interpreter cannot be read there: it could not say so itself."""
-    for path in map(os.path.realpath, prerequisites.of_ourselves()):
-        decision = bound.explain(path, Access.READ)
-        if not decision.allowed:
-            what = f"nothing could be tried in the sandbox, since {path} cannot be read there"
-            return PreflightProblem(
-                what, decision.why, "nobody knows what it will meet", decision.grant or ""
-            )
-    return None
-
-
-def _distinct(kept: list[tuple[str, StatePath]]) -> list[tuple[str, StatePath]]:
-    """One path for each directory that would be tried; what comes first matters most."""
-    found: dict[str, tuple[str, StatePath]] = {}
-    for path, one in kept:
-        plain = path.split("*", 1)[0].rstrip("/")
-        found.setdefault(os.path.dirname(plain), (plain, one))
-    return list(found.values())
-
-
-def _of_path(
-    agent: Agent, path: str, kept: StatePath, told: Mapping[str, str], state: str, bound: BoundPolicy
-) -> PreflightProblem:
-    moved = relocation_of(agent, kept, state=state)
-    decision = bound.explain(told["at"], Access.WRITE)
-    home = os.path.expanduser("~")
-    needed = grantable(path, os.path.lexists, home=home) if told["step"] == "create" else told["at"]
-    grant = bound.explain(needed, Access.WRITE).grant
-    remedy = f"set {moved}" if moved else grant or f"--allow-write {told['at']}"
-    what = f"{kept.role} ({path}): cannot {told['step']} in {told['at']}"
-    foreseen = Foreseen(
-        access="create" if told["step"] == "create" else "write",
-        path=path,
-        errno=told["errno"],
-        rule=decision.why,
-        grant=grant or "",
-        relocation=moved,
-        role=kept.role,
-    )
-    return PreflightProblem(what, told["errno"], kept.without, remedy, None if decision.allowed else foreseen)
-
-
-def _of_provider(provider: tuple[str, int], told: Mapping[str, str], bound: BoundPolicy) -> PreflightProblem:
-    host, port = provider
-    name = told["step"] == "name"
-    what = (
-        f"its provider's name {host} is not found"
-        if name
-        else f"its provider at {host}:{port} is not reached"
-    )
-    consequence = "it will retry, some CLIs for minutes and without a word"
-    if bound.network is Network.ON:
-        remedy = "is the address wrong, or this machine's network?"
-        return PreflightProblem(what, told["errno"], consequence, remedy, Trouble(Failure.NETWORK))
-    grant = "--network on"
-    foreseen = Foreseen("connect", f"{host}:{port}", told["errno"], "the network is off", grant)
-    return PreflightProblem(what, told["errno"], consequence, grant, foreseen)
-
-
-def _provider(base: str | None) -> tuple[str, int] | None:
-    if base is None:
-        return None
-    parts = urlsplit(base)
-    if parts.hostname is None:
-        return None
-    return parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)

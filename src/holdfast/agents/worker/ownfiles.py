@@ -48,6 +48,7 @@ class OwnFiles:
     links: dict[str, str] = field(default_factory=dict)  # to what is shown where it is
     login: FoundLogin | None = None
     secrets: list[str] = field(default_factory=list, repr=False)
+    logins: list[str] = field(default_factory=list)  # files with what is in there
     words: list[str] = field(default_factory=list)
 
     def add_texts(self, files: Mapping[str, str]) -> None:
@@ -89,8 +90,9 @@ def _take(own: OwnFiles, file: HostFile, path: str) -> None:
         own.words.append(f"{path} ({file.what}): {file.way}")
         return
     document = read_settings(path, text)
-    if file.renewal is not None or file.keep:
-        own.secrets += find_tokens(document)
+    if (file.renewal is not None or file.keep) and (found := find_tokens(document)):
+        own.secrets += found
+        own.logins.append(path)
     if file.renewal is not None and is_renewable(document, file.renewal):
         own.login = FoundLogin(file, path)
         return

@@ -1,9 +1,9 @@
 """A CLI that keeps a sandbox of its own: where its commands are run instead, and what they may have.
 
-The CLI itself is confined as every worker is, with the network, since it has to reach its model. Each of its
-commands goes over a bridge to an executor of ours outside of that sandbox (ADR 18), and may have at most what
-the worker may, without its network unless the wish grants one, without the CLI's own state and keys, and
-without the way to the executor.
+The CLI itself is confined as every worker is, and always reaches its model. Each of its commands goes over a
+bridge to an executor of ours outside of that sandbox (ADR 18), and may have at most what the worker may, of
+the network only what the wish asks for, without the CLI's own state and keys, and without the way to the
+executor.
 """
 
 import json
@@ -25,6 +25,7 @@ from holdfast.wire.processes import CommandExecutor
 
 if TYPE_CHECKING:
     from holdfast.agents.worker.launching import WorkerSpec
+    from holdfast.agents.worker.reach import WorkerReach
     from holdfast.client.environment import Environment
 
 SOCKET: Final = "exec.sock"
@@ -46,11 +47,11 @@ class OwnSandboxPlaces:
     def socket(self) -> str:
         return os.path.join(self.folder, SOCKET)
 
-    def words(self, wish: "WorkerSpec") -> dict[str, str]:
+    def words(self, wish: "WorkerSpec", reach: "WorkerReach") -> dict[str, str]:
         """For the templates of a record."""
         options = ["-I", "-S", bridge.__file__, self.socket, os.path.join(self.folder, KEY)]
         return {
-            "network": "true" if wish.network else "false",
+            "network": "true" if reach.commands_any else "false",
             "writable": json.dumps(wish.writable),
             "work": json.dumps(wish.cwd),
             "bridge": json.dumps(sys.executable),
@@ -58,15 +59,16 @@ class OwnSandboxPlaces:
         }
 
     def policy(self, policy: Policy) -> Policy:
-        """Of the CLI itself: it reaches its executor and its model."""
-        found = policy.allow_read(self.folder).allow_socket(self.socket).allow_write(self.tmp)
-        return found.with_network(True)
+        """Of the CLI itself: it reaches its executor."""
+        return policy.allow_read(self.folder).allow_socket(self.socket).allow_write(self.tmp)
 
-    def executor(self, agent: Agent, wish: "WorkerSpec", policy: Policy, state: str) -> CommandExecutor:
+    def executor(
+        self, agent: Agent, wish: "WorkerSpec", policy: Policy, state: str, reach: "WorkerReach"
+    ) -> CommandExecutor:
         """Of its commands; `policy` is that of the CLI."""
         kept = tuple(path for path in policy.wish.sockets if path != self.socket)
         narrower = Policy(values.replace(policy.wish, sockets=kept), policy.root)
-        narrower = narrower.deny(self.folder).deny(state).with_network(wish.network)
+        narrower = reach.apply_to_commands(narrower.deny(self.folder).deny(state))
         withheld = () if agent.own_sandbox is None else agent.own_sandbox.withheld
         env = {name: value for name, value in wish.env.items() if name not in withheld}
         return CommandExecutor(

@@ -102,7 +102,7 @@ async def _observe(
                 argv,
                 cwd=record.cwd,
                 env=ready.environment,
-                policy=ready.policy,
+                policy=ready.policy.without_keys(),
                 tty=ready.tty,
                 timeout_s=PROBE_S,
             )

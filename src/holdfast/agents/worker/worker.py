@@ -19,6 +19,7 @@ import msgspec
 from holdfast.agents.catalog.agent import Agent, StartDialog
 from holdfast.agents.catalog.output import ToolCalls
 from holdfast.agents.evidence.digest import Digest, Window
+from holdfast.agents.evidence.digest import began as seen_to_begin
 from holdfast.agents.evidence.evidence import (
     MAX_SEEN,
     Answered,
@@ -101,6 +102,7 @@ class Input(NamedTuple):
     """How a terminal would take something typed right now.
 
     `digest` changes with what it shows, `foot` with the last lines of that; `unread` was typed and not read.
+    `clicks` says that it takes them.
     """
 
     digest: bytes
@@ -110,6 +112,7 @@ class Input(NamedTuple):
     password: bool
     foot: bytes = b""
     unread: int = 0
+    clicks: bool = False
 
 
 class WorkerChannel(Protocol):
@@ -129,6 +132,9 @@ class WorkerChannel(Protocol):
 
     def shown(self) -> str:
         """Its screen as a terminal draws it, for somebody who begins to look at it."""
+
+    def read_end(self, at: float) -> tuple[list[Evidence], str]:
+        """Of one that ended before it took part: what it shows of why, and its last words."""
 
     def resize(self, rows: int, cols: int) -> None:
         """Its terminal has another size now."""
@@ -344,6 +350,11 @@ class FollowedWorker:
         code = None if killed else event.code
         limit = "" if event.limit is None else event.limit.message
         seen = self.record.ended_why if cause else limit or f"exit code {event.code}"
+        if code and cause is None and not seen_to_begin(self._window.items):
+            shown, words = self.channel.read_end(now())
+            for item in shown:
+                self.add(item, event.seq)
+            seen = f"{seen}: {words}" if words else seen
         if cause is None and event.limit is not None and event.limit.killed:
             cause = Failure.LIMIT
         here = self.record.host is None
@@ -481,11 +492,11 @@ class FollowedWorker:
         self.tick()
         keys.refuse_key(name, self.status, screen=seen.screen, password=seen.password)
         if self.status.state is WorkerState.WAITING:
-            await self._wait_until_drawn()
+            await self.wait_until_drawn()
             keys.refuse_key(name, self.status, screen=self._terminal()[1].screen, password=seen.password)
         await process.write(keys.KEYS[name])
 
-    async def _wait_until_drawn(self) -> None:
+    async def wait_until_drawn(self) -> None:
         """A worker may say that it asks before it shows what: a key pressed until then is lost, or worse."""
         until, before = now() + DRAWN_WITHIN_S, b""
         while now() < until and before != (digest := self._terminal()[1].digest):
@@ -571,7 +582,7 @@ class FollowedWorker:
     async def settle(self, said: str) -> None:
         """After the keys that answer a dialog: what its screen shows of that from now on is another one."""
         with contextlib.suppress(HoldfastError):  # it has ended by that
-            await self._wait_until_drawn()
+            await self.wait_until_drawn()
         self._note_answer(said)
 
     def _note_answer(self, said: str) -> None:

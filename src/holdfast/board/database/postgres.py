@@ -3,10 +3,11 @@
 Changes lock the rows they read, in the order tasks, then the board. A claim has the board first, and skips
 tasks that somebody else has, so that it never waits for one.
 Where two changes still stand in each other's way the server picks one, and it is run again. The clock is
-the server's.
+the server's. Who listens is told of changes after they took effect, of many at once by one hint.
 """
 
 import contextlib
+import math
 import random
 import re
 import time
@@ -36,8 +37,14 @@ _ALIVE: Final = {
     "tcp_user_timeout": 30_000,
 }
 CHANNEL: Final = "holdfast_board"
+TELL_S: Final = 0.02  # one connection tells of its changes no more often than that
+SETTLE_S: Final = 0.03  # longer than TELL_S: then whatever a teller kept to itself meanwhile can be seen
+UNTOLD_S: Final = 5.0  # a listener looks for itself that often: who made a change may die before it tells
 _MIGRATING: Final = 0x686F6C64  # the advisory lock of whoever makes the tables
 _AGAIN: Final = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
+# To tell is a commit under a lock of the whole instance: it waits for no disk and holds up no change.
+_TELL: Final = f"BEGIN; SET LOCAL synchronous_commit = off; NOTIFY {CHANNEL}; COMMIT"
+_CHANGES: Final = "SELECT coalesce(sum(last_seq), 0) AS changes FROM boards"
 _NOW: Final = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT) AS now"
 _MADE: Final = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = %(name)s"
 _VALUE: Final = "%({})s"
@@ -60,6 +67,9 @@ class PostgresDatabase:
         self._clock = clock
         self._steady = steady
         self._listening = False
+        self._told_at = -math.inf  # when we last told of a change
+        self._looked_at = -math.inf  # when a listener last looked for itself, and what it saw
+        self._changes = ""
         self._queries = database.queries(
             schema.sql,
             lock="FOR UPDATE",
@@ -82,17 +92,20 @@ class PostgresDatabase:
         return re.sub(r"//[^/@]*@", "//", self._url.partition("?")[0])
 
     def write(self, change: Callable[[Transaction], T]) -> T:
+        changed: set[str] = set()
+
         def once() -> T:
+            nonlocal changed
             begin = f"BEGIN; SET LOCAL idle_in_transaction_session_timeout = {STALLED_MS}"
             with self._transaction(begin) as transaction:
                 answer = change(transaction)
-                for board in sorted(transaction.number_events()):
-                    self._run(
-                        "SELECT pg_notify(%(channel)s, %(board)s)", {"channel": CHANNEL, "board": board}
-                    )
+                changed = transaction.number_events()
                 return answer
 
-        return self._retry(once)
+        answer = self._retry(once)
+        if changed:
+            self._tell()
+        return answer
 
     def read(self, look: Callable[[Transaction], T]) -> T:
         def once() -> T:
@@ -106,14 +119,36 @@ class PostgresDatabase:
             if not self._listening:
                 self._run(f"LISTEN {CHANNEL}", {})
                 self._listening = True
+                self._look()
                 return True  # whatever happened before anybody listened
-            return any(True for _ in self._db.notifies(timeout=timeout_s, stop_after=1))
+            if any(True for _ in self._db.notifies(timeout=timeout_s, stop_after=1)):
+                time.sleep(SETTLE_S)
+                self._look()
+                return True
+            return time.monotonic() - self._looked_at >= UNTOLD_S and self._look()
 
     def faults(self) -> list[str]:
         return []  # the server looks after its own files
 
     def close(self) -> None:
         self._db.close()
+
+    def _tell(self) -> None:
+        """Tell listeners of a change that has taken effect: a hint, whose failure is nobody's business."""
+        now = time.monotonic()
+        if now - self._told_at < TELL_S:
+            return
+        self._told_at = now
+        try:
+            self._run(_TELL, {})
+        except psycopg.Error:
+            self._db.close()
+
+    def _look(self) -> bool:
+        """Is there a change since the last look?"""
+        self._looked_at = time.monotonic()
+        before, self._changes = self._changes, str(self._run(_CHANGES, {})[0]["changes"])
+        return self._changes != before
 
     def _connect(self) -> psycopg.Connection[Row]:
         with _translate_errors():

@@ -52,6 +52,17 @@ grant_options = combine(
 )
 
 
+host_options = combine(
+    click.option(
+        "--allow-host",
+        metavar="HOST[:PORT]",
+        multiple=True,
+        help="Let it reach this host too, by its name: api.example.com, *.example.org:443. Can be repeated.",
+    ),
+    click.option("--allow-private", is_flag=True, help="Also where a host is at an address not public."),
+)
+
+
 def with_workers(
     command: Callable[Concatenate["Workers", P], Coroutine[Any, Any, int]],
 ) -> Callable[..., None]:

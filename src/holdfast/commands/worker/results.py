@@ -10,6 +10,7 @@ from holdfast.commands.output import OneLine, printable, show_data
 from holdfast.commands.worker.connected import (
     complete_worker,
     grant_options,
+    host_options,
     json_option,
     on_worker,
     print_report,
@@ -99,7 +100,8 @@ async def apply(workers: "Workers", id: str, branch: str | None, as_json: bool) 
 @click.command(cls=OneLine)
 @click.argument("id")
 @grant_options
-@click.option("--network", type=click.Choice(["on"]), help="Let it have the network.")
+@host_options
+@click.option("--network", type=click.Choice(["on"]), help="Let it have the network, all of it.")
 @click.option("--key-env", metavar="NAME", help="The variable that holds the key of its provider.")
 @json_option
 @home_option
@@ -109,6 +111,8 @@ async def grant(
     id: str,
     writable: tuple[str, ...],
     readable: tuple[str, ...],
+    allow_host: tuple[str, ...],
+    allow_private: bool,
     network: str | None,
     key_env: str | None,
     as_json: bool,
@@ -124,6 +128,8 @@ async def grant(
     started = await (await workers.find(id)).grant(
         allow_write=writable,
         allow_read=readable,
+        allow_host=allow_host,
+        allow_private=allow_private,
         network=network is not None,
         key=os.environ.get(key_env or ""),
     )

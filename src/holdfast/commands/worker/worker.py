@@ -21,6 +21,7 @@ from holdfast.commands.worker.connected import (
     EXITS,
     complete_worker,
     grant_options,
+    host_options,
     json_option,
     on_worker,
     print_report,
@@ -83,7 +84,13 @@ worker.add_command(_cancel, "cancel")
 @click.option(
     "--acp", is_flag=True, help="Talk to it over the Agent Client Protocol; its questions are structured."
 )
-@click.option("--network", type=click.Choice(["on", "off"]), default="on", show_default=True)
+@click.option(
+    "--network",
+    type=click.Choice(["on", "off"]),
+    help="All hosts, or none [default: the hosts of its model provider; all where nobody knows those].",
+)
+@host_options
+@click.option("--deny-host", metavar="HOST[:PORT]", multiple=True, help="Not this one of its hosts.")
 @grant_options
 @click.option(
     "--allow-credentials",
@@ -95,6 +102,18 @@ worker.add_command(_cancel, "cancel")
 )
 @click.option("--provider", "base", metavar="URL", help="Use another provider's address.")
 @click.option("--key-env", metavar="NAME", help="The variable that holds the key of that provider.")
+@click.option(
+    "--secret",
+    "secrets",
+    metavar="NAME@HOST[:PORT]",
+    multiple=True,
+    help="Keep the key in the variable NAME outside, as `exec` does. Can be repeated.",
+)
+@click.option(
+    "--keys-inside",
+    is_flag=True,
+    help="Let keys that the agent takes by variables enter; otherwise it has placeholders.",
+)
 @click.option("--wall", "wall_limit_s", type=float, metavar="SECONDS", help="End it after this time.")
 @click.option(
     "--idle", "idle_limit_s", type=float, metavar="SECONDS", help="End it after this time without work."
@@ -129,7 +148,10 @@ async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...],
 
     far = options["host"] is not None  # there it has a login and settings of its own, or what is named
     own = () if far else own_variables(agent, keys=options["base"] is None)
-    as_asked = ("acp", "base", "cwd", "host", "idle_limit_s", "model", "trace", "unconfined", "wall_limit_s")
+    as_asked = (
+        *("acp", "base", "cwd", "host", "idle_limit_s", "model", "trace", "unconfined", "wall_limit_s"),
+        *("allow_host", "deny_host", "allow_private", "secrets", "keys_inside"),
+    )
     started = await workers.run(
         agent,
         prompt=" ".join(words) or None,
@@ -137,7 +159,7 @@ async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...],
         id=options["name"],
         tty=options["tty"] or options["tmux"],
         unattended=not options["ask"],
-        network=options["network"] == "on",
+        network=None if options["network"] is None else options["network"] == "on",
         writable=list(options["writable"]),
         readable=list(options["readable"]),
         allow_credentials=options["allow_credentials"],

@@ -6,19 +6,25 @@ for a profile that may more than the worker's own is not started until a person 
 
 from collections.abc import Collection
 
+import msgspec
+
+from holdfast.agents.catalog.agent import Agent
 from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.catalog.providerhosts import find_provider
 from holdfast.dispatch.rules.profiles import WorkerProfile
+from holdfast.sandbox.policy.secretwish import parse_secret
+from holdfast.wire.permissions import AllowedHosts
 
 
 def find_excess(parent: WorkerProfile, child: WorkerProfile, names: Collection[str]) -> list[str]:
     """What the child's profile gives and the parent's does not, where the variables `names` are set."""
-    found = []
-    if child.network and not parent.network:
-        found.append("the network")
-    elif _reaches_a_model(child) and not _reaches_a_model(parent):
-        found.append("a model to talk to")
+    found = _find_more_network(parent, child)
     passed = ({*child.env} - {*parent.env}) & {*names}
     found += [f"the variable {name}" for name in sorted(passed)]
+    keys = (parse_secret(text).name for text in child.secrets if text not in parent.secrets)
+    found += [f"the key of {name}" for name in keys]
+    if child.keys_inside and not parent.keys_inside:
+        found.append("its keys inside of its sandbox")
     if child.key_env is not None and child.key_env != parent.key_env:
         found.append(f"the key in {child.key_env}")
     set_otherwise = {name for name, value in child.variables.items() if parent.variables.get(name) != value}
@@ -38,10 +44,44 @@ def ask_about(parent: str, child: str, excess: Collection[str]) -> str:
     )
 
 
-def _reaches_a_model(profile: WorkerProfile) -> bool:
-    """Has its worker the network, even if its commands have none?"""
-    agent = CATALOG.get(profile.agent)
-    return profile.network or (agent is not None and agent.own_sandbox is not None)
+def _find_more_network(parent: WorkerProfile, child: WorkerProfile) -> list[str]:
+    """All of it, or the hosts that the parent lacks: rules are compared as they are written."""
+    if _has_all(parent):
+        return []
+    if _has_all(child):
+        return ["the network"]
+    above, below = _hosts_of(parent), _hosts_of(child)
+    found = [f"the host {rule}" for rule in below.allow if rule not in above.allow]
+    found += [f"the host {rule}, which is denied" for rule in above.deny if rule not in below.deny]
+    if below.private and not above.private:
+        found.append("hosts at addresses that are not public")
+    return found + [
+        f"the host {name} elsewhere"
+        for name, at in below.addresses.items()
+        if above.addresses.get(name) != at
+    ]
+
+
+def _has_all(profile: WorkerProfile) -> bool:
+    """Has its worker the whole network?"""
+    agent = CATALOG.get(profile.cli)
+    unknown = agent is None or agent.reach is None
+    return bool(profile.network) or (profile.network is None and unknown and not profile.hosts)
+
+
+def _hosts_of(profile: WorkerProfile) -> AllowedHosts:
+    """Those of its provider too: also one whose commands have none talks to its model."""
+    agent, named = CATALOG.get(profile.cli), profile.allowed_hosts or AllowedHosts([])
+    if agent is None or (profile.network is False and agent.own_sandbox is None):
+        return named
+    found = find_provider(agent, profile.provider, _variables(profile, agent))
+    return msgspec.structs.replace(named, allow=[*found.rules, *filter(None, [found.literal]), *named.allow])
+
+
+def _variables(profile: WorkerProfile, agent: Agent) -> list[str]:
+    """Addresses of providers that the profile itself says; its user's settings are the same for all."""
+    names = () if agent.reach is None else agent.reach.variables
+    return [profile.variables[name] for name in names if name in profile.variables]
 
 
 def _is_within(path: str, places: Collection[str]) -> bool:

@@ -4,11 +4,13 @@ A task is assigned to a worker profile: a record of how to start its worker. To 
 HOME/worker-profiles.toml:
 
     [reviewer]
-    agent = "claude"            # a CLI of the catalogue, or:  command = ["my-agent", "--prompt", "{prompt}"]
+    agent = "claude"            # built in or of a record, or:  command = ["my-agent", "--prompt", "{prompt}"]
     model = "opus"
     env = ["ANTHROPIC_API_KEY"]
     max_runtime_s = 3600
     limits = { memory = "8G", pids = 500 }
+    hosts = { "pypi.org" = "allow" }    # besides those of its model provider
+    keys_inside = false         # true: keys that its CLI takes by a variable enter its sandbox
     prompt = "You review code.\n\n{brief}"
 """
 
@@ -20,12 +22,16 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from holdfast.agents.catalog.agent import Agent
 from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.catalog.known import find_agent
 from holdfast.board.rules import budget
 from holdfast.board.rules.budget import Budget
 from holdfast.board.rules.rows import Run
+from holdfast.egress.hosts import parse_rules
 from holdfast.errors import UsageError
-from holdfast.sandbox.policy import amounts
+from holdfast.sandbox.policy import amounts, profile
+from holdfast.wire.permissions import AllowedHosts
 
 DEFAULT_RUNTIME_S: Final = 4 * 3600.0  # a worker that needs longer is told so by its task or its profile
 BRIEF: Final = "{brief}"
@@ -52,7 +58,9 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     model: str | None = None
     provider: str | None = None  # another provider's address
     key_env: str | None = None  # the variable here that holds its key
-    network: bool = True
+    network: bool | None = None  # all of it, or none; None: the hosts of its provider, where they are known
+    hosts: dict[str, str | bool | dict[str, str]] = {}  # by name besides, as [hosts] in a permission profile
+    keys_inside: bool = False  # what its CLI takes by variables enters, as it is
     env: tuple[str, ...] = ()
     variables: dict[str, str] = {}
     writable: tuple[str, ...] = ()  # besides the workspace; `~/` is the home
@@ -75,11 +83,6 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """Raises UsageError when it cannot be meant."""
         if bool(self.agent) == bool(self.command):
             raise UsageError(f"worker profile {self.name}: give either an agent or a command")
-        if self.agent and self.agent not in CATALOG:
-            known = ", ".join(sorted(CATALOG))
-            raise UsageError(
-                f"worker profile {self.name}: no agent `{self.agent}` is known", remedy=f"one of: {known}"
-            )
         for variable in (*self.env, *self.variables):
             if not _VARIABLE.fullmatch(variable):
                 raise UsageError(f"worker profile {self.name}: `{variable}` is not the name of a variable")
@@ -97,6 +100,7 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                     f"worker profile {self.name}: `{pattern}` does not name files to copy",
                     remedy="a path in the repository, with * and ?",
                 )
+        self._check_hosts()
         if "timeout" in self.limits:
             raise UsageError(f"worker profile {self.name}: limits: the time is max_runtime_s")
         try:
@@ -111,14 +115,43 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         ):
             raise UsageError(f"worker profile {self.name}: a budget is more than 0 tokens or dollars")
 
-    @property
-    def cli(self) -> str:
-        """The agent of the catalogue that runs it; a command is run by a shell."""
-        return self.agent or _SHELL
+    def _check_hosts(self) -> None:
+        source = f"worker profile {self.name}"
+        wish = profile.hosts_of(self.hosts, source=source)
+        parse_rules(wish.allow, wish.deny)
+        if self.hosts and self.network:
+            raise UsageError(f"{source}: hosts: with `network = true` every host is reached")
 
     @property
-    def binary(self) -> str:
-        return CATALOG[self.agent].binary if self.agent else self.command[0]
+    def allowed_hosts(self) -> AllowedHosts | None:
+        """The hosts that it names."""
+        if not self.hosts:
+            return None
+        wish = profile.hosts_of(self.hosts, source=f"worker profile {self.name}")
+        return AllowedHosts(list(wish.allow), list(wish.deny), wish.private, dict(wish.addresses))
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The keys that stay outside besides those of its CLI, as `--secret` has them."""
+        return profile.hosts_of(self.hosts, source=f"worker profile {self.name}").secrets
+
+    @property
+    def cli(self) -> str:
+        """The agent that runs it; a command is run by a shell."""
+        return self.agent or _SHELL
+
+    def program(self, known: Mapping[str, Agent]) -> str:
+        """What must be on the PATH for it.
+
+        Raises:
+            UsageError: no such agent is known, or its record is wrong.
+        """
+        if not self.agent:
+            return self.command[0]
+        try:
+            return find_agent(known, self.agent).binary
+        except UsageError as exc:
+            raise UsageError(f"worker profile {self.name}: {exc}", remedy=exc.remedy) from None
 
     @property
     def budget(self) -> Budget:
@@ -179,8 +212,10 @@ BUILTIN: Final[Mapping[str, WorkerProfile]] = {
 }
 
 
-def decode(text: str, *, source: str = "worker-profiles.toml") -> dict[str, WorkerProfile]:
-    """The profiles that a user's file adds or replaces.
+def decode(
+    text: str, *, source: str = "worker-profiles.toml", known: Mapping[str, Agent] = CATALOG
+) -> dict[str, WorkerProfile]:
+    """The profiles that a user's file adds or replaces, for agents that are known.
 
     Raises:
         UsageError: naming the profile and what is wrong with it.
@@ -197,9 +232,10 @@ def decode(text: str, *, source: str = "worker-profiles.toml") -> dict[str, Work
                 remedy="a table, with a name of a-z, 0-9, - and _",
             )
         session, resume = _SESSIONS.get(str(table.get("agent")), ("", ()))
-        known = {} if table.keys() & {"session", "resume"} else {"session": session, "resume": resume}
+        unsaid = {} if table.keys() & {"session", "resume"} else {"session": session, "resume": resume}
         try:
-            found[name] = msgspec.convert({**known, **table, "name": name}, WorkerProfile)
+            found[name] = msgspec.convert({**unsaid, **table, "name": name}, WorkerProfile)
+            found[name].program(known)
         except msgspec.ValidationError as exc:
             raise UsageError(f"{source}: [{name}]: {exc}") from None
         except UsageError as exc:
@@ -207,9 +243,12 @@ def decode(text: str, *, source: str = "worker-profiles.toml") -> dict[str, Work
     return found
 
 
-def combine(text: str | None, *, source: str = "worker-profiles.toml") -> dict[str, WorkerProfile]:
-    """Ours, and the user's instead where they have the same name."""
-    return {**BUILTIN, **(decode(text, source=source) if text else {})}
+def combine(
+    text: str | None, *, source: str = "worker-profiles.toml", known: Mapping[str, Agent] = CATALOG
+) -> dict[str, WorkerProfile]:
+    """Ours, one for each agent of a record, and the user's instead where they have the same name."""
+    described = {name: _agent(name, agent.keys) for name, agent in known.items() if name not in CATALOG}
+    return {**described, **BUILTIN, **(decode(text, source=source, known=known) if text else {})}
 
 
 RESUMES: Final = "resumes"  # in a run's metadata: the run in whose state its CLI went on

@@ -32,7 +32,8 @@ class BudgetMeter:
         self._used = BudgetUse()
         profile = context.profiles.get(run.profile)
         self._budget = Budget() if profile is None else profile.budget
-        self._agent = None if profile is None else CATALOG[profile.cli]
+        # Only ours write down what they use; a record cannot say where.
+        self._agent = None if profile is None else CATALOG.get(profile.cli)
 
     async def take(self, report: WorkerReport) -> None:
         """Keep what the worker says that it has used.

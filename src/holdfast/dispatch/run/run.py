@@ -222,9 +222,10 @@ class RunDriver:
         if profile.setup and not task.report_only:
             await scripts.run_script(context, run, task, profile, space.path, "setup", self.over)
             await asyncio.to_thread(self._mark_laid, space)
-        return await self._resume(
-            context.worker_spec(run, task, profile, space.path, prompt, grant), detail, profile
-        )
+        spec = context.worker_spec(run, task, profile, space.path, prompt, grant)
+        if profile.secrets:
+            spec.keys = await asyncio.to_thread(context.take_keys, profile, space.path)
+        return await self._resume(spec, detail, profile)
 
     def _lay_out(self, place: Path) -> Path:
         """Where its worker finds its grant, whose token nobody else can read."""

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +35,10 @@ _DENIED: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.ED
 
 @dataclass(frozen=True, slots=True)
 class InstalledAgent:
-    """One CLI. Paths are below the home directory unless a variable moves them."""
+    """One CLI. Paths are below the home directory unless a variable moves them.
+
+    A program that is named alone is looked for and not run.
+    """
 
     name: str
     version_argv: tuple[str, ...]
@@ -101,13 +104,23 @@ AGENTS: Final = (
 )
 
 
-async def gather(environ: Mapping[str, str] = os.environ) -> MachineFacts:
-    """Look at everything at once; under two seconds."""
+async def gather(
+    environ: Mapping[str, str] = os.environ,
+    *,
+    described: Sequence[InstalledAgent] = (),
+    invalid: Mapping[str, str] = {},
+) -> MachineFacts:
+    """Look at everything at once; under two seconds.
+
+    `described` are agents by records, `invalid` says of other records what is wrong with them.
+    """
     home = environ.get("HOME") or str(Path.home())
     async with asyncio.TaskGroup() as looks:
         host = looks.create_task(probe(environ))
         trials = looks.create_task(_trials(environ))
-        programs = [looks.create_task(_find_installed(agent, home, environ)) for agent in (_TMUX, *AGENTS)]
+        programs = [
+            looks.create_task(_find_installed(agent, home, environ)) for agent in (_TMUX, *AGENTS, *described)
+        ]
     tmux, *agents = (program.result() for program in programs)
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most, _ = resource.getrlimit(resource.RLIMIT_NPROC)
@@ -119,6 +132,7 @@ async def gather(environ: Mapping[str, str] = os.environ) -> MachineFacts:
         trials=tried,
         tmux=tmux,
         agents=tuple(agent for agent in agents if agent is not None),
+        invalid_records=dict(invalid),
         codex_home=environ.get("CODEX_HOME") or os.path.join(home, ".codex"),
         temporary=temporary,
         disks=tuple(_disks(home, temporary.path)),
@@ -165,12 +179,14 @@ async def _find_installed(
     if path is None:
         return None
     places = tuple(_place(place) for place in agent.places_in(home, environ))
+    asked = len(agent.version_argv) > 1
     return InstalledProgram(
         agent.name,
         path,
-        await _version((path, *agent.version_argv[1:]), environ),
+        await _version((path, *agent.version_argv[1:]), environ) if asked else None,
         places,
         agent.logged_in(home, environ, os.path.exists),
+        asked=asked,
     )
 
 

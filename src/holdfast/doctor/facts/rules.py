@@ -3,7 +3,7 @@
 import enum
 import errno
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from holdfast.sandbox.host.hostfacts import HostFacts
@@ -38,6 +38,7 @@ class InstalledProgram:
     version: str | None = None
     places: tuple[PlaceFacts, ...] = ()
     logged_in: bool | None = None
+    asked: bool = True  # for its version
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class MachineFacts:
     unlaunched: str = ""  # why no way to confine could be tried through our own launcher
     other_package: str = ""  # why another distribution of the same import name is in the way
     other_package_remedy: str = ""
+    invalid_records: Mapping[str, str] = field(default_factory=dict)  # of agents → why
 
 
 class FindingSeverity(enum.IntEnum):
@@ -235,10 +237,11 @@ def _host(facts: MachineFacts) -> Iterator[Finding]:
 def _agents(facts: MachineFacts) -> Iterator[Finding]:
     for agent in facts.agents:
         state = {True: ", logged in", False: ", not logged in", None: ""}[agent.logged_in]
+        version = agent.version or ("did not say its version in time" if agent.asked else "is installed")
         yield Finding(
             f"agent.{agent.name}",
-            FindingSeverity.OK if agent.version else FindingSeverity.NOTE,
-            f"{agent.name} {agent.version or 'did not say its version in time'}{state}",
+            FindingSeverity.OK if agent.version or not agent.asked else FindingSeverity.NOTE,
+            f"{agent.name} {version}{state}",
             agent.path,
         )
         for place in agent.places:
@@ -252,6 +255,14 @@ def _agents(facts: MachineFacts) -> Iterator[Finding]:
                 )
         if agent.name == "codex":
             yield from _codex(facts)
+    for name, reason in facts.invalid_records.items():
+        yield Finding(
+            "agent.record",
+            FindingSeverity.DEGRADED,
+            f"the record of {name} is invalid, and nobody can run it",
+            reason,
+            "holdfast worker agents",
+        )
 
 
 def _codex(facts: MachineFacts) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 Nobody but the command of this run is told to trust it, and it can sign for those hosts only.
 """
 
+import contextlib
 import datetime
 import os
 import re
@@ -113,9 +114,15 @@ def _load(context: ssl.SSLContext, chain: bytes) -> None:
         os.close(fd)
 
 
-def trust_host() -> ssl.SSLContext:
-    """TLS towards hosts, which are verified by what this machine trusts (and SSL_CERT_FILE names)."""
+def trust_host(named: Iterable[str] = ()) -> ssl.SSLContext:
+    """TLS towards hosts, which are verified by what this machine trusts (and SSL_CERT_FILE names).
+
+    `named` are files besides, that the command would trust without us.
+    """
     context = ssl.create_default_context()
+    for file in named:
+        with contextlib.suppress(OSError):  # ssl.SSLError too: it has none
+            context.load_verify_locations(file)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(ALPN)
     return context

@@ -2,7 +2,7 @@
 
 Towards the command we are the host, by a certificate of this run; towards the host we are a client that
 verifies it. In between a request is judged and gets its key (`injection.py`), and the answer is covered
-(`masking.py`).
+(`masking.py`). The requests of one connection share one outside, while both sides keep theirs open.
 """
 
 import asyncio
@@ -18,8 +18,10 @@ import h11
 
 from holdfast.egress.exchange import (
     BadRequest,
+    Headers,
     Leg,
     Passing,
+    PlainStream,
     check_framing,
     exchange,
     keep_headers,
@@ -36,6 +38,8 @@ from holdfast.egress.splice import take_leave
 from holdfast.egress.traffic import Sent
 
 HANDSHAKE_S: Final = 10.0
+IDLE_S: Final = 4.0  # after which a connection is not used again: the most impatient servers close after five
+_DEFAULT_PORTS: Final = {True: 443, False: 80}  # with TLS, without
 _NO_BODY: Final = (204, 304)
 _PLAIN: Final = (b"", b"identity")
 Dial: TypeAlias = Callable[[], Awaitable[socket.socket]]  # raises OSError, whose text says why
@@ -45,18 +49,25 @@ Refuse: TypeAlias = Callable[[str], None]
 class Inspector:
     """Holds the keys of one command, and the authority that was made for it."""
 
-    def __init__(self, keys: Iterable[Key]) -> None:
+    def __init__(self, keys: Iterable[Key], trusted: Iterable[str] = ()) -> None:
+        """`trusted` are files of certificates that hosts are verified by besides this machine's."""
         self._keys = tuple(keys)
-        hosts = sorted({host for key in self._keys for host, _ in key.targets})
-        made = Authority(hosts, datetime.datetime.now(datetime.UTC))
-        self.certificate = made.pem
-        self._contexts = {host: made.make_context(host) for host in hosts}
-        self._outside = authority.trust_host()
+        self._plain = frozenset(target for key in self._keys for target in key.plain)
+        targets = {target for key in self._keys for target in key.targets - self._plain}
+        hosts = sorted({host for host, _ in targets})
+        made = Authority(hosts, datetime.datetime.now(datetime.UTC)) if hosts else None
+        self.certificate = b"" if made is None else made.pem
+        self._contexts = {} if made is None else {host: made.make_context(host) for host in hosts}
+        self._outside = authority.trust_host(trusted)
         self._words = {word: cover for key in self._keys for word, cover in spell(key).items()}
 
     def covers(self, host: str, port: int) -> bool:
         """Whether connections to it are read."""
         return any((host, port) in key.targets for key in self._keys)
+
+    def ends_tls(self, host: str, port: int) -> bool:
+        """Whether they are TLS, which ends here."""
+        return (host, port) not in self._plain
 
     def look_out(self) -> Lookout:
         """For placeholders on a connection that is not for them."""
@@ -72,63 +83,52 @@ class Inspector:
         row: Sent,
     ) -> None:
         """Answer the requests on a connection, of which this came first; the caller closes it."""
-        near = TlsStream(inner, self._contexts[target[0]], first=first)
-        try:
-            async with asyncio.timeout(HANDSHAKE_S):
-                await near.open()
-        except TimeoutError:
-            return
-        except ssl.SSLError as exc:
-            refuse(f"the program did not agree to TLS with our certificate: {exc.reason}")
-            return
-        leg = Leg(near, h11.SERVER)
+        tls = None
+        if self.ends_tls(*target):
+            tls = TlsStream(inner, self._contexts[target[0]], first=first)
+            try:
+                async with asyncio.timeout(HANDSHAKE_S):
+                    await tls.open()
+            except TimeoutError:
+                return
+            except ssl.SSLError as exc:
+                refuse(f"the program did not agree to TLS with our certificate: {exc.reason}")
+                return
+        leg = Leg(tls or PlainStream(inner, first), h11.SERVER)
+        outside = _Outside(target, dial, self._outside if tls else None, row)
 
         async def answer(request: h11.Request) -> bool:
             try:
-                await self._forward(leg, request, target, dial, row)
+                await self._forward(leg, request, outside)
             except BadRequest as exc:
                 refuse(f"a request in it is refused: {exc}")
                 raise BadRequest(f"holdfast: the sandbox refused this: {exc}\n", exc.status) from None
             return True
 
-        with contextlib.suppress(OSError):
+        with outside, contextlib.suppress(OSError):
             await serve_requests(leg, answer)
-            await near.end()
+            if tls is not None:
+                await tls.end()
             await take_leave(inner)
 
-    async def _forward(
-        self, leg: Leg, request: h11.Request, target: tuple[str, int], dial: Dial, row: Sent
-    ) -> None:
+    async def _forward(self, leg: Leg, request: h11.Request, outside: "_Outside") -> None:
         """Raises BadRequest, OSError, h11.LocalProtocolError."""
-        made = self._rewrite(request, *target)
+        made = self._rewrite(request, *outside.target)
         try:
-            outer = await dial()
-        except OSError as exc:
+            far = await outside.open()
+            await far.send(made)
+            await exchange(leg, far, _Inspected(self._look_out_in_body(), self._words, leg))
+            outside.keep()
+        except _Unreachable as exc:
             await say(leg, 502, f"holdfast: {exc.strerror}\n")
-            return
-
-        def count_sent(length: int) -> None:
-            row.sent += length
-
-        def count_received(length: int) -> None:
-            row.received += length
-
-        with outer:
-            stream = TlsStream(outer, self._outside, host=target[0], sent=count_sent, received=count_received)
-            try:
-                async with asyncio.timeout(HANDSHAKE_S):
-                    await stream.open()
-                far = Leg(stream, h11.CLIENT)
-                await far.send(made)
-                await exchange(leg, far, _Inspected(self._look_out_in_body(), self._words, leg))
-            except ssl.SSLCertVerificationError as exc:
-                row.failed += 1
-                await say(leg, 502, f"holdfast: the host is not trusted: {exc.verify_message}\n")
-            except (OSError, h11.RemoteProtocolError) as exc:
-                if leg.http.our_state is not h11.SEND_RESPONSE:
-                    raise ConnectionResetError(errno.ECONNRESET, "the answer broke off") from None
-                why = str(exc) if isinstance(exc, _Unreadable) else "the host did not answer as it should"
-                await say(leg, 502, f"holdfast: {why}\n")
+        except ssl.SSLCertVerificationError as exc:
+            outside.row.failed += 1
+            await say(leg, 502, f"holdfast: the host is not trusted: {exc.verify_message}\n")
+        except (OSError, h11.RemoteProtocolError) as exc:
+            if leg.http.our_state is not h11.SEND_RESPONSE:
+                raise ConnectionResetError(errno.ECONNRESET, "the answer broke off") from None
+            why = str(exc) if isinstance(exc, _Unreadable) else "the host did not answer as it should"
+            await say(leg, 502, f"holdfast: {why}\n")
 
     def _look_out_in_body(self) -> Callable[[bytes], None]:
         lookout = self.look_out()
@@ -150,12 +150,99 @@ class Inspector:
             headers = inject(keep_headers(request), self._keys, host, port)
         except BadUse as exc:
             raise BadRequest(str(exc), 403) from None
-        authority = host if port == 443 else f"{host}:{port}"
+        usual = _DEFAULT_PORTS[self.ends_tls(host, port)]
+        authority = host if port == usual else f"{host}:{port}"
         return h11.Request(
             method=request.method,
             target=request.target,
-            headers=[(b"Host", authority.encode("ascii")), *headers, (b"Connection", b"close")],
+            headers=[(b"Host", authority.encode("ascii")), *headers, *_last_words(headers)],
         )
+
+
+def _last_words(headers: Headers) -> Headers:
+    """Nothing follows a body in chunks: a server that reads none would take it for the next request."""
+    chunked = any(name.lower() == b"transfer-encoding" for name, _ in headers)
+    return [(b"Connection", b"close")] if chunked else []
+
+
+class _Unreachable(OSError):
+    """There is no connection to the host; the text says why."""
+
+
+class _Outside:
+    """The connection to the host for one from inside: made when it is needed, kept while it can be used."""
+
+    def __init__(
+        self, target: tuple[str, int], dial: Dial, context: ssl.SSLContext | None, row: Sent
+    ) -> None:
+        self.target, self.row = target, row
+        self._dial, self._context = dial, context
+        self._sock: socket.socket | None = None
+        self._leg: Leg | None = None
+        self._idle_since: float | None = None
+        self._loop = asyncio.get_running_loop()
+
+    def __enter__(self) -> "_Outside":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    async def open(self) -> Leg:
+        """Where the next request goes. Raises _Unreachable, OSError."""
+        idle_since, self._idle_since = self._idle_since, None
+        if idle_since is not None and self._loop.time() - idle_since < IDLE_S and self._is_quiet():
+            if self._leg is None:
+                raise AssertionError("it was used")
+            self._leg.http.start_next_cycle()
+            return self._leg
+        self._close()
+        try:
+            self._sock = await self._dial()
+        except OSError as exc:
+            raise _Unreachable(exc.errno, exc.strerror) from None
+        stream = self._count(self._sock)
+        if isinstance(stream, TlsStream):
+            async with asyncio.timeout(HANDSHAKE_S):
+                await stream.open()
+        self._leg = Leg(stream, h11.CLIENT)
+        return self._leg
+
+    def keep(self) -> None:
+        """An exchange has ended: another may follow, if nothing is left of this one."""
+        http = None if self._leg is None else self._leg.http
+        done = http is not None and http.our_state is h11.DONE and http.their_state is h11.DONE
+        if http is not None and done and not http.trailing_data[0]:
+            self._idle_since = self._loop.time()
+        else:
+            self._close()
+
+    def _count(self, sock: socket.socket) -> TlsStream | PlainStream:
+        def sent(length: int) -> None:
+            self.row.sent += length
+
+        def received(length: int) -> None:
+            self.row.received += length
+
+        if self._context is None:
+            return PlainStream(sock, sent=sent, received=received)
+        return TlsStream(sock, self._context, host=self.target[0], sent=sent, received=received)
+
+    def _is_quiet(self) -> bool:
+        """Whether the host has said nothing since, as that it has closed."""
+        try:
+            if self._sock is not None:
+                self._sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        return False
+
+    def _close(self) -> None:
+        if self._sock is not None:
+            self._sock.close()
+        self._sock = self._leg = self._idle_since = None
 
 
 class _Unreadable(h11.RemoteProtocolError):

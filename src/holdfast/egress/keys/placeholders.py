@@ -32,6 +32,7 @@ class Key:
     value: str = field(repr=False)
     placeholder: str
     targets: frozenset[tuple[str, int]]  # host, port
+    plain: frozenset[tuple[str, int]] = frozenset()  # those of them that speak no TLS
 
 
 def make_placeholder(value: str, choose: Choose) -> str:

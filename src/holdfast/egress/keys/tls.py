@@ -7,13 +7,9 @@ import ssl
 from collections.abc import Callable
 from typing import TypeVar
 
-from holdfast.egress.splice import CHUNK_BYTES
+from holdfast.egress.splice import LARGE_CHUNK_BYTES, count_nothing
 
 T = TypeVar("T")
-
-
-def _count_nothing(_length: int) -> None:
-    """Nobody wants to know."""
 
 
 class TlsStream:
@@ -26,8 +22,8 @@ class TlsStream:
         *,
         first: bytes = b"",
         host: str | None = None,
-        sent: Callable[[int], None] = _count_nothing,
-        received: Callable[[int], None] = _count_nothing,
+        sent: Callable[[int], None] = count_nothing,
+        received: Callable[[int], None] = count_nothing,
     ) -> None:
         """As a server, or as a client of `host`; `first` was read from the socket before."""
         self._sock, self._sent, self._received = sock, sent, received
@@ -45,10 +41,13 @@ class TlsStream:
         await self._do(self._tls.do_handshake)
 
     async def receive(self) -> bytes:
-        try:
-            return await self._do(lambda: self._tls.read(CHUNK_BYTES))
-        except ssl.SSLZeroReturnError:
-            return b""
+        """Some more, of as many records as have come: one holds 16 KiB at most."""
+        found: list[bytes] = []
+        with contextlib.suppress(ssl.SSLZeroReturnError, ssl.SSLWantReadError):
+            found.append(await self._do(lambda: self._tls.read(LARGE_CHUNK_BYTES)))
+            while found[-1] and (self._in.pending or self._tls.pending()):
+                found.append(self._tls.read(LARGE_CHUNK_BYTES))
+        return b"".join(found)
 
     async def send(self, data: bytes) -> None:
         rest = memoryview(data)
@@ -72,7 +71,7 @@ class TlsStream:
                 done = step()
             except ssl.SSLWantReadError:
                 await self._flush()
-                if data := await self._loop.sock_recv(self._sock, CHUNK_BYTES):
+                if data := await self._loop.sock_recv(self._sock, LARGE_CHUNK_BYTES):
                     self._received(len(data))
                     self._in.write(data)
                 else:

@@ -13,7 +13,16 @@ CREDENTIALS: Final = (
     *(".mozilla", ".thunderbird", ".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials"),
     *(".m2/settings.xml", ".gradle", ".codex/auth.json", ".claude/.credentials.json", ".claude.json"),
     *(".gemini/oauth_creds.json", ".qwen", ".local/share/opencode/auth.json", ".local/share/keyrings"),
-    *(".hermes", ".bash_history", ".zsh_history"),
+    *(".hermes", ".pi/agent/auth.json", ".copilot/config.json", ".local/share/kilo/auth.json"),
+    *(".config/goose/secrets.yaml", ".cline/data/settings/providers.json", ".continue/.env"),
+    *(".continue/config.yaml", ".continue/auth.json", ".local/share/amp/secrets.json"),
+    *(
+        ".local/share/crush/crush.json",
+        ".config/crush/crush.json",
+        ".aider.conf.yml",
+        ".aider/oauth-keys.env",
+    ),
+    *(".bash_history", ".zsh_history"),
 )
 # One of these words in a name, or at its end: OPENAI_API_KEY, GITHUB_TOKEN, PGPASSWORD.
 _WORDS: Final = frozenset(

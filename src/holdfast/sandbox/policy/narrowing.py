@@ -83,6 +83,7 @@ def _narrow_hosts(asked: BoundPolicy, ceiling: BoundPolicy) -> HostWish:
         asked.hosts.private and ceiling.hosts.private,
         ceiling.hosts.addresses,
         tuple(text for text in asked.hosts.secrets if text in ceiling.hosts.secrets),
+        tuple(name for name in asked.hosts.own if name in ceiling.hosts.own),
         min(asked.hosts.ask_s, ceiling.hosts.ask_s),
     )
 

@@ -124,7 +124,7 @@ class Policy:
 
     def allow_host(self, rule: str) -> "Policy":
         """Network off but for this host too, as `holdfast.egress.hosts` reads it."""
-        hosts = replace(self.hosts, allow=(*self.hosts.allow, rule))
+        hosts = replace(self.hosts, allow=tuple(dict.fromkeys((*self.hosts.allow, rule))))
         return replace(self, network=Network.OFF, hosts=hosts)
 
     def keep_secret(self, text: str) -> "Policy":

@@ -79,7 +79,7 @@ def policy_of(tree: Mapping[str, object], *, source: str, home: str) -> Policy:
     rules = tuple(_rule(str(key), value, source, home) for key, value in table.items())
     granted = _sockets(tree.get("sockets", []), source, home)
     network = _network(tree.get("network", "off"), source)
-    hosts = _hosts(tree.get("hosts", {}), source)
+    hosts = hosts_of(tree.get("hosts", {}), source=source)
     if hosts.allow and network is Network.ON:
         raise _wrong(source, "hosts", 'say what is left of the network when it is "off"')
     return Policy(rules, network, sockets=granted, hosts=hosts)
@@ -124,8 +124,12 @@ def _sockets(value: object, source: str, home: str) -> tuple[str, ...]:
     return tuple(one.path for one in found if isinstance(one, At))
 
 
-def _hosts(value: object, source: str) -> HostWish:
-    """Rules about hosts with their verdicts, `private`, and `addresses` that stand for a name server."""
+def hosts_of(value: object, *, source: str) -> HostWish:
+    """Rules about hosts with their verdicts, `private`, and `addresses` that stand for a name server.
+
+    Raises:
+        UsageError: naming the file and the key.
+    """
     if not isinstance(value, dict):
         raise _wrong(source, "hosts", "must be a table of hosts")
     rules: dict[str, list[str]] = {"allow": [], "deny": []}

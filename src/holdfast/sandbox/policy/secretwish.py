@@ -5,25 +5,41 @@ from holdfast.errors import UsageError
 from holdfast.sandbox.policy.hostwish import is_plain
 from holdfast.sandbox.values import value
 
-HTTPS_PORT: Final = 443
-FILE, COMMAND = "file:", "cmd:"  # sources besides the environment
+KEYS: Final = "keys:"  # how what is said of them begins
+HTTP_PORT, HTTPS_PORT = 80, 443
+FILE, COMMAND, PASS, SECRET_TOOL = "file:", "cmd:", "pass:", "secret-tool:"  # sources besides the environment
+SOURCES: Final = (FILE, COMMAND, PASS, SECRET_TOOL)
+_PLAIN: Final = "http://"  # before a host that speaks no TLS
+_LOOPBACK: Final = "127.0.0.1"  # which a rule may name at a port
 _LETTERS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_")
-_REMEDY: Final = "write NAME@HOST, NAME=file:PATH@HOST or NAME=cmd:PROGRAM ARGUMENTS@HOST"
+_REMEDY: Final = (
+    "write NAME@HOST, NAME=file:PATH@HOST, NAME=pass:ENTRY@HOST, NAME=secret-tool:ATTRIBUTE VALUE@HOST or "
+    "NAME=cmd:PROGRAM ARGUMENTS@HOST"
+)
 
 
 @value
 class SecretWish:
-    """The variable, where its key is taken from (nothing: that variable outside), and its host."""
+    """The variable, where its key is taken from (nothing: that variable outside), and its host.
+
+    A host that is not reached by `tls` gets the key as the program would have sent it: in the clear.
+    """
 
     name: str
     source: str
     host: str
     port: int
+    tls: bool = True
 
     @property
     def rule(self) -> str:
         """That allows the host where the key may go."""
         return f"{self.host}:{self.port}"
+
+    @property
+    def target(self) -> str:
+        """The host as it is written here."""
+        return self.rule if self.tls else f"{_PLAIN}{self.rule}"
 
 
 def parse_secret(text: str) -> SecretWish:
@@ -34,21 +50,25 @@ def parse_secret(text: str) -> SecretWish:
     """
     taken, at, target = text.rpartition("@")
     name, has_source, source = taken.partition("=")
+    tls, target = not target.startswith(_PLAIN), target.removeprefix(_PLAIN)
     host, colon, port = target.partition(":")
     if not at or not _is_variable(name):
         raise _wrong(text, "it names no variable and host")
-    if not is_plain(target) or "*" in target:
+    named = f"localhost{colon}{port}" if colon and host == _LOOPBACK and not tls else target
+    if not is_plain(named) or "*" in target:
         raise _wrong(text, f"{target} is not one host")
-    if has_source and not any(source.startswith(kind) and source != kind for kind in (FILE, COMMAND)):
+    if has_source and not any(source.startswith(kind) and source != kind for kind in SOURCES):
         raise _wrong(text, "its key is taken from nowhere")
-    return SecretWish(name, source, host.lower(), int(port) if colon else HTTPS_PORT)
+    usual = HTTPS_PORT if tls else HTTP_PORT
+    return SecretWish(name, source, host.lower(), int(port) if colon else usual, tls)
 
 
 def describe_secret(text: str) -> str:
     """What is done about a key, for people."""
     secret = parse_secret(text)
-    where = f"headers of requests to {secret.rule}, whose TLS ends at the broker outside"
-    return f"keys: the command has a placeholder for ${secret.name}; it is replaced in {where}"
+    how = "whose TLS ends at the broker outside" if secret.tls else "by the broker outside, without TLS"
+    where = f"headers of requests to {secret.rule}, {how}"
+    return f"{KEYS} the command has a placeholder for ${secret.name}; it is replaced in {where}"
 
 
 def _is_variable(name: str) -> bool:

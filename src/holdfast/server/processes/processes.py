@@ -40,6 +40,7 @@ from holdfast.wire.structs import Empty
 if TYPE_CHECKING:  # loaded for a process that has a proxy
     from holdfast.confine.loopback import Services
     from holdfast.egress.asking.asker import Ask
+    from holdfast.server.processes.keeping import ProcessKeys
     from holdfast.server.processes.proxying import ProcessProxy
 
 MAX_CLOSED: Final = 256  # closed processes kept per session, so that quick starts do not add up to gigabytes
@@ -138,6 +139,18 @@ class Processes:
         env = final_env(params.env, params.env_policy, self._server_env)
         if params.tty:
             env.setdefault("SHELL", self._shell)  # as a terminal's programs expect
+        keys = _keep_keys(params, env)
+        try:
+            return await self._start_in(params, cwd, env, keys)
+        except BaseException:
+            if keys is not None:
+                keys.kept.forget()
+            raise
+
+    async def _start_in(
+        self, params: wire.StartParams, cwd: str, env: dict[str, str], keys: "ProcessKeys | None"
+    ) -> wire.StartResult:
+        """Start it in this directory, with this environment."""
         ports = managed_ports(params)
         proxy = self._make_proxy(params, ports or ())
         sandbox = await self._sandboxes.prepare(
@@ -147,7 +160,11 @@ class Processes:
             managed_ports=ports,
             managed_sockets=managed_sockets(params),
             inner_ports=() if proxy is None else proxy.ports,
+            keys=None if keys is None else keys.kept,
         )
+        if keys is not None:
+            env = keys.hide(env)
+            sandbox = keys.declare(sandbox)
         if proxy is not None:
             env |= proxy.variables
             sandbox = proxy.declare(sandbox)
@@ -175,7 +192,7 @@ class Processes:
                 process.discard()
                 raise InvalidRequest(f"process {params.process_id} already exists")
         task = asyncio.ensure_future(
-            self._launch(process, command, params, prepared.state, sandbox, services)
+            self._launch(process, command, params, prepared.state, sandbox, services, keys)
         )
         entry = self._entries[params.process_id] = _Starting(task)
         try:
@@ -270,6 +287,7 @@ class Processes:
         state: bytes | None,
         sandbox: Sandbox,
         services: "Services | None",
+        keys: "ProcessKeys | None",
     ) -> _Started:
         """Make the streams and order the start; returns our ends once the command runs."""
         ours: list[int] = []
@@ -302,6 +320,7 @@ class Processes:
                     watch=channel,
                     services=services,
                     ask=self._find_asker(params.process_id),
+                    keys=None if keys is None else await keys.open(sandbox),
                     limits=limits_of(params)
                     if self._ceiling is None
                     else self._ceiling.limit(limits_of(params)),
@@ -471,6 +490,17 @@ class Processes:
         self._closed.pop(process).cancel()
         if self._entries.get(process.process_id) is process:
             del self._entries[process.process_id]
+
+
+def _keep_keys(params: wire.StartParams, env: dict[str, str]) -> "ProcessKeys | None":
+    """The keys that stay outside of it; their code is loaded with the first."""
+    if not params.secrets:
+        return None
+    if params.sandbox is None:
+        raise UsageError("keys stay outside of a process that is confined, and this one is not")
+    from holdfast.server.processes.keeping import keep_given
+
+    return keep_given(params.secrets, params.argv, env)
 
 
 def signal_number(name: str) -> int:

@@ -37,7 +37,7 @@ from holdfast.agents.evidence.evidence import (
     Wants,
     Working,
 )
-from holdfast.agents.terminal.keys import KEYS
+from holdfast.agents.terminal.keys import KEYS, encode_click
 from tests.support.rows import every_row
 from tests.support.wording import in_words
 
@@ -174,8 +174,14 @@ def test_the_keys_of_a_dialog_are_for_that_dialog_alone(name: str) -> None:
         assert not dialog.pattern.search(moved)
 
 
-def test_a_dialog_that_does_not_show_what_is_selected_has_no_keys() -> None:
-    assert not CATALOG["opencode"].dialogs
+def test_a_dialog_that_does_not_show_what_is_selected_is_clicked_and_has_no_keys() -> None:
+    (dialog,) = CATALOG["opencode"].dialogs
+    assert (dialog.approve, dialog.click) == ((), "Allow once")
+    for path in FOLDER.glob("opencode-*.txt"):
+        screen = path.read_text("utf-8")
+        assert bool(dialog.pattern.search(screen)) is path.name.endswith("-approval.txt"), path.name
+    lines = (FOLDER / "opencode-approval.txt").read_text("utf-8").splitlines()[1:]
+    assert encode_click(dialog.click, lines) == b"\x1b[<0;7;14M\x1b[<0;7;14m"
 
 
 def test_an_acp_server_is_told_its_model_in_one_way() -> None:
@@ -280,16 +286,24 @@ FAILURES = {
     "429": {Failure.RATE_LIMIT},
     "500": {Failure.PROVIDER},
     "dns": {Failure.NETWORK},
+    "down": {Failure.NETWORK},
+    "logged-out": {Failure.AUTH},
     "truncated": {Failure.PROVIDER},
     "usage-limit": {Failure.QUOTA},
     "outside": {Failure.PERMISSION},
     "read-only-home": {Failure.SANDBOX},
 }
+# What only some of them say.
+SPOKEN = {(name, "refused"): {Failure.PERMISSION} for name in ("cline", "goose")}
 # What the CLI does not say: the classifier needs another witness there, or the exit.
 SILENT = {
     ("aider", "read-only-home"),  # works; its complaint about a version file is no error
     ("claude", "read-only-home"),  # works, and saves nothing
     ("copilot", "truncated"),  # a stream without its end, in words that name no provider
+    ("continue", "429"),  # tries again for minutes without a word
+    ("continue", "500"),  # likewise
+    ("continue", "truncated"),  # half an answer, taken for one
+    ("goose", "truncated"),  # half an answer, taken for one
     ("hermes", "truncated"),  # four times half an answer, taken for one
     ("pi", "truncated"),  # half an answer, taken for one
     ("qwen", "truncated"),  # attempts without a cause
@@ -304,7 +318,8 @@ def test_a_fault_is_named_by_what_the_cli_says(path: Path) -> None:
         for item in evidence_of(agent, case)
         if isinstance(item.claim, Result | Retrying | Trouble) and item.claim.failure is not None
     }
-    assert said == (set() if (agent, case) in SILENT else FAILURES.get(case.split("-0.")[0], set()))
+    wanted = FAILURES.get(case.split("-0.")[0], set()) | SPOKEN.get((agent, case), set())
+    assert said == (set() if (agent, case) in SILENT else wanted)
 
 
 @every_row("agent", ["codex", "opencode", "claude", "gemini", "qwen"])

@@ -134,3 +134,21 @@ def test_places() -> None:
     assert not fits(EventRule(((("t",), (1,)),), "text"), event)
     assert fits(EventRule(((("t",), ("*",)),), "text"), event)
     assert not fits(EventRule(((("n",), ("*",)),), "text"), event)
+
+
+def test_a_text_may_be_told_by_its_beginning() -> None:
+    starts = EventRule(when=((("text",), ("Ran into*", 7)),), means="failed")
+    assert fits(starts, {"text": "Ran into this error: 429"})
+    assert fits(starts, {"text": 7})
+    assert not fits(starts, {"text": "I ran into"})
+    assert not fits(starts, {"text": ["Ran into this error"]})
+
+
+def test_a_turn_that_failed_is_not_done_by_saying_so() -> None:
+    """goose says `complete` behind every error, and its exit code is 0."""
+    *_, last = claims('{"type":"lost","why":"429 too many"}', '{"type":"over"}')
+    assert isinstance(last, Result)
+    assert (last.ok, last.failure) == (False, Failure.RATE_LIMIT)
+    *_, last = claims('{"type":"lost","why":"429 too many"}', '{"type":"turn"}', '{"type":"over"}')
+    assert isinstance(last, Result)
+    assert last.ok

@@ -1,12 +1,15 @@
 """Records that a user wrote: what they say is taken as it is said, and what is wrong is named."""
 
 import tomllib
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from holdfast.agents.catalog.agent import DESCRIBED, PromptBy, launch
 from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.catalog.hostfiles import HostFile, Way
+from holdfast.agents.catalog.recordlogins import NOBODY, Vouched
 from holdfast.agents.catalog.userrecords import MAX_RECORDS, parse, parse_file
 from holdfast.agents.evidence.evidence import Failure, Want, Work
 from holdfast.errors import UsageError
@@ -89,6 +92,7 @@ def test_the_words_of_an_attempt_say_what_ours_say() -> None:
     assert found.groupdict() == {"in_s": "1.5", "attempt": "2", "of": "5", "cause": "429 too many requests"}
 
 
+OWN = {"path": "{home}/.toy/settings.json", "into": "home/settings.json", "way": "copied", "what": "settings"}
 STATE = {"path": "{home}/.toy", "role": "r"}
 EVENT = {"example": '{"type":"a","x":{"y":1}}', "means": "text"}
 # What is written → the key, and a word of what is said about it.
@@ -141,6 +145,42 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "a place that is not there": ({"events": [{**EVENT, "tool": "x.z"}]}, "events[0].tool", "x.z"),
     "an example of another": ({"events": [{**EVENT, "when": {"type": "b"}}]}, "events[0].example", "its own"),
     "a rule that is never reached": ({"events": [EVENT, EVENT]}, "events[1].example", "events[0]"),
+    "an error's example": ({"errors": [{"words": "a", "example": "b"}]}, "errors[0].example", "words"),
+    "a gap of attempts": ({"errors": [{"words": "a {attempt}"}]}, "errors[0].words", "{attempt}"),
+    "a log elsewhere": ({"log": {"place": "../x", "retries": []}}, "log.place", "below the state"),
+    "a key of somebody's": ({"keys": ["GITHUB_TOKEN"]}, "keys", "not the record's"),
+    "a file that is not its own": (
+        {"host_files": [{**OWN, "path": "{home}/.ssh/id"}]},
+        "host_files[0].path",
+        "`state`",
+    ),
+    "a file beside its own": ({"host_files": [{**OWN, "path": "{home}/.toyx"}]}, "host_files[0]", "`state`"),
+    "a file above its own": (
+        {"host_files": [{**OWN, "path": "{home}/.toy/../x"}]},
+        "host_files[0]",
+        "{home}",
+    ),
+    "a file of the machine": ({"host_files": [{**OWN, "path": "/etc/shadow"}]}, "host_files[0]", "{home}"),
+    "a file that enters elsewhere": (
+        {"host_files": [{**OWN, "into": "../x"}]},
+        "host_files[0].into",
+        "below",
+    ),
+    "a way in": ({"host_files": [{**OWN, "way": "linked"}]}, "host_files[0].way", "copied"),
+    "a renewal of a copy": (
+        {"host_files": [{**OWN, "renewal": {"refresh": "r", "tokens": ["r"], "expires": "r"}}]},
+        "host_files[0].renewal",
+        "renewed",
+    ),
+    "a renewal without its token": (
+        {
+            "host_files": [
+                {**OWN, "way": "renewed", "renewal": {"refresh": "r", "tokens": [], "expires": "e"}}
+            ]
+        },
+        "host_files[0].renewal.tokens",
+        "`r`",
+    ),
     "a parser and events": ({"parser": "claude"}, "parser", "one of the two"),
 }
 
@@ -180,3 +220,20 @@ def test_a_wrong_record_leaves_the_others_alone() -> None:
 def test_a_file_that_is_none_is_refused_as_a_whole(text: str) -> None:
     with pytest.raises(UsageError, match=r"^agents\.toml: "):
         parse_file(text, "agents.toml")
+
+
+def test_a_record_may_give_its_cli_its_own_files() -> None:
+    (file,) = parse("toy", toy(host_files=[OWN]), "agents.toml").host_files
+    assert (file.path, file.into, file.way) == (".toy/settings.json", "home/settings.json", Way.COPIED)
+
+
+def test_a_record_that_stands_for_one_of_ours_has_its_login_and_no_other() -> None:
+    """Somebody adapts a record that we ship: its own name opens its own credentials."""
+    login = HostFile(".pi/agent/auth.json", "auth.json", Way.COPIED, "its login")
+    ours = replace(parse("toy", toy(), "x"), keys=("TOY_KEY",), host_files=(login,))
+    own = toy(state=[{"path": "{home}/.pi/agent", "role": "r"}], relocation={}, keys=["TOY_KEY"])
+    assert parse("toy", own, "agents.toml", vouched=Vouched(like=ours)).keys == ("TOY_KEY",)
+    other = toy(state=[{"path": "{home}/.config/goose", "role": "r"}], relocation={})
+    for tree, vouched in ((own, NOBODY), (other, Vouched(like=ours))):
+        with pytest.raises(UsageError, match="credentials are kept"):
+            parse("toy", {**tree, "keys": []}, "agents.toml", vouched=vouched)

@@ -376,7 +376,7 @@ RULE_BY_RULE = {
         [(2, Source.ESCAPE, THINKS), (3, Source.CHILDREN, Working(Work.TOOL)), (9, Source.CHILDREN, Idle())],
         3 + QUIET_S + 1,
         WorkerState.STALLED,
-        "tool",
+        "thinking",
         "quiet",
     ),
     "a moving screen is life": Story(
@@ -1006,3 +1006,38 @@ def test_a_run_whose_turn_failed_and_that_does_not_end_says_why() -> None:
     status = classify(story(*rows), 9.0, started_at=0.0, limits=limits)
     assert (status.state, status.failure) == (WorkerState.RUNNING, F.NETWORK)
     assert "self signed certificate" in status.about
+
+
+PROMPT = Wants(Want.PROMPT)
+
+
+@every_row(
+    ("away", "state"),
+    [
+        ([Unread()], WorkerState.WAITING),  # at that look it was between two asks
+        ([Idle()], WorkerState.WAITING),
+        ([Unread(), Unread(), Unread()], WorkerState.WAITING),
+        ([Unread()] * 7, WorkerState.RUNNING),  # it went on without a word
+    ],
+)
+def test_a_program_that_asks_for_its_input_in_turns_waits_all_the_time(
+    away: list[Claim], state: WorkerState
+) -> None:
+    rows: list[Row] = [(at, Source.SYSCALL, PROMPT) for at in (10, 11, 12)]
+    rows += [(12.5 + number / 2, Source.SYSCALL, claim) for number, claim in enumerate(away)]
+    assert look(rows, rows[-1][0]).state is state
+    back = rows[-1][0] + 0.5
+    again = look([*rows, (back, Source.SYSCALL, PROMPT)], back)
+    assert (again.since == 10) is (state is WorkerState.WAITING)
+
+
+@every_row("went_on", [(Source.SCREEN, Answered("typed")), (Source.PROTOCOL, Progress(Work.STREAMING))])
+def test_one_that_was_answered_or_seen_to_work_does_not_wait_any_more(went_on: tuple[Source, Claim]) -> None:
+    rows: list[Row] = [(10, Source.SYSCALL, PROMPT), (20, *went_on), (20.5, Source.SYSCALL, Unread())]
+    assert look(rows, 20.5).state is WorkerState.RUNNING
+
+
+def test_a_screen_that_says_that_a_tool_runs_adds_that_to_a_program_that_only_says_that_it_works() -> None:
+    rows: list[Row] = [(2, Source.ESCAPE, THINKS), (3, Source.SCREEN, Working(Work.TOOL))]
+    assert look([*rows, (4, Source.TITLE, THINKS)], 5).detail == Work.TOOL
+    assert look([*rows, (4, Source.SCREEN, THINKS)], 5).detail == Work.THINKING

@@ -9,6 +9,7 @@ from holdfast.agents.supervisor.messages import GrantParams
 from holdfast.agents.worker.book import KeptWish
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.errors import UsageError
+from holdfast.wire.permissions import AllowedHosts
 from tests.support.rows import every_row
 
 ENVIRON = {"HOME": "/home/u", "PATH": "/bin", "SECRET": "s"}
@@ -49,7 +50,9 @@ def test_a_credential_that_is_granted_is_withheld_no_more_and_the_others_are() -
     ("wish", "asked", "word"),
     [
         ({}, {}, "nothing"),
-        ({}, {"network": True}, "already"),
+        ({"network": True}, {"network": True}, "already"),
+        ({"network": True}, {"hosts": ["a.test"]}, "already"),
+        ({}, {"hosts": ["a.test"], "network": True}, "every host"),
         ({"unconfined": True}, {"writable": ["/b"]}, "already"),
         ({"keyed": True}, {"writable": ["/b"]}, "key"),
         ({"variables": ["HOLDFAST_RUN"]}, {"writable": ["/b"]}, "board"),
@@ -74,3 +77,13 @@ def test_starts_are_counted() -> None:
         "codex-1f-r3",
         "a-rx-r2",
     ]
+
+
+def test_a_host_comes_to_those_that_it_has_and_the_whole_network_takes_their_place() -> None:
+    had = kept(hosts=AllowedHosts(["a.test"], ["x.a.test"]))
+    more = regrant(had, GrantParams(worker="w", hosts=["b.test:81", "a.test"], environ=ENVIRON))
+    assert (more.network, more.hosts) == (None, AllowedHosts(["a.test", "b.test:81"], ["x.a.test"]))
+    private = regrant(kept(), GrantParams(worker="w", hosts=["b.test"], private=True, environ=ENVIRON))
+    assert private.hosts == AllowedHosts(["b.test"], private=True)
+    whole = regrant(had, GrantParams(worker="w", network=True, environ=ENVIRON))
+    assert (whole.network, whole.hosts) == (True, None)

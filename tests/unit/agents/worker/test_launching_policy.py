@@ -5,7 +5,8 @@ from typing import cast
 import pytest
 
 from holdfast.agents.catalog.catalog import CATALOG
-from holdfast.agents.worker.launching import WorkerSpec, preflight, prepare
+from holdfast.agents.worker.launching import WorkerSpec, prepare
+from holdfast.agents.worker.preflight import preflight
 from holdfast.client.environment import Environment
 from holdfast.client.policy import Policy
 from holdfast.errors import UsageError

@@ -9,10 +9,12 @@ from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.catalog.codex import CODEX
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.agents.worker.ownsandbox import OwnSandboxPlaces, find_obstacle, judge_version, read_version
+from holdfast.agents.worker.reach import WorkerReach, decide_reach
 from holdfast.client.policy import Policy
 from holdfast.confine.permissions import policy_of
 from holdfast.sandbox.policy.narrowing import find_excess
 from holdfast.sandbox.policy.policy import Access, Network, Where, bind
+from holdfast.wire.permissions import AllowedHosts
 from tests.support.rows import every_row
 
 PLACES = OwnSandboxPlaces("/run/holdfast/runs/w", "/h/workers/w/tmp", "token")
@@ -30,17 +32,32 @@ def a_wish(**more: object) -> WorkerSpec:
     return WorkerSpec(**{**values, **more})  # type: ignore[arg-type]  # a test that errs here fails here
 
 
+def reach_of(wish: WorkerSpec) -> WorkerReach:
+    return decide_reach(wish, CODEX, own_sandbox=True)
+
+
 def test_the_cli_reaches_its_model_and_its_executor() -> None:
-    assert OWN.wish.network is Network.ON
+    assert CODEX.reach is not None
+    for network in (None, False):
+        own = reach_of(a_wish(network=network)).apply(OWN)
+        assert (own.wish.network, own.wish.hosts.allow) == (Network.OFF, CODEX.reach.hosts)
     assert OWN.wish.sockets == ("/run/board.sock", "/run/holdfast/runs/w/exec.sock")
 
 
-@pytest.mark.parametrize("network", [True, False])
-def test_its_commands_have_no_more_than_it_has_and_neither_its_state_nor_its_keys(network: bool) -> None:
-    made = PLACES.executor(CODEX, a_wish(network=network), OWN, STATE)
+@pytest.mark.parametrize(
+    ("network", "hosts", "reached"),
+    [(True, [], ()), (False, [], ()), (None, [], ()), (None, ["a.test:81"], ("a.test:81",))],
+)
+def test_its_commands_have_no_more_than_it_has_and_neither_its_state_nor_its_keys(
+    network: bool | None, hosts: list[str], reached: tuple[str, ...]
+) -> None:
+    wish = a_wish(network=network, hosts=AllowedHosts(hosts) if hosts else None)
+    own = reach_of(wish).apply(OWN)
+    made = PLACES.executor(CODEX, wish, own, STATE, reach_of(wish))
     ceiling = bind(policy_of(made.sandbox), WHERE)
-    assert find_excess(ceiling, bind(OWN.wish, WHERE)) is None
+    assert find_excess(ceiling, bind(own.wish, WHERE)) is None
     assert ceiling.network is (Network.ON if network else Network.OFF)
+    assert ceiling.hosts.allow == reached
     assert ceiling.sockets == ("/run/board.sock",)
     for hidden in (f"{STATE}/auth.json", "/run/holdfast/runs/w/exec.key"):
         assert not ceiling.explain(hidden, Access.READ).allowed
@@ -50,7 +67,8 @@ def test_its_commands_have_no_more_than_it_has_and_neither_its_state_nor_its_key
 
 
 def test_the_settings_lead_to_the_executor_and_to_nothing_else() -> None:
-    words = PLACES.words(a_wish(network=False, writable=["/srv"]))
+    wish = a_wish(writable=["/srv"])
+    words = PLACES.words(wish, reach_of(wish))
     [text] = state_files(CODEX, base=None, model="", mcp=(), own_sandbox=words).values()
     assert "include_local = false" in text
     assert json.dumps("/run/holdfast/runs/w/exec.sock") in text
@@ -62,7 +80,9 @@ def test_the_settings_lead_to_the_executor_and_to_nothing_else() -> None:
 
 
 def test_with_the_network_its_commands_have_it_unless_somebody_can_be_asked() -> None:
-    words = PLACES.words(a_wish())
+    wish = a_wish(network=True)
+    words = PLACES.words(wish, reach_of(wish))
+    assert PLACES.words(a_wish(), reach_of(a_wish(hosts=AllowedHosts(["a.test"])))) == words
     alone = launch(CODEX, state="/s", prompt="p", unattended=True, own_sandbox=words).arguments
     asking = launch(CODEX, state="/s", unattended=False, own_sandbox=words).arguments
     assert "sandbox_workspace_write={network_access=true,writable_roots=[]}" in alone

@@ -59,7 +59,9 @@ def test_a_variable_with_another_value_is_another() -> None:
 
 def test_a_script_cannot_hand_its_words_to_an_agent_with_a_network() -> None:
     assert find_excess(BUILTIN["script"], BUILTIN["codex"], {"OPENAI_API_KEY"}) == [
-        "the network",
+        "the host api.openai.com",
+        "the host chatgpt.com",
+        "the host auth.openai.com",
         "the variable OPENAI_API_KEY",
     ]
     assert find_excess(BUILTIN["codex"], BUILTIN["script"], {"OPENAI_API_KEY"}) == []
@@ -67,7 +69,55 @@ def test_a_script_cannot_hand_its_words_to_an_agent_with_a_network() -> None:
 
 def test_a_cli_that_reaches_its_model_is_more_than_a_script_without_a_network() -> None:
     codex = a_profile(agent="codex")
-    assert find_excess(a_profile(), codex, ()) == ["a model to talk to"]
+    hosts = [f"the host {name}" for name in ("api.openai.com", "chatgpt.com", "auth.openai.com")]
+    assert find_excess(a_profile(), codex, ()) == hosts
     assert find_excess(codex, codex, ()) == []
     assert find_excess(a_profile(network=True), codex, ()) == []
     assert find_excess(a_profile(), a_profile(agent="claude"), ()) == []
+
+
+@every_row(
+    ("parent", "child", "more"),
+    [
+        ({"hosts": {"a.test": "allow"}}, {"hosts": {"a.test": "allow"}}, []),
+        ({"hosts": {"a.test": "allow"}}, {"hosts": {"b.test": "allow"}}, ["the host b.test"]),
+        ({"hosts": {"*.test": "allow"}}, {"hosts": {"b.test": "allow"}}, ["the host b.test"]),
+        (
+            {"hosts": {"**.test": "allow", "b.test": "deny"}},
+            {"hosts": {"**.test": "allow"}},
+            ["the host b.test, which is denied"],
+        ),
+        (
+            {"hosts": {"a.test": "allow"}},
+            {"hosts": {"a.test": "allow", "private": True}},
+            ["hosts at addresses that are not public"],
+        ),
+        (
+            {"hosts": {"a.test": "allow"}},
+            {"hosts": {"a.test": "allow", "addresses": {"a.test": "192.0.2.7"}}},
+            ["the host a.test elsewhere"],
+        ),
+        ({"hosts": {"a.test": "allow"}}, {"network": None}, ["the network"]),
+        ({"network": True}, {"hosts": {"a.test": "allow"}}, []),
+        ({"agent": "codex", "network": None}, {"agent": "claude", "network": False}, []),
+        (
+            {"agent": "codex", "network": None, "provider": "https://p.test/v1"},
+            {"agent": "codex", "network": None, "provider": "https://q.test:8443"},
+            ["the host q.test:8443"],
+        ),
+        (
+            {"agent": "codex", "network": None, "provider": "https://p.test"},
+            {"agent": "codex", "network": None, "provider": "http://10.0.0.1:80"},
+            ["the host 10.0.0.1"],
+        ),
+        (
+            {"agent": "codex", "network": None, "variables": {"OPENAI_BASE_URL": "https://p.test"}},
+            {"agent": "codex", "network": None, "variables": {"OPENAI_BASE_URL": "https://q.test"}},
+            ["the host q.test:443", "its own OPENAI_BASE_URL"],
+        ),
+    ],
+)
+def test_a_child_has_no_host_that_its_parent_lacks(
+    parent: dict[str, object], child: dict[str, object], more: list[str]
+) -> None:
+    assert find_excess(a_profile(**parent), a_profile(**child), ()) == more

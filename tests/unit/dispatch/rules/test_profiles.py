@@ -30,7 +30,7 @@ def test_a_table_of_the_user_is_a_profile() -> None:
     made = combine(text)["reviewer"]
     assert made.name == "reviewer"
     assert made.cli == "claude"
-    assert made.binary == CATALOG["claude"].binary
+    assert made.program(CATALOG) == CATALOG["claude"].binary
     assert made.env == ("A_KEY",)
     assert made.max_runtime_s == 60
 
@@ -50,7 +50,7 @@ def test_the_user_replaces_ours_by_name() -> None:
 def test_a_command_is_run_by_a_shell_with_the_prompt_as_one_word() -> None:
     made = decode('[mine]\ncommand = ["my agent", "--prompt={prompt}", "{else}"]\n')["mine"]
     assert made.cli == "shell"
-    assert made.binary == "my agent"
+    assert made.program({}) == "my agent"
     assert made.build_prompt("it's $(me)") == """exec 'my agent' '--prompt=it'"'"'s $(me)' '{else}'"""
     assert BUILTIN["codex"].build_prompt("it's") == "it's"
 

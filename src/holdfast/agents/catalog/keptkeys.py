@@ -1,0 +1,102 @@
+"""Which keys of a worker stay outside of its sandbox, and which enter. Pure module.
+
+A key that its CLI takes by a variable stays outside where the record of the CLI says for which hosts it is,
+or where its user says which provider it is for: the worker has a placeholder, and requests to those hosts get
+the key on their way. A login is a file that the CLI reads and writes, and enters.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from holdfast.agents.catalog.agent import Agent, provider_variables
+from holdfast.agents.catalog.providerhosts import find_target
+from holdfast.egress.keys.placeholders import BadKey, make_placeholder
+from holdfast.errors import UsageError
+from holdfast.sandbox.policy.secretwish import parse_secret
+from holdfast.wire.processes import SecretKey
+
+KEPT: Final = "kept-outside"  # in our own notes of an environment, where a placeholder will be
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerKeys:
+    """Keys that stay outside, and what enters, in words."""
+
+    kept: tuple[SecretKey, ...] = ()
+    entering: tuple[str, ...] = ()
+    _names: frozenset[str] = field(init=False, default=frozenset())
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_names", frozenset(key.name for key in self.kept))
+
+    def hide(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """The environment without the keys; their server puts placeholders there."""
+        return {name: KEPT if name in self._names else value for name, value in environment.items()}
+
+    def remove(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """The same for commands that get none of them."""
+        return {name: value for name, value in environment.items() if name not in self._names}
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """What is never to be shown."""
+        return tuple(key.value for key in self.kept)
+
+
+def decide_keys(
+    agent: Agent,
+    environment: Mapping[str, str],
+    *,
+    given: Sequence[SecretKey] = (),
+    provider: Mapping[str, str] | None = None,
+    base: str | None = None,
+    bases: Iterable[str] = (),
+    logins: Iterable[str] = (),
+    why_not: str = "",
+) -> WorkerKeys:
+    """The keys of a worker with this environment.
+
+    `given` are those that were asked for. `provider` are the variables with the key of another provider, at
+    `base`; `bases` are where its user's settings say that its provider is. `logins` are files that enter.
+    `why_not` says why none stays outside.
+
+    Raises:
+        UsageError: some were asked for, and none can stay outside.
+    """
+    if given and why_not:
+        raise UsageError(f"keys cannot stay outside of this worker: {why_not}")
+    kept = {key.name: key for key in given}
+    entering = []
+    told = bases if base is None else (base,)
+    own = tuple(target for target in map(find_target, told) if target is not None)
+    other = provider_variables(agent) if base is not None else ()
+    candidates = dict.fromkeys((*agent.key_hosts, *other, *(provider or {})))
+    for name in candidates:
+        value = (provider or {}).get(name) or environment.get(name)
+        if not value or name in kept:
+            continue
+        known = agent.key_hosts.get(name, ()) if base is None else ()
+        hosts = tuple(dict.fromkeys((*known, *own)))
+        why = why_not or find_obstacle(name, value, hosts)
+        if why:
+            entering.append(f"the key in ${name} enters its sandbox: {why}")
+        else:
+            kept[name] = SecretKey(name, value, list(hosts))
+    entering += [f"its login in {path} enters its sandbox, as it is" for path in logins]
+    return WorkerKeys(tuple(kept.values()), tuple(entering))
+
+
+def find_obstacle(name: str, value: str, hosts: Sequence[str]) -> str:
+    """Why this key cannot stay outside; nothing if it can."""
+    if not hosts:
+        return "nobody knows for which host it is"
+    try:
+        make_placeholder(value, lambda letters: letters[0])
+        for host in hosts:
+            parse_secret(f"{name}@{host}")
+    except BadKey as exc:
+        return str(exc)
+    except UsageError:
+        return "it is for an address, and keys are put into requests to names"
+    return ""

@@ -1,0 +1,205 @@
+"""Which hosts a worker reaches: those of its own model provider, and those that were asked for besides.
+
+Where a CLI's provider is its record says, and whoever starts it: by `--provider`, by a variable that the CLI
+reads, or in the CLI's settings in that person's home. What a worker may write says nothing: not its
+workspace, not its state, not what it was granted.
+"""
+
+import asyncio
+import contextlib
+import errno
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from holdfast.agents.catalog.agent import Agent
+from holdfast.agents.catalog.hostfiles import Way, find_values, is_settings, read_settings
+from holdfast.agents.catalog.providerhosts import find_provider
+from holdfast.agents.worker.ownfiles import read_regular
+from holdfast.client.policy import Policy
+from holdfast.confine.names import make_dialer, read_rules
+from holdfast.egress.dial import LookupFailed, NotPublic
+from holdfast.egress.hosts import BadHost, decide, may_be_private, parse_host, parse_rules
+from holdfast.errors import HoldfastError, SandboxUnavailable, UsageError
+from holdfast.sandbox import values
+from holdfast.sandbox.policy.hostwish import NO_HOSTS, HostWish
+from holdfast.sandbox.policy.paths import within
+from holdfast.sandbox.policy.policy import Network
+
+if TYPE_CHECKING:
+    from holdfast.agents.worker.launching import WorkerSpec
+    from holdfast.client.environment import Environment
+    from holdfast.wire.permissions import AllowedHosts
+
+MAX_BASES: Final = 32  # addresses of providers in one user's settings
+PROBED: Final = "holdfast.invalid"  # exists nowhere, and nobody asks for it
+CONNECT_S: Final = 3.0  # until a provider is taken to be out of reach
+_VARIABLE: Final = re.compile(r"^\s*(?:export\s+)?([A-Z][A-Z0-9_]*)\s*=\s*[\"']?([^\"'\s#]+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReach:
+    """What a worker has of the network: all of it, or `hosts` by name.
+
+    `commands` have those that were asked for, where each has a sandbox of its own; `whole_commands` says
+    that they have all of it. `lost` says why it has all of it although nobody asked for that.
+    """
+
+    whole: bool = False
+    hosts: HostWish = NO_HOSTS
+    commands: HostWish = NO_HOSTS
+    whole_commands: bool = False
+    lost: str = ""
+
+    def apply(self, policy: Policy) -> Policy:
+        """This policy with as much of the network."""
+        return _apply(policy, self.hosts, whole=self.whole)
+
+    def apply_to_commands(self, policy: Policy) -> Policy:
+        """Likewise for commands that have a sandbox of their own."""
+        return _apply(policy, self.commands, whole=self.whole_commands)
+
+    @property
+    def commands_any(self) -> bool:
+        return self.whole_commands or bool(self.commands.allow)
+
+
+def _apply(policy: Policy, hosts: HostWish, *, whole: bool) -> Policy:
+    network = Network.ON if whole else Network.OFF
+    return Policy(values.replace(policy.wish, network=network, hosts=hosts), policy.root, policy.limits)
+
+
+def decide_reach(
+    wish: "WorkerSpec",
+    agent: Agent,
+    bases: Iterable[str] = (),
+    *,
+    own_sandbox: bool = False,
+    unnamed: str | None = None,
+) -> WorkerReach:
+    """What a worker of this wish has. `unnamed` says why hosts cannot be reached by name where it runs.
+
+    What nobody asked for may be weaker than its provider's hosts, and then that is said.
+
+    Raises:
+        UsageError: hosts are asked for that cannot be had, or that mean nothing.
+        SandboxUnavailable: hosts are asked for, and nothing there can enforce that.
+    """
+    asked = _read_asked(wish.hosts)
+    named = bool(asked.allow or asked.deny)
+    if named and (wish.unconfined or wish.network):
+        what = "without a sandbox" if wish.unconfined else "with the whole network"
+        raise UsageError(f"hosts are asked for, and {what} every host is reached", remedy="leave one out")
+    if wish.unconfined or wish.network:
+        return WorkerReach(whole=True, whole_commands=True)
+    if named and unnamed is not None:
+        raise SandboxUnavailable(
+            f"hosts cannot be reached by name: {unnamed}", remedy="leave --allow-host out"
+        )
+    alone = agent.reach is None or (wish.network is False and not own_sandbox)
+    if alone and asked.deny and not asked.allow:
+        raise UsageError(
+            "--deny-host is about hosts that are allowed, and none is", remedy="--allow-host HOST"
+        )
+    if agent.reach is None:
+        whole = not asked.allow and (wish.network is None or own_sandbox)
+        return WorkerReach(whole=whole, hosts=asked, commands=asked, whole_commands=whole and not own_sandbox)
+    if wish.network is False and not own_sandbox:
+        return WorkerReach(hosts=asked, commands=asked)
+    found = find_provider(agent, wish.base, bases)
+    if found.literal and named:
+        raise UsageError(
+            f"its provider is at {found.literal}, an address, and with hosts by name only names are reached",
+            remedy="--network on, or a name for it",
+        )
+    if found.literal or unnamed is not None:
+        why = unnamed or f"its provider is at {found.literal}, an address and no name"
+        return WorkerReach(whole=True, commands=asked, lost=why)
+    hosts = values.replace(
+        asked, allow=tuple(dict.fromkeys((*found.rules, *asked.allow))), own=(*asked.own, *found.own)
+    )
+    return WorkerReach(hosts=hosts, commands=asked)
+
+
+def _read_asked(asked: "AllowedHosts | None") -> HostWish:
+    """Raises UsageError unless every rule makes sense."""
+    if asked is None:
+        return NO_HOSTS
+    parse_rules(asked.allow, asked.deny, own=asked.own)
+    given = tuple((name.lower().removesuffix("."), at) for name, at in asked.addresses.items())
+    return HostWish(tuple(asked.allow), tuple(asked.deny), asked.private, given, own=tuple(asked.own))
+
+
+def find_bases(
+    agent: Agent, environment: Mapping[str, str], *, home: str | None, writable: Iterable[str] = ()
+) -> list[str]:
+    """Where its user says that its provider is: in these variables, and in settings below this home.
+
+    A file that the worker could write, at one of these places, is not asked.
+    """
+    if agent.reach is None:
+        return []
+    found = [environment[name] for name in agent.reach.variables if environment.get(name)]
+    if home is not None:
+        found += _read_bases(agent, home, environment, [os.path.realpath(path) for path in writable])
+    return list(dict.fromkeys(found))[:MAX_BASES]
+
+
+def _read_bases(
+    agent: Agent, home: str, environment: Mapping[str, str], writable: list[str]
+) -> Iterator[str]:
+    reach = agent.reach
+    for file in agent.host_files if reach is not None else ():
+        path = file.find(home, environment)
+        if file.way is not Way.COPIED or any(within(os.path.realpath(path), one) for one in writable):
+            continue
+        with contextlib.suppress(OSError, ValueError):
+            text = read_regular(path, file.limit).decode("utf-8")
+            if is_settings(path):
+                document = read_settings(path, text)
+                for dotted in reach.settings if reach is not None else ():
+                    yield from (one for one in find_values(document, dotted) if isinstance(one, str))
+            else:
+                said = dict(_VARIABLE.findall(text))
+                yield from (said[name] for name in (reach.variables if reach else ()) if name in said)
+
+
+def may_need_names(wish: "WorkerSpec", agent: Agent) -> bool:
+    """Whether hosts are reached by name by a worker of this wish, if that can be."""
+    return not wish.unconfined and not wish.network and (wish.hosts is not None or agent.reach is not None)
+
+
+async def find_unnamed(environment: "Environment") -> str | None:
+    """Why hosts cannot be reached by name where this leads; None: they can, and that was tried."""
+    try:
+        process = await environment.start(["true"], cwd="/", policy=Policy.read_only().allow_host(PROBED))
+        await process.wait()
+    except HoldfastError as exc:
+        return str(exc)
+    if process.enforcement is None or not process.enforcement.network:
+        return "the server there does not say that it does so"
+    return None
+
+
+async def try_host(hosts: HostWish, name: str, port: int) -> dict[str, str] | None:
+    """What comes of a connection as the broker of such a worker makes it; None: somebody answers there."""
+    rules, dialer = read_rules(hosts), make_dialer(hosts)
+    try:
+        host = parse_host(name)
+        decision = decide(rules, host, port)
+        if not decision.allowed:
+            return {"step": "rule", "errno": "not allowed"}
+        async with asyncio.timeout(CONNECT_S):
+            (await dialer.dial(host, port, private=may_be_private(rules, host, decision))).close()
+    except LookupFailed as exc:
+        return {"step": "name", "errno": exc.strerror or "no address"}
+    except TimeoutError:
+        return {"step": "connect", "errno": "ETIMEDOUT"}
+    except NotPublic as exc:
+        return {"step": "connect", "errno": f"it is at {exc.address}, which is not public"}
+    except (OSError, BadHost) as exc:
+        code = exc.errno if isinstance(exc, OSError) else None
+        return {"step": "connect", "errno": errno.errorcode.get(code or 0, str(exc))}
+    return None
