@@ -272,7 +272,11 @@ def serve(told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") ->
             make = partial(make_broker, rules, hosts, fds[:count], inspector=inspector)
             report = asyncio.run(_serve_until_told(told, make, most, fds[count:]))
             told.setblocking(True)
-            told.sendall(json.dumps(report).encode())
+            try:
+                told.sendall(json.dumps(report).encode())
+            except OSError:  # our parent was killed: it hears nothing and removes nothing
+                if keys is not None:
+                    keys.forget()
             return
 
 
