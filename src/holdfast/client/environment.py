@@ -17,7 +17,7 @@ from holdfast.client.events.result import MAX_OUTPUT_BYTES, Result
 from holdfast.client.links import ssh
 from holdfast.client.links.ssh import SshTarget
 from holdfast.client.links.target import parse_target
-from holdfast.client.networkfilter import Decide, NetworkFilter
+from holdfast.client.networkfilter import DECIDE_S, Decide, NetworkFilter
 from holdfast.client.process import Process
 from holdfast.client.recovery import LinkState
 from holdfast.client.remotepath import RemotePath, to_native, to_uri
@@ -257,14 +257,26 @@ class Environment:
             raise InvalidRequest("this server asks nobody about hosts", remedy="update it")
         return policy, NetworkFilter(decide=decide, decide_s=within_s)
 
-    async def adopt(self, process_id: str, *, tty: bool = False, watch: bool = False) -> Process:
+    async def adopt(
+        self,
+        process_id: str,
+        *,
+        tty: bool = False,
+        watch: bool = False,
+        decide: Decide | None = None,
+        decide_s: float = DECIDE_S,
+    ) -> Process:
         """A process of this session that somebody else started, from the oldest output that is kept.
+
+        If its policy has somebody asked about hosts, that is `decide` from now on, within this time.
 
         Raises:
             InvalidRequest: there is none of that name, or not any more.
         """
         process = Process(self._session, process_id, tty=tty, watch=watch)
         self._session.add_route(process)
+        if decide is not None:
+            self._session.deciders.add(process_id, NetworkFilter(decide=decide, decide_s=decide_s))
         if process.denials is not None:
             process.denials.catch_up()
         try:

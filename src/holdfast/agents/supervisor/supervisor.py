@@ -7,6 +7,7 @@ it was never started.
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import shutil
@@ -21,12 +22,13 @@ import msgspec
 
 from holdfast.agents.catalog.agent import Agent
 from holdfast.agents.catalog.known import describe_unknown, find_agent, read_known
-from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Source
+from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Source, Want
 from holdfast.agents.evidence.status import WorkerLimits
 from holdfast.agents.fleet import starting, there
 from holdfast.agents.supervisor import background, elsewhere
 from holdfast.agents.supervisor.elsewhere import CUT_SHORT
 from holdfast.agents.worker import channels, logins, ownsandbox
+from holdfast.agents.worker.answering import ask_about_host, settle_host
 from holdfast.agents.worker.book import PROCESS, Record, WorkerRecords, describe, new_id, note_reach
 from holdfast.agents.worker.explaining import Explaining, held, release
 from holdfast.agents.worker.launching import PreparedStart, WorkerSpec, prepare
@@ -272,7 +274,7 @@ class Supervisor:
         explaining = _prepare_tracing(record, ready)
         before = await looking  # whatever changes from now on may be its doing
         try:
-            process = await _start_process(environment, record, ready, traced=explaining is not None)
+            process = await _start_process(environment, worker, ready, traced=explaining is not None)
         except (SandboxUnavailable, InvalidRequest) as exc:
             if ready.commands is None:
                 raise
@@ -286,7 +288,7 @@ class Supervisor:
             ready = prepare(wish, state=ready.state, known=self._known, unnamed=unnamed, unkept=unkept)
             note_reach(record, ready)
             _write_files(ready)
-            process = await _start_process(environment, record, ready, traced=explaining is not None)
+            process = await _start_process(environment, worker, ready, traced=explaining is not None)
         record.pid, record.phase = process.pid, "started"
         _note_enforcement(record, process, ready)
         if record.one_sandbox is not None and wish.own_sandbox:
@@ -342,7 +344,7 @@ class Supervisor:
         record, ready = worker.record, start.ready
         try:
             await elsewhere.send(self.book, record, start, environment)
-            process = await _start_process(environment, record, ready, traced=False)
+            process = await _start_process(environment, worker, ready, traced=False)
         except HoldfastError:
             with contextlib.suppress(HoldfastError):  # then `place` says that something is left
                 await there.clear(environment, start.place)
@@ -426,7 +428,16 @@ class Supervisor:
             return
         self._environments[record.id] = environment
         try:
-            process = await environment.adopt(PROCESS, tty=record.tty, watch=record.watch)
+            for asked in worker.asked():
+                if asked.want is Want.NETWORK:  # whoever waited was told no when its supervisor went
+                    settle_host(worker, asked.request, "nobody was there to ask")
+            process = await environment.adopt(
+                PROCESS,
+                tty=record.tty,
+                watch=record.watch,
+                decide=functools.partial(ask_about_host, worker) if record.ask_s else None,
+                decide_s=record.ask_s,
+            )
         except HoldfastError as exc:
             if record.phase == "started":
                 worker.vanished(f"its process is gone: {exc}")
@@ -530,8 +541,9 @@ def _write_files(ready: PreparedStart) -> None:
 
 
 async def _start_process(
-    environment: Environment, record: Record, ready: PreparedStart, *, traced: bool
+    environment: Environment, worker: FollowedWorker, ready: PreparedStart, *, traced: bool
 ) -> Process:
+    record = worker.record
     return await environment.start(
         held(ready.argv, ready.environment) if traced else ready.argv,
         cwd=record.cwd,
@@ -544,6 +556,7 @@ async def _start_process(
         watch=record.watch,
         limits=ready.limits,
         commands=ready.commands,
+        decide=functools.partial(ask_about_host, worker) if ready.policy.wish.hosts.ask_s else None,
     )
 
 
