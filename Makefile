@@ -50,6 +50,7 @@ deep: for-test tools-for-tests    ## what `make test` tries once, again and more
 	$(MAKE) agents chaos
 
 agents: for-test tools-for-tests  ## every fault with every agent CLI, in some 20 minutes; writes docs/reference/agents.md
+	$(RUN)/python -m tools.get_agents --records
 	HOLDFAST_RECORD_AGENTS=tests/agents/results.json $(RUN)/pytest tests/agents -n 0 -m "matrix or not matrix"
 	$(RUN)/python -m tools.reference
 

@@ -3,7 +3,8 @@
 HOLDFAST_AGENTS_CLI names another folder, for sources that cannot be written.
 
 python -m tools.get_agents [NAME ...]     all agents, or these; quick when they are there; prints the paths
-python -m tools.get_agents --pin          write the lock files anew, after a changed version in the table
+python -m tools.get_agents --records      those that records describe
+python -m tools.get_agents --pin [NAME ...]    write lock files anew, after a changed version in the table
 
 What is fetched is compared with the digests in tools/agents/*.json. No script of a package is run.
 """
@@ -40,8 +41,17 @@ AGENTS: Final = {
     "gemini": Pin("@google/gemini-cli", "0.61.0", ".bin/gemini"),
     "qwen": Pin("@qwen-code/qwen-code", "0.24.4", ".bin/qwen"),
 }
+# Those that a record describes. They are large and few tests run them: `make agents` fetches them.
+RECORDS: Final = {
+    "cline": Pin("@cline/cli-linux-x64", "3.0.65", "@cline/cli-*/bin/cline"),
+    "continue": Pin("@continuedev/cli", "1.5.47", ".bin/cn"),
+    "copilot": Pin("@github/copilot", "1.0.102", ".bin/copilot"),
+    "goose": Pin("@aaif/goose-binary-linux-x64", "1.52.0", "@aaif/goose-binary-*/bin/goose"),
+    "kilo": Pin("@kilocode/cli-linux-x64", "7.7.9", "@kilocode/cli-*/bin/kilo"),
+    "pi": Pin("@mariozechner/pi-coding-agent", "0.73.1", ".bin/pi"),
+}
 # A sandbox without an agent, which only the benchmarks run.
-PINS: Final = AGENTS | {"srt": Pin("@anthropic-ai/sandbox-runtime", "0.0.83", ".bin/srt")}
+PINS: Final = AGENTS | RECORDS | {"srt": Pin("@anthropic-ai/sandbox-runtime", "0.0.83", ".bin/srt")}
 
 
 def installed(name: str, folder: Path = FOLDER) -> Path | None:
@@ -119,10 +129,12 @@ def _digest(name: str) -> str:
 
 def main() -> None:
     names = sys.argv[1:]
-    if names == ["--pin"]:
-        for name in PINS:
+    if names[:1] == ["--pin"]:
+        for name in names[1:] or PINS:
             pin_again(name)
         return
+    if names == ["--records"]:
+        names = list(RECORDS)
     if unknown := set(names) - set(PINS):
         raise SystemExit(f"not in the table: {', '.join(sorted(unknown))}")
     failed = []

@@ -6,7 +6,10 @@ allowed, asked for in the same way.
 
 import asyncio
 import base64
+import contextlib
+import shlex
 import socket
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -271,6 +274,54 @@ async def test_a_command_has_no_more_than_the_limits_of_its_run() -> None:
             assert await speaker.run("ulimit -Hn") == "300\n"
             assert await speaker.run("ulimit -Hn", limits={"openFiles": 4096}) == "300\n"
             assert await speaker.run("ulimit -Hn", limits={"openFiles": 200}) == "200\n"
+
+
+def holding(size: int) -> str:
+    code = f"x = b'x' * {size}; print('held', flush=True); import time; time.sleep(1000)"
+    return shlex.join([sys.executable, "-I", "-S", "-c", code])
+
+
+SHARES: Final = {  # what one command may do and two of them may not, if that is the limit of their run
+    "memory": (Limits(memory=160 << 20), holding(96 << 20)),
+    "processes": (
+        Limits(pids=24),
+        "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14; do sleep 1000 & done; echo held; wait",
+    ),
+}
+
+
+@every_row("share", list(SHARES))
+async def test_the_limits_of_a_run_are_those_of_its_commands_together(share: str) -> None:
+    limits, script = SHARES[share]
+    async with scene() as place:
+        await place.begin(limits=limits)
+        async with place.speaking() as speaker:
+            peer, where = speaker.peer, place.ws.as_uri()
+            await peer.start("alone", script, cwd=where)
+            await peer.output_has("alone", b"held")
+            await peer.start("besides", script, cwd=where)
+
+            def one_is_too_many() -> bool:
+                ended = [name for name in ("alone", "besides") if "process/exited" in peer.methods(name)]
+                return bool(ended) or b"fork" in peer.output("besides")
+
+            await peer.until(one_is_too_many)
+
+
+async def test_what_commands_of_a_run_write_one_after_the_other_is_added_up() -> None:
+    """None of them writes too much, and when they have together, the run is ended with its process."""
+    done = 0
+    async with scene() as place:
+        process = await place.begin(limits=Limits(disk=24 << 20))
+        async with place.speaking() as speaker:
+            with contextlib.suppress(ConnectionError):
+                for name in ("a", "b", "c", "d"):
+                    writes = f"head -c 10M /dev/zero > {name} && sync {name} && sleep 0.5 && echo done"
+                    done += "done" in await speaker.run(writes)
+        ended = await process.wait()
+    assert done == 2
+    assert ended.limit is not None
+    assert "disk limit 24 MiB reached" in ended.limit.message
 
 
 async def test_the_network_of_the_process_is_not_that_of_its_commands_unless_it_is_granted() -> None:

@@ -42,6 +42,8 @@ _SHELLS: Final = {  # tool → the argument that is the command
     "bash": "command",
     "Bash": "command",
     "run_shell_command": "command",
+    "shell": "command",
+    "run_commands": "commands",
 }
 _COMMANDS: Final = {  # by scenario, where it is not to make the file
     "fail": "ls /is/not/there",
@@ -155,17 +157,25 @@ def _turn(scenario: str, asked: Asked, command: str) -> str | Call:
         return ANSWER if report is None else Call(report, {"summary": CONTENT}, asked.spaces.get(report, ""))
     tool = next((name for name in _SHELLS if name in asked.tools), None)
     if scenario == "busy" and tool is not None:
-        return Call(tool, {**example(asked.tools[tool]), _SHELLS[tool]: f"echo {asked.rounds} >> {MADE}"})
+        return Call(tool, _shell_arguments(asked, tool, f"echo {asked.rounds} >> {MADE}"))
     if scenario not in ("write", "ask", *_COMMANDS) or tool is None or (asked.rounds and scenario != "loop"):
         return ANSWER
-    arguments = {**example(asked.tools[tool]), _SHELLS[tool]: _COMMANDS.get(scenario, command)}
+    arguments = _shell_arguments(asked, tool, _COMMANDS.get(scenario, command))
     if scenario == "leave":
         offered = asked.tools[tool].get("properties", {})
         left = {name: value for name, value in _LEFT.items() if name in offered}
-        arguments |= left or {_SHELLS[tool]: f"{_COMMANDS[scenario]} > /dev/null 2>&1 & sleep 2"}
+        behind = f"{_COMMANDS[scenario]} > /dev/null 2>&1 & sleep 2"
+        arguments |= left or _shell_arguments(asked, tool, behind)
     if scenario == "ask" and "sandbox_permissions" in asked.tools[tool].get("properties", {}):
         arguments |= {"sandbox_permissions": "require_escalated", "justification": "May I?"}
     return Call(tool, arguments)
+
+
+def _shell_arguments(asked: Asked, tool: str, command: str) -> Json:
+    """With this command, or a list of one where the tool takes several."""
+    name = _SHELLS[tool]
+    several = asked.tools[tool].get("properties", {}).get(name, {}).get("type") == "array"
+    return {**example(asked.tools[tool]), name: [command] if several else command}
 
 
 async def _play(

@@ -139,10 +139,9 @@ class KeysProcess:
 def _encode(hosts: HostWish, keys: KeptKeys) -> bytes:
     return json.dumps(
         {
-            "hosts": [
-                *(hosts.allow, hosts.deny, hosts.private, hosts.addresses),
-                *(hosts.secrets, hosts.own, hosts.ask_s),
-            ],
+            "hosts": [hosts.allow, hosts.deny, hosts.private, hosts.addresses, hosts.secrets, hosts.own],
+            "limits": hosts.limits,
+            "ask": hosts.ask_s,
             "keys": [
                 [key.name, key.value, key.placeholder, sorted(key.targets), sorted(key.plain)]
                 for key in keys.keys
@@ -155,9 +154,10 @@ def _encode(hosts: HostWish, keys: KeptKeys) -> bytes:
 
 def _decode(told: bytes) -> tuple[HostWish, KeptKeys]:
     read: Mapping[str, Any] = json.loads(told)
-    allow, deny, private, addresses, secrets, own, ask_s = read["hosts"]
+    allow, deny, private, addresses, secrets, own = read["hosts"]
     given = tuple((name, at) for name, at in addresses)
-    hosts = HostWish(tuple(allow), tuple(deny), private, given, tuple(secrets), tuple(own), ask_s)
+    rules = (tuple(allow), tuple(deny), private, given, tuple(secrets), tuple(own))
+    hosts = HostWish(*rules, limits=tuple(read["limits"]), ask_s=read["ask"])
     keys = tuple(
         Key(name, value, placeholder, frozenset(map(tuple, targets)), frozenset(map(tuple, plain)))
         for name, value, placeholder, targets, plain in read["keys"]

@@ -24,6 +24,7 @@ from holdfast.confine import starts
 from holdfast.confine.loopback import Loopback, Services, refuse
 from holdfast.confine.names import NameBrokers
 from holdfast.confine.starts import Command, Confinement, Exit, StartedCommand, StartFailed
+from holdfast.egress.traffic import Traffic
 from holdfast.errors import OperationFailed
 from holdfast.sandbox.limits import Limits
 from holdfast.sandbox.policy.hostwish import HostWish, find_loopback_ports
@@ -58,6 +59,7 @@ class _Child:
     services: Services
     hosts: HostWish | None = None  # that it reaches by name
     ask: "Ask | None" = None  # about others
+    traffic: Traffic | None = None  # where that is counted
     keys: "KeysProcess | None" = None  # who serves those, where keys are put into requests
 
 
@@ -97,16 +99,19 @@ class LauncherClient:
         confinement: Confinement | None = None,
         watch: socket.socket | None = None,
         limits: Limits | None = None,
+        run: int | None = None,
         services: Services | None = None,
         ask: "Ask | None" = None,
+        traffic: Traffic | None = None,
         keys: "KeysProcess | None" = None,
     ) -> StartedCommand:
         """Run `command` on these descriptors.
 
         On `watch` a confined command hands its listener out. All stay the caller's to close. `on_exit` is
-        called exactly once if this returns. `services` answer at the inner ports of its confinement. `keys`
-        serves the hosts that it reaches by name, and is ended with the command, or if this raises. `ask` is
-        asked about hosts that no rule decides about.
+        called exactly once if this returns. `services` answer at the inner ports of its confinement. `run`
+        says with what its limits are shared. `keys` serves the hosts that it reaches by name, and is ended
+        with the command, or if this raises. What goes out by name is counted in `traffic`; `ask` is asked
+        about hosts that no rule decides about.
 
         Raises:
             StartFailed: the program could not be executed; nothing runs.
@@ -114,7 +119,7 @@ class LauncherClient:
         """
         try:
             child = self._send_start(
-                command, streams, on_exit, owner, tty, state, confinement, watch, limits, services
+                command, streams, on_exit, owner, tty, state, confinement, watch, limits, run, services
             )
         except BaseException as exc:
             if keys is not None:
@@ -123,7 +128,7 @@ class LauncherClient:
                 raise StartFailed(exc.errno or errno.EIO) from None
             raise
         child.hosts = None if confinement is None else confinement.plan.hosts
-        child.keys, child.ask = keys, ask
+        child.traffic, child.keys, child.ask = traffic, keys, ask
         return await self._outcome(child)
 
     def _send_start(
@@ -137,12 +142,13 @@ class LauncherClient:
         confinement: Confinement | None,
         watch: socket.socket | None,
         limits: Limits | None,
+        run: int | None,
         services: Services | None,
     ) -> _Child:
         """Raises OSError."""
         flags = (orders.TTY if tty else 0) | (orders.WATCH if watch else 0)
         flags |= 0 if state is None else orders.HAS_STATE
-        request = starts.request_of(command, confinement, flags=flags, owner=owner, limits=limits)
+        request = starts.request_of(command, confinement, flags=flags, owner=owner, limits=limits, run=run)
         inner = () if confinement is None else confinement.inner_ports
         memfd = () if state is None else (orders.in_memory("holdfast-shell-state", state),)
         try:
@@ -271,7 +277,7 @@ class LauncherClient:
             for fd in handed:
                 os.close(fd)
         elif listeners and child.hosts is not None:
-            listeners = self._names.open(event.id, child.hosts, listeners, child.ask)
+            listeners = self._names.open(event.id, child.hosts, listeners, child.traffic, child.ask)
         if listeners:
             self._loopback.open(event.id, listeners, {**self._names.services(event.id), **child.services})
         if event.op == orders.EXITED:
@@ -302,7 +308,10 @@ class LauncherClient:
             if child is None or end is None or not told:
                 await keys.aclose()
                 return
-            child.on_exit(replace(end, traffic=await keys.end()))
+            traffic = await keys.end()
+            if traffic is not None and child.traffic is not None:
+                child.traffic.take(traffic)
+            child.on_exit(replace(end, traffic=traffic))
 
         task = asyncio.get_running_loop().create_task(hear_out())
         self._ending.add(task)

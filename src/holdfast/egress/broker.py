@@ -20,18 +20,21 @@ from holdfast.egress import names
 from holdfast.egress.addresses import Address
 from holdfast.egress.asking.asker import Ask, Asker, ask_nobody
 from holdfast.egress.asking.questions import ASKED_PORTS, NotAllowed, explain_rule
+from holdfast.egress.bounds.requested import grant_request, refuse_request
 from holdfast.egress.dial import Dialer, LookupFailed, NotPublic
 from holdfast.egress.hosts import BadHost, Extent, Host, HostRules, decide, may_be_private, parse_host
 from holdfast.egress.inside import InsideSockets, read_attempt
-from holdfast.egress.namecheck import NameCheck, Protocol, Refused
+from holdfast.egress.joint import CheckedJoint
+from holdfast.egress.namecheck import NameCheck, Refused
 from holdfast.egress.names import BadMessage, NameTable, Question
-from holdfast.egress.splice import CHUNK_BYTES, pump, reset, take_leave
+from holdfast.egress.requests import Judge
+from holdfast.egress.splice import CHUNK_BYTES, Hold, reset, take_leave
 from holdfast.egress.traffic import Sent, Traffic, grant_of
 from holdfast.sandbox.kernel.sockowner import Kind
 
 if TYPE_CHECKING:  # loads what few commands need
+    from holdfast.egress.bounds.allowance import Allowance
     from holdfast.egress.keys.inspector import Inspector
-    from holdfast.egress.keys.masking import Lookout
 
 MAX_CONNECTIONS: Final = 256  # of one command; further ones wait to be accepted
 MAX_UNDECIDED: Final = 256  # names that no rule allows and that have an address, for somebody may be asked
@@ -51,6 +54,7 @@ class NameBroker:
     `has_room` says whether there may be so many descriptors more: whoever asks for a thousand names must not
     take them from others. `inspector` has the keys for some of these hosts, and reads what is said to them.
     With a time to answer, `ask` is asked about hosts that no rule decides about, once somebody connects.
+    `traffic` is the account that it keeps.
     """
 
     def __init__(
@@ -60,11 +64,13 @@ class NameBroker:
         dialer: Dialer,
         has_room: Callable[[int], bool],
         inspector: "Inspector | None" = None,
+        traffic: Traffic | None = None,
         *,
         ask: Ask = ask_nobody,
         ask_s: float = 0.0,
     ) -> None:
-        self.traffic = Traffic()
+        self.traffic = traffic or Traffic()
+        self.allowance: Allowance | None = None  # limits on what passes, if there are any
         self._has_room, self._inspector = has_room, inspector
         self._asker, self._inside, self._dialer = Asker(rules, ask, ask_s), inside, dialer
         named = {port for rule in rules.allow for port in rule.ports or ()}
@@ -343,6 +349,8 @@ class NameBroker:
                 await self._tell(inner, NameCheck(host.name, port), str(exc))
                 return
             row = self.traffic.connect(host.name, port, _now_ms())
+            if not await self._may_begin(inner, host, port, row):
+                return
             inspector = self._inspector
             if inspector is not None and inspector.covers(host.name, port):
                 await self._inspect(inspector, inner, host, port, row)
@@ -367,7 +375,7 @@ class NameBroker:
 
     async def _pass(self, inner: socket.socket, host: Host, port: int, row: Sent) -> None:
         """Have the bytes of a connection passed on, until it ends."""
-        check = NameCheck(host.name, port)
+        check = NameCheck(host.name, port, judge=self._judge_of(host, port))
         try:
             outer = await self._dial(host, port)
         except (OSError, BadHost) as exc:
@@ -375,20 +383,65 @@ class NameBroker:
             return
         with outer:
             try:
-                await self._join(inner, outer, check, row)
+                await self._join(inner, outer, check, row, self._hold(host, port, row))
             except Refused as exc:
-                self._refuse(inner, host, port, exc.why)
+                self._refuse(inner, host, port, exc.why, self._grant_request("http", host, port, exc.asked))
                 await self._send_refusal(inner, exc)
             finally:
                 row.last_ms = _now_ms()
+
+    def _judge_of(self, host: Host, port: int) -> Judge | None:
+        """Who judges requests of plain HTTP to a host; None: it may be asked anything."""
+        found = self._rules.find_requests(host, port)
+        allowed = [rule for rule in found if rule.scheme == "http"]
+        return functools.partial(refuse_request, allowed) if found else None
+
+    def _grant_request(
+        self, scheme: str, host: Host, port: int, asked: tuple[bytes, bytes] | None
+    ) -> str | None:
+        return None if asked is None else grant_request(scheme, host.name, port, *asked)
+
+    async def _may_begin(self, inner: socket.socket, host: Host, port: int, row: Sent) -> bool:
+        """Wait until another connection may begin; whether it may. One that may not is told."""
+        if self.allowance is None:
+            return True
+        try:
+            await self._wait(self.allowance.connect(host, port, self._loop.time()), row)
+        except OSError as exc:
+            why = exc.strerror or str(exc)
+            self._refuse(inner, host, port, why)
+            await self._tell(inner, NameCheck(host.name, port), why)
+            return False
+        return True
+
+    def _hold(self, host: Host, port: int, row: Sent) -> Hold | None:
+        """Who says when bytes may pass; None: nobody limits that."""
+        allowance = self.allowance
+        if allowance is None or not allowance.bounds(host, port):
+            return None
+
+        async def hold(amount: int) -> None:
+            try:
+                wait_s = allowance.take(host, port, amount, self._loop.time())
+            except OSError as exc:
+                self.traffic.refuse(host.name, port, exc.strerror or str(exc), _now_ms(), grant=None)
+                raise
+            await self._wait(wait_s, row)
+
+        return hold
+
+    async def _wait(self, wait_s: float, row: Sent) -> None:
+        if wait_s > 0:
+            row.slowed_ms += round(wait_s * 1000)
+            await asyncio.sleep(wait_s)
 
     async def _inspect(
         self, inspector: "Inspector", inner: socket.socket, host: Host, port: int, row: Sent
     ) -> None:
         """Have the requests of a connection read and answered, until it ends."""
 
-        def refuse(why: str) -> None:
-            self._refuse(inner, host, port, why)
+        def refuse(why: str, asked: tuple[bytes, bytes] | None) -> None:
+            self._refuse(inner, host, port, why, self._grant_request("https", host, port, asked))
 
         async def dial() -> socket.socket:
             try:
@@ -400,9 +453,10 @@ class NameBroker:
         inner.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # an answer comes as its host made it
         try:
             first = await self._hear_hello(inner, check) if inspector.ends_tls(host.name, port) else b""
-            await inspector.serve(inner, first, (host.name, port), dial, refuse, row)
+            hold = self._hold(host, port, row)
+            await inspector.serve(inner, first, (host.name, port), dial, refuse, row, hold)
         except Refused as exc:
-            refuse(exc.why)
+            refuse(exc.why, None)
             await self._send_refusal(inner, exc)
         except OSError:
             reset(inner)
@@ -434,10 +488,12 @@ class NameBroker:
             raise LookupFailed(1, "no rule allows it any more")
         return await self._dialer.dial(host, port, private=may_be_private(self._rules, host, decision))
 
-    async def _join(self, inner: socket.socket, outer: socket.socket, check: NameCheck, row: Sent) -> None:
+    async def _join(
+        self, inner: socket.socket, outer: socket.socket, check: NameCheck, row: Sent, hold: Hold | None
+    ) -> None:
         """Pass bytes and ends of file both ways. Raises Refused; neither is closed here."""
         lookout = None if self._inspector is None else self._inspector.look_out()
-        joint = _Joint(inner, outer, check, row, lookout)
+        joint = CheckedJoint(inner, outer, check, row, lookout, hold)
         whole, refused = False, None
         try:
             async with asyncio.TaskGroup() as pumps:
@@ -477,72 +533,6 @@ class NameBroker:
             async with asyncio.timeout(FIRST_S):
                 await self._loop.sock_sendall(inner, refusal.answer)
             await take_leave(inner)
-
-
-class _Joint:
-    """A connection from inside and one to its host, with the check between them."""
-
-    def __init__(
-        self,
-        inner: socket.socket,
-        outer: socket.socket,
-        check: NameCheck,
-        row: Sent,
-        lookout: "Lookout | None" = None,
-    ) -> None:
-        """`lookout` sees keys that are not for this host, where anybody can read what is said."""
-        self._inner, self._outer, self._check, self._row = inner, outer, check, row
-        self._lookout = lookout
-        self.passed = False  # has the host heard anything?
-        self._loop = asyncio.get_running_loop()
-        self._turn = asyncio.Lock()  # what the check lets out goes out in that order
-
-    async def pass_out(self) -> None:
-        """From the command to the host, as far as the check allows. Raises OSError, Refused."""
-        self._outer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        while not self._check.open or self._looks:
-            data = await self._loop.sock_recv(self._inner, CHUNK_BYTES)
-            if not data:
-                await self._send(self._check.finish)
-                self._outer.shutdown(socket.SHUT_WR)
-                return
-            await self._send(lambda data=data: self._check.feed(data))  # type: ignore[misc]
-            await asyncio.sleep(0)  # when both ends are quick, neither call above waits
-        await pump(self._inner, self._outer, self._count_sent)
-
-    async def pass_in(self) -> None:
-        """From the host to the command. Raises OSError, Refused."""
-        self._inner.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        while self._check.reads_answers:
-            data = await self._loop.sock_recv(self._outer, CHUNK_BYTES)
-            if not data:
-                self._inner.shutdown(socket.SHUT_WR)
-                return
-            await self._loop.sock_sendall(self._inner, data)
-            self._row.received += len(data)
-            if self._check.listens:
-                await self._send(lambda data=data: self._check.hear(data))  # type: ignore[misc]
-            await asyncio.sleep(0)
-        await pump(self._outer, self._inner, self._count_received)
-
-    async def _send(self, next_bytes: Callable[[], bytes]) -> None:
-        async with self._turn:
-            if data := next_bytes():
-                if self._looks and self._lookout is not None and self._lookout.sees(data):
-                    raise self._check.refusal("it has a key that is not for it")
-                self.passed = True
-                await self._loop.sock_sendall(self._outer, data)
-                self._row.sent += len(data)
-
-    @property
-    def _looks(self) -> bool:
-        return self._lookout is not None and self._check.protocol is not Protocol.TLS
-
-    def _count_sent(self, length: int) -> None:
-        self._row.sent += length
-
-    def _count_received(self, length: int) -> None:
-        self._row.received += length
 
 
 def _first(group: BaseExceptionGroup[Refused]) -> Refused:

@@ -4,7 +4,7 @@ Standard library only: the launcher imports this.
 """
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from holdfast.sandbox.values import value
@@ -125,20 +125,29 @@ NAMES: Final = tuple(_LEAST)  # as a person writes them; the time has a unit the
 # --- between a caller and whoever owns the command
 
 
-def encode(limits: Limits) -> bytes:
-    """For an order; nothing if there are none."""
+SHARED: Final = 0  # for `run`: commands of others will be of its run
+
+
+def encode(limits: Limits, run: int | None = None) -> bytes:
+    """For an order; nothing if there are none.
+
+    `run` is the id of the command whose limits hold for this one as well, both together; or SHARED.
+    """
     if not limits.any:
         return b""
-    return " ".join("-" if (one := getattr(limits, name)) is None else repr(one) for name in _FIELDS).encode()
+    words = ["-" if (one := getattr(limits, name)) is None else repr(one) for name in _FIELDS]
+    return " ".join([*words, *([] if run is None else [str(run)])]).encode()
 
 
-def decode(data: bytes) -> Limits:
-    """Raises ValueError when these bytes are no limits."""
+def decode(data: bytes) -> tuple[Limits, int | None]:
+    """The limits, and the run. Raises ValueError when these bytes are no limits."""
     if not data:
-        return NO_LIMITS
+        return NO_LIMITS, None
     words = data.decode("ascii").split(" ")
     kinds = (int, int, float, int, int, float)
-    return Limits(*(None if word == "-" else kind(word) for kind, word in zip(kinds, words, strict=True)))
+    run = int(words.pop()) if len(words) > len(kinds) else None
+    found = (None if word == "-" else kind(word) for kind, word in zip(kinds, words, strict=True))
+    return Limits(*found), run
 
 
 def encode_means(means: Mapping[str, Means]) -> str:
@@ -177,6 +186,21 @@ class LimitUsage:
     pids_peak: int = 0
     forks_refused: int | None = None
     disk: int = 0
+
+
+def add_usage(used: LimitUsage, others: Iterable[LimitUsage]) -> LimitUsage:
+    """What looking found, with what the others of its run use; what the kernel counts it counts for all."""
+    for other in others:
+        used = LimitUsage(
+            used.memory + other.memory,
+            used.memory_peak,
+            used.oom_kills,
+            used.pids + other.pids,
+            used.pids_peak,
+            used.forks_refused,
+            used.disk + other.disk,
+        )
+    return used
 
 
 @value

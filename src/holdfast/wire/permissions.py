@@ -110,6 +110,7 @@ class AllowedHosts(msgspec.Struct, frozen=True, rename="camel"):
     private: bool = False
     addresses: dict[str, str] = {}
     own: list[str] = []  # names that may be at an address that is not public, whatever `private` says
+    limits: list[str] = []  # on how much passes, as `--net-limit` has them
     ask_timeout_ms: U64 | msgspec.UnsetType = msgspec.UNSET
 
 

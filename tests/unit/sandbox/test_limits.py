@@ -90,10 +90,11 @@ def test_the_exit_code_is_the_trades() -> None:
 
 
 def test_what_travels_arrives() -> None:
-    assert rules.decode(rules.encode(ALL)) == ALL
-    assert rules.decode(rules.encode(Limits(timeout_s=0.1))) == Limits(timeout_s=0.1)
+    for run in (None, rules.SHARED, 7):
+        assert rules.decode(rules.encode(ALL, run)) == (ALL, run)
+    assert rules.decode(rules.encode(Limits(timeout_s=0.1))) == (Limits(timeout_s=0.1), None)
     assert rules.encode(Limits()) == b""
-    assert rules.decode(b"") == Limits()
+    assert rules.decode(b"") == (Limits(), None)
     reached = Reached("memory", 1 << 50, (1 << 50) + 1, killed=True, count=10**9)
     assert rules.decode_reached(rules.encode_reached(reached)) == reached
     assert len(rules.encode_reached(reached)) <= 64

@@ -65,7 +65,7 @@ class Versions:
 
 
 def _numbers(version: str) -> tuple[int, ...] | None:
-    found = re.search(r"\d{1,9}(?:\.\d{1,9})+", version)
+    found = re.search(r"\d{1,12}(?:\.\d{1,12})+", version)
     return None if found is None else tuple(map(int, found[0].split(".")))
 
 
@@ -140,11 +140,13 @@ class Transcript:
 class RunLog:
     """A log in its state directory that tells of attempts which nothing else tells of.
 
-    Components of `place` may be patterns. It is read where that directory is the worker's own.
+    Components of `place` may be patterns. It is read where that directory is the worker's own. A CLI that
+    has to be told where to keep it has a variable for that.
     """
 
     place: str
     retries: tuple[RetrySign, ...]
+    variable: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +348,8 @@ def launch(
     environment = dict(agent.environment)
     if state is not None:
         environment |= {k: fill(v, words) for k, v in agent.relocation.items()}
+        if agent.log is not None and agent.log.variable:
+            environment[agent.log.variable] = f"{state}/{agent.log.place}"
     environment |= agent.unattended_environment if unattended else agent.asking_environment
     if provider is not None:
         environment |= {k: fill(v, words) for k, v in provider.environment.items() if "{key}" not in v}

@@ -64,7 +64,7 @@ _WORDED: Final = (
     _row(
         Failure.CONFIGURATION,
         r"""
-        Error loading config
+        Error:? loading config
         Config file at \S{1,300} is not valid
         Error in \S{1,300}\bsettings\.json\b
         (?:cannot|could not|failed to) (?:read|parse|load)\b[^\n]{0,300}\b(?:settings|config)\.\w{2,5}\b
@@ -200,6 +200,7 @@ _AFTER_STATUS: Final = (
         set an auth method
         not logged in
         no provider configured
+        no authentication information
         missing (?:api key|environment variable: `?\w*KEY)
         """,
     ),
@@ -243,7 +244,7 @@ _ERROR_LINE: Final = re.compile(
     r"|The API provider(?:'s servers| has| is) "
     r"|Empty response received from LLM|HTTP [45]\d\d: |Connection error\.$|Non-retryable error"
     r"|(?:Failed to [^:\n]{1,200}|[A-Z][a-z]+(?: [a-z]+){1,4} failed): (?:Error: )?(?=E[A-Z]{3,12}: )"
-    r"|Error loading config\b|Error in \S{1,300}\.json: "
+    r"|Error loading config\b|Config file at \S{1,300} is not valid|Error in \S{1,300}\.json: "
     r"|! permission requested: |initialize failed: |Failed to extract bundled package: |Invalid API key"
     r")"
 )

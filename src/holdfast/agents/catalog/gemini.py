@@ -49,9 +49,14 @@ _GIVEN_UP = re.compile(
 )
 
 
+MAX_LEFT = 8  # commands that are named
+_LEFT = "Command moved to background "
+
+
 class GeminiEvents(JsonEvents):
     _cut = ""  # the last error, if nothing followed it: a "success" after it is none
     _failure: Failure | None = None  # what that was, where its words alone do not say it
+    _left: tuple[str, ...] = ()  # commands that it does not wait for
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
@@ -76,6 +81,8 @@ class GeminiEvents(JsonEvents):
 
     def _tool(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         claims: list[Claim] = [Progress(Work.TOOL)]
+        if text_at(event, "output").startswith(_LEFT):
+            self._left = (*self._left, self.calls.last)[-MAX_LEFT:]
         if text_at(event, "status") == "error":
             said = text_at(event, "error", "message") or text_at(event, "output")
             trouble = of_message(said)
@@ -102,7 +109,7 @@ class GeminiEvents(JsonEvents):
             cached_tokens=count_at(stats, "cached"),
         )
         if text_at(event, "status") == "success" and not self._cut:
-            return [Result(ok=True, usage=usage, refused=tuple(self.refused))]
+            return [Result(ok=True, usage=usage, refused=tuple(self.refused), unfinished=self._left)]
         said = text_at(event, "error", "message")
         bad = self.failed(
             said or self._cut or text_at(event, "error", "type"), failure=None if said else self._failure
@@ -133,6 +140,12 @@ def _qwen(name: str, way: Way, what: str, *, drop: tuple[str, ...] = ()) -> Host
 _FAILED_TURN = (re.compile(r"^[ │]*✕ +(?P<message>.+)", re.MULTILINE),)
 _SAID = (re.compile(r"^ {0,4}[>✦] \S"),)  # a prompt or an answer
 
+_ATTEMPTS = (
+    r"Attempt (?P<attempt>\d+) failed\. Retrying with backoff\.+ (?P<cause>.*)",  # the cause comes last
+    r"Attempt (?P<attempt>\d+) failed(?: with status (?P<http>\d{3}))?"
+    r"(?:: (?P<cause>.*?))?(?:\.* Retrying (?:after (?P<in_ms>[\d.]+)ms|with backoff).*)?$",
+)
+
 _SERVERS = '"mcpServers":{"holdfast":{"command":{command},"args":{options},"trust":true}}'
 
 GEMINI = Agent(
@@ -154,6 +167,7 @@ GEMINI = Agent(
         WantSign(re.compile(r"Allow execution of"), Want.DECISION),
         WantSign(re.compile(r"Apply this change\?"), Want.DECISION),
         WantSign(_LIST, Want.DECISION),
+        WantSign(re.compile(r"[●\u203a] 1\. Keep trying"), Want.DECISION),
         WantSign(re.compile(r"Do you trust (?:the files in )?this folder"), Want.TRUST),
         WantSign(re.compile(r"How would you like to authenticate"), Want.LOGIN),
     ),
@@ -162,23 +176,26 @@ GEMINI = Agent(
     shown_retries=(
         RetrySign(re.compile(r"Trying to reach .{1,80} \(Attempt (?P<attempt>\d+)/(?P<of>\d+)\)")),
     ),
-    failures=_FAILED_TURN,
+    failures=(
+        *_FAILED_TURN,
+        re.compile(  # above the choice whether to keep trying
+            r"^[ │]*(?P<message>(?:Usage limit reached|We are currently experiencing high demand"
+            r'|Model ".+" was not found).*?)[ │]*$',
+            re.MULTILINE,
+        ),
+    ),
     said=_SAID,
     titles=(
         ("◇", Idle()),
         ("✦", Working(Work.THINKING)),
         ("✋", Wants(Want.DECISION)),
     ),
-    retries=(
-        RetrySign(  # without a status the cause comes last
-            re.compile(r"^Attempt (?P<attempt>\d+) failed\. Retrying with backoff\.+ (?P<cause>.*)")
-        ),
-        RetrySign(
-            re.compile(
-                r"^Attempt (?P<attempt>\d+) failed(?: with status (?P<http>\d{3}))?"
-                r"(?:: (?P<cause>.*?))?(?:\.* Retrying (?:after (?P<in_ms>[\d.]+)ms|with backoff).*)?$"
-            )
-        ),
+    retries=tuple(RetrySign(re.compile(f"^{words}")) for words in _ATTEMPTS),
+    # On a terminal and over ACP it tells of them nowhere else.
+    log=RunLog(
+        "debug.log",
+        tuple(RetrySign(re.compile(rf"^\[\S+\] \[WARN\] {words}")) for words in _ATTEMPTS),
+        "GEMINI_DEBUG_LOG_FILE",
     ),
     state=(
         StatePath(

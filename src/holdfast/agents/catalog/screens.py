@@ -15,6 +15,7 @@ from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Retrying, Sour
 from holdfast.agents.evidence.holdups import bottom, read_screen
 
 MAX_LATER: Final = 12  # lines with something on them below the failure: those around an input line
+_AGAIN: Final = re.compile(r"\bKeep trying\b")  # a choice that is offered after a failure
 _FRAME: Final = " \t│┃║|╭╮╰╯─━▀▄╹█"
 _BULLET: Final = re.compile("^[\\s│┃║|•◦●∙·\u2800-\u28ff■⬝✻✽✶✢✳✕✗⎿└*!⚠\ufe0f]+")
 
@@ -56,10 +57,12 @@ def _rests(found: Evidence | None) -> bool:
 
 
 def _add_failure(found: Evidence, lines: Sequence[str], agent: Agent) -> Evidence:
-    words = read_failed_turn(lines, agent) if _rests(found) else ""
+    again = isinstance(found.claim, Wants) and _AGAIN.search(found.seen) is not None
+    words = read_failed_turn(lines, agent) if again or _rests(found) else ""
     trouble = of_message(words) if words else None
     if not words:
         return found
     failure = None if trouble is None else trouble.failure
-    claim = Wants(Want.PROMPT, question=f"its last turn failed: {words}"[:MAX_SEEN], failure=failure)
+    want = Want.DECISION if again else Want.PROMPT
+    claim = Wants(want, question=f"its last turn failed: {words}"[:MAX_SEEN], failure=failure)
     return Evidence(found.source, found.at, claim, found.seen)

@@ -36,6 +36,7 @@ FILE_S: Final = 120.0  # a record on disk that nobody touched for so long may be
 # A program that asks for input in turns is elsewhere at some looks; one that went on is so at the next too,
 # and those of one that stands still are two seconds apart.
 GLANCE_S: Final = 2.5
+SEEN_S: Final = 1.0  # for so long a command was seen that is more than a helper
 SCREEN_LOOKS: Final = 2  # a screen that changed so often without the sign coming back has lost it
 
 _REPORTS: Final = (Working, Idle, Wants, Unread, Obstructed, Result)
@@ -202,6 +203,17 @@ class Digest:
         found = self.reports.get(Source.CHILDREN)
         return found is not None and isinstance(self.items[found].claim, Working)
 
+    def tool_runs(self, voice: Evidence) -> bool:
+        """Does a command run below it, or does its screen say so? Some have their commands run elsewhere.
+
+        Its own events know better, unless the command began after they said that it thinks.
+        """
+        if voice.source <= Source.PROTOCOL:
+            begin = self.since(self.reports[Source.CHILDREN]) if self.command_runs() else self.now
+            return begin > voice.at and self.now - begin >= SEEN_S
+        shown = self.reports.get(Source.SCREEN)
+        return self.command_runs() or (shown is not None and self.items[shown].claim == Working(Work.TOOL))
+
     def _newest_by_source(self, kinds: Iterable[type]) -> dict[Source, int]:
         found: dict[Source, int] = {}
         for kind in kinds:
@@ -288,7 +300,7 @@ class Window:
             return False
         said = [index for index, kept in enumerate(self.items) if kept.source is item.source][-_KEPT:]
         news = not said or self.items[said[-1]].claim != item.claim
-        again = len(said) == _KEPT and all(self.items[index].claim == item.claim for index in said)
+        again = len(said) == _KEPT and all(_is_same(self.items[index], item) for index in said)
         if again and not isinstance(item.claim, _COUNTED):
             del self.items[said[1]]
         self.items.append(item)
@@ -300,6 +312,11 @@ class Window:
         counts = Counter(map(_kind, self.items))
         commonest = max(counts, key=lambda kind: counts[kind])
         del self.items[next(i for i, item in enumerate(self.items) if _kind(item) == commonest)]
+
+
+def _is_same(one: Evidence, other: Evidence) -> bool:
+    """Of commands it counts which they are: what runs until the end is told from what came and went."""
+    return one.claim == other.claim and (other.source is not Source.CHILDREN or one.seen == other.seen)
 
 
 def _kind(item: Evidence) -> _Kind:

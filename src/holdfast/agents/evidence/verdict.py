@@ -81,6 +81,11 @@ class ExitRules:
     http_modulo: bool = False  # a code without a better meaning is an HTTP status modulo 256
 
 
+def _names(item: Evidence) -> list[str]:
+    """Of the commands that a look found."""
+    return item.seen.removeprefix("runs ").split(", ")
+
+
 def http_failure(status: int) -> Failure | None:
     """What an HTTP status of the provider means, or None if it is no error."""
     return _HTTP.get(status, Failure.PROVIDER) if status in _HTTP_ERRORS else None
@@ -144,12 +149,14 @@ class _End:
         last = seen[-1] if seen else None
         if last is None or not isinstance(last.claim, Working) or self.exited.at - last.at > SETTLE_S:
             return ""
-        begin = last.at
+        names, begin = set(_names(last)), last.at
         for item in reversed(seen):
-            if item.claim != last.claim or item.seen != last.seen:
+            common = names & set(_names(item))
+            if not isinstance(item.claim, Working) or not common:
                 break
-            begin = item.at
-        return last.seen.removeprefix("runs ") if last.at - begin >= CUT_SHORT_S else ""
+            names, begin = common, item.at
+        kept = [name for name in _names(last) if name in names]
+        return ", ".join(kept) if last.at - begin >= CUT_SHORT_S else ""
 
     def _take_denial(self, index: int, claim: Denied) -> None:
         before = self.items[self.denial].claim if self.denial >= 0 else None
@@ -286,6 +293,9 @@ def _success(end: _End, item: Evidence, result: Result, trouble: tuple[int, Fail
         flags.add(UNVERIFIED)
         doubts.append(f"its last tool failed: {failure.claim.what}")
         shown.append(failure)
+    if end.claim.limit:
+        flags.add(UNVERIFIED)
+        doubts.append(end.claim.limit)
     if result.unfinished:
         flags.add(UNVERIFIED)
         doubts.append(f"still at work when its turn ended: {', '.join(result.unfinished)}")
@@ -373,6 +383,8 @@ def verdict(evidence: Sequence[Evidence], rules: ExitRules) -> WorkerStatus:
         status = rule(end)
         if status is not None:
             flags = status.flags | {BACKGROUND} if end.left_behind else status.flags
+            if end.cut_short and status.state is WorkerState.COMPLETED:
+                flags |= {UNVERIFIED}
             more = f"it still ran {end.cut_short}, which ended with it" if end.cut_short else ""
             about = "; ".join(filter(None, (status.about, more)))
             return replace(status, rule=f"exit-{name}", since=end.exited.at, flags=flags, about=about)

@@ -67,6 +67,7 @@ _UPDATE: Final = "session/update"
 _NO_METHOD: Final = -32601
 _INVALID: Final = -32602
 _AUTH_REQUIRED: Final = -32000
+_ANY: Final = 500  # where the same CLI knows no better
 _HTTP: Final = range(400, 600)  # one CLI puts the provider's status where the code goes
 
 _UNFINISHED: Final[Mapping[str, Failure | None]] = {
@@ -220,7 +221,10 @@ class AcpEvents(JsonEvents):
         if step is None:
             return self.drift("an answer to nothing we asked")
         if isinstance(error, dict):
-            return [self._give_up(_words(error), http=_status(error), failure=_failure(error, step))]
+            words, status = _words(error), _status(error)
+            if status == _ANY and self.failed(words).failure is not None:
+                status = None  # its words say more
+            return [self._give_up(words, http=status, failure=_failure(error, step))]
         match step:
             case _Step.INITIALIZE:
                 return self._on_initialized(result)

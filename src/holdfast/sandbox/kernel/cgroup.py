@@ -69,14 +69,28 @@ def _below(place: str, shown: str, path: str) -> str:
 
 
 class Groups:
-    """The groups of one command. Made by `make`; `enter` is for the process that is to be in them."""
+    """The groups of one command. Made by `make`; `enter` is for the process that is to be in them.
 
-    def __init__(self, held: dict[str, str], places: dict[str, str], killer: str) -> None:
+    With `leaf` the command is in a group of that name below: beside it there is room for others (`within`)
+    that the limits hold for as well.
+    """
+
+    def __init__(self, held: dict[str, str], places: dict[str, str], killer: str, leaf: str = "") -> None:
         self.held = held  # controller -> "1" or "2"
         self._places = places  # controller -> directory
         self._killer = killer  # whose members are ended together
+        self._leaf = f"/{leaf}" if leaf else ""
         self._all = tuple(dict.fromkeys((*places.values(), killer)))
-        self._doors = [os.open(f"{place}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC) for place in self._all]
+        self._doors = [
+            os.open(f"{place}{self._leaf}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC) for place in self._all
+        ]
+
+    @property
+    def within(self) -> Hierarchies:
+        """Where groups are made for which these limits hold as well."""
+        first = {name: place for name, place in self._places.items() if self.held[name] == "1"}
+        second = next((place for place in self._all if place not in first.values()), "")
+        return Hierarchies(first, second, second)
 
     def enter(self) -> None:
         """Be in all of them, with every process that we start from now on."""
@@ -94,7 +108,7 @@ class Groups:
         if self.held[MEMORY] == "2":
             write_file(f"{place}/memory.max", str(limit))
             _try_write(f"{place}/memory.swap.max", "0")  # absent where there is no swap
-            _try_write(f"{place}/memory.oom.group", "1")
+            _try_write(f"{place}{self._leaf}/memory.oom.group", "1")
         else:
             write_file(f"{place}/memory.limit_in_bytes", str(limit))
             _try_write(f"{place}/memory.memsw.limit_in_bytes", str(limit))
@@ -118,11 +132,11 @@ class Groups:
             return (
                 now,
                 max(now, _number(f"{place}/memory.peak")),
-                _event(f"{place}/memory.events", "oom_kill"),
+                _event(f"{place}{self._leaf}/memory.events", "oom_kill"),
             )
         now = _number(f"{place}/memory.usage_in_bytes")
         peak = _number(f"{place}/memory.max_usage_in_bytes")
-        return now, max(now, peak), _event(f"{place}/memory.oom_control", "oom_kill")
+        return now, max(now, peak), _event(f"{place}{self._leaf}/memory.oom_control", "oom_kill")
 
     def pids(self) -> tuple[int, int]:
         """Most processes and threads so far, and how often one more was refused."""
@@ -132,7 +146,7 @@ class Groups:
 
     def members(self) -> list[int]:
         try:
-            return [int(word) for word in _read(f"{self._all[0]}/cgroup.procs").split()]
+            return [int(word) for word in _read(f"{self._all[0]}{self._leaf}/cgroup.procs").split()]
         except OSError:
             return []
 
@@ -160,10 +174,10 @@ class Groups:
         return not left
 
 
-def make(name: str, wanted: Iterable[str], where: Hierarchies) -> Groups | None:
+def make(name: str, wanted: Iterable[str], where: Hierarchies, *, leaf: str = "") -> Groups | None:
     """Groups with those of the wanted controllers that can be had; None if there are none at all.
 
-    What a process of ours left behind that is gone is taken away first.
+    What a process of ours left behind that is gone is taken away first. `leaf` as `Groups` has it.
     """
     wanted = frozenset(wanted)
     name = f"{_PREFIX}{os.getpid()}-{name}"
@@ -172,7 +186,8 @@ def make(name: str, wanted: Iterable[str], where: Hierarchies) -> Groups | None:
     killer = ""
     if where.second:
         above, offered = _find_place(where.second, where.second_top, wanted)
-        if above and _make(made := f"{above}/{name}"):
+        if above and _make(made := f"{above}/{name}", leaf):
+            offered = _offer(made, offered) if leaf else offered
             held |= dict.fromkeys(offered, "2")
             places |= dict.fromkeys(offered, made)
             killer = made if os.path.exists(f"{made}/cgroup.kill") else ""
@@ -180,12 +195,12 @@ def make(name: str, wanted: Iterable[str], where: Hierarchies) -> Groups | None:
                 _remove(made)
     for controller in (*sorted(wanted - held.keys()), *(() if killer else (FREEZER,))):
         above = where.first.get(controller, "")
-        if above and os.access(above, os.W_OK) and _make(made := f"{above}/{name}"):
+        if above and os.access(above, os.W_OK) and _make(made := f"{above}/{name}", leaf):
             places[controller] = made
             held[controller] = "1"
     killer = killer or places.get(FREEZER, "") or next(iter(places.values()), "")
     try:
-        return Groups(held, places, killer) if killer else None
+        return Groups(held, places, killer, leaf) if killer else None
     except OSError:
         for place in (*places.values(), killer):
             _remove(place)
@@ -227,11 +242,14 @@ def _offer(place: str, wanted: frozenset[str]) -> frozenset[str]:
     return known & given
 
 
-def _make(place: str) -> bool:
+def _make(place: str, leaf: str) -> bool:
     _sweep(os.path.dirname(place))
     try:
         os.mkdir(place)
+        if leaf:
+            os.mkdir(f"{place}/{leaf}")
     except OSError:
+        _remove(place)
         return False
     return True
 
@@ -245,7 +263,11 @@ def _sweep(above: str) -> None:
 
 
 def _remove(place: str) -> bool:
+    """With what is below it, of which nothing goes that somebody is in."""
     try:
+        for entry in os.scandir(place):
+            if entry.is_dir(follow_symlinks=False):
+                _remove(entry.path)
         os.rmdir(place)
     except FileNotFoundError:
         return True

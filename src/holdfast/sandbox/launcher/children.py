@@ -209,7 +209,7 @@ class Children:
         kind = ConfinementKind(bool(request.flags & orders.USER_NAMESPACE), view.network_off) if own else None
         channel = _pair() if view.listens else None
         listeners = channel[1].fileno() if channel else -1
-        limited = _limit(request) if request.limits or _needs_group(request) else None
+        limited = self._limit(request) if request.limits or _needs_group(request) else None
         brokered: _Brokered | None = None
         masked: MaskedCommand | None = None
         try:
@@ -253,6 +253,24 @@ class Children:
             self._look_due = 0.0
         self._setting_up[status] = _SettingUp(self._running[pid], kind)
         self._await(status)
+
+    def _limit(self, request: Order) -> "LimitedCommand":
+        from holdfast.sandbox import limits
+        from holdfast.sandbox.launcher.limited import LimitedCommand
+
+        bwrap = bool(request.flags & orders.BWRAP)
+        most, run = limits.decode(request.limits)
+        leader = next((pid for pid, group in self._running.items() if group.id == run), 0) if run else 0
+        return LimitedCommand(
+            most,
+            str(request.id),
+            around=_AROUND_BWRAP if bwrap else _AROUND,
+            own_userns=bool(request.flags & (orders.USER_NAMESPACE | orders.BWRAP)),
+            later=bwrap,
+            together=_needs_group(request),
+            shared=run == limits.SHARED,
+            run=self._limited.get(leader),
+        )
 
     def _give_up(
         self, limited: "LimitedCommand | None", brokered: "_Brokered | None", masked: "MaskedCommand | None"
@@ -485,21 +503,6 @@ def kept(request: Order) -> Order:
         plan.Plan(plan.Base.UNTOUCHED, (), network_off=False, cwd=os.fsdecode(request.cwd))
     )
     return request._replace(plan=untouched, flags=request.flags | orders.LANDLOCK | orders.KEPT)
-
-
-def _limit(request: Order) -> "LimitedCommand":
-    from holdfast.sandbox import limits
-    from holdfast.sandbox.launcher.limited import LimitedCommand
-
-    bwrap = bool(request.flags & orders.BWRAP)
-    return LimitedCommand(
-        limits.decode(request.limits),
-        str(request.id),
-        around=_AROUND_BWRAP if bwrap else _AROUND,
-        own_userns=bool(request.flags & (orders.USER_NAMESPACE | orders.BWRAP)),
-        later=bwrap,
-        together=_needs_group(request),
-    )
 
 
 def _needs_group(request: Order) -> bool:

@@ -23,12 +23,23 @@ _OTHERS: Final = 1000
 _VERSIONS: Final = {"1": Means.V1, "2": Means.V2}
 
 
+_OWN: Final = "own"  # the group of a command beside which there are others
+
+
+def _weigh(used: LimitUsage) -> tuple[int, int, int]:
+    return used.memory, used.disk, used.pids
+
+
 class LimitedCommand:
     """The limits of one command, from before its start until its groups are gone.
 
     `around` processes of ours count as its own in a group. With `together` it gets a group even if no limit
     needs one, to be ended in. With `own_userns` it is alone in a user namespace of its own; if that is made
     `later`, whoever makes it calls `enter_inside`.
+
+    With `shared` there is room in its groups for the commands that it has run elsewhere: those have it as
+    their `run`, and what looking finds is added up. The largest of them is ended when that is too much, and
+    the one that they belong to only when none is left.
     """
 
     def __init__(
@@ -40,9 +51,14 @@ class LimitedCommand:
         own_userns: bool = False,
         later: bool = False,
         together: bool = False,
+        shared: bool = False,
+        run: "LimitedCommand | None" = None,
         where: cgroup.Hierarchies | None = None,
     ) -> None:
         self.limits = limits
+        self._run = run
+        self._commands: list[LimitedCommand] = []
+        self._written = 0  # by its commands that have ended
         self.means: dict[str, Means] = {}
         self.reached: Reached | None = None
         self._around = around
@@ -56,7 +72,10 @@ class LimitedCommand:
         wanted = {control for limit, control in _CONTROLLERS.items() if getattr(limits, limit) is not None}
         self._groups: cgroup.Groups | None = None
         if wanted or together:
-            self._groups = cgroup.make(name, wanted, cgroup.find() if where is None else where)
+            if run is not None and run._groups is not None:
+                where = run._groups.within
+            where = cgroup.find() if where is None else where
+            self._groups = cgroup.make(name, wanted, where, leaf=_OWN if shared else "")
         self._divide(own_userns=own_userns)
 
     def _divide(self, *, own_userns: bool) -> None:
@@ -145,6 +164,8 @@ class LimitedCommand:
     def begin(self, leader: int) -> None:
         """It was forked; this process is around it."""
         self._leader = leader
+        if self._run is not None:
+            self._run._commands.append(self)
         if self._groups is not None:
             self._groups.close()
 
@@ -163,7 +184,8 @@ class LimitedCommand:
             self._kill_at = None
             return signal.SIGKILL
         self._measure()
-        self.reached = rules.find_breach(self.limits, self._used, elapsed_s=self._elapsed_s(now))
+        used = self._sum_up()
+        self.reached = rules.find_breach(self.limits, used, elapsed_s=self._elapsed_s(now))
         if self.reached is None:
             return 0
         if self.reached.what == "timeout":
@@ -175,11 +197,25 @@ class LimitedCommand:
         if self.reached is not None:
             return max(0.0, (self._kill_at or now + rules.LATEST_S) - now)
         seen = frozenset(limit for limit, held in self.means.items() if held in rules.SEEN_BY_LOOKING)
-        return rules.look_again_s(self.limits, self._used, seen, elapsed_s=self._elapsed_s(now))
+        return rules.look_again_s(self.limits, self._sum_up(), seen, elapsed_s=self._elapsed_s(now))
+
+    def _sum_up(self) -> LimitUsage:
+        """What it is judged by: with the rest of its run, if it is the one to be ended for that."""
+        run = self._run or self
+        ended = LimitUsage(disk=run._written)
+        others = [one._used for one in (run, *run._commands) if one is not self]
+        if self is run and not run._commands:
+            return rules.add_usage(self._used, [ended])
+        if self is run or self is not max(run._commands, key=lambda one: _weigh(one._used)):
+            return self._used
+        return rules.add_usage(self._used, [ended, *others])
 
     def finish(self, code: int) -> Reached | None:
         """It ended with this exit code: what it had reached."""
         self._measure(ended=True)
+        if self._run is not None and self in self._run._commands:
+            self._run._commands.remove(self)
+            self._run._written += self._used.disk
         return self.reached or rules.judge_end(self.limits, self._used, code=code)
 
     def kill(self) -> None:

@@ -2,7 +2,8 @@
 
 A process with a sandbox of its own kind (codex) has each command run by us, outside of the sandbox that it is
 in itself. What its commands may have at most is a `CommandCeiling`: a policy that is never wider than the
-process's own, and its limits. The ceiling belongs to the process: it ends with it.
+process's own, and its limits, which hold for the process and its commands together. The ceiling belongs to
+the process: it ends with it.
 """
 
 import shlex
@@ -15,6 +16,7 @@ from msgspec import structs
 from holdfast.confine.sandboxes import bound_of
 from holdfast.confine.starts import Sandbox
 from holdfast.egress.asking.asker import Ask, ask_nobody
+from holdfast.egress.traffic import Traffic
 from holdfast.errors import InvalidRequest, SandboxUnavailable
 from holdfast.sandbox.limits import Limits
 from holdfast.sandbox.plan.planner import settle
@@ -38,9 +40,9 @@ class CommandCeiling:
     env: dict[str, str] = field(repr=False)  # all that a command may inherit
     limits: Limits | None
     tell: Callable[[DeniedCall], None] = field(repr=False)
-    ask: Ask = field(
-        repr=False, default=ask_nobody
-    )  # about hosts: whoever is asked about those of the process
+    run: Callable[[], int] = field(repr=False)  # by which the launcher knows the process
+    traffic: Traffic = field(default_factory=Traffic, repr=False)  # of the process, its commands' too
+    ask: Ask = field(default=ask_nobody, repr=False)  # about hosts: whoever is asked about the process's
 
     def restrict(self, params: StartParams, *, live: int) -> StartParams:
         """The start that is carried out for one that was asked for; its policy is narrowed elsewhere.
@@ -77,6 +79,8 @@ def make_ceiling(
     cwd: str,
     limits: Limits | None,
     tell: Callable[[DeniedCall], None],
+    run: Callable[[], int],
+    traffic: Traffic,
     ask: Ask = ask_nobody,
 ) -> CommandCeiling:
     """The ceiling for the commands of a process in this sandbox; looks at the disk.
@@ -91,7 +95,8 @@ def make_ceiling(
         raise SandboxUnavailable("its sandbox lets it reach no unix socket, and so no executor")
     wanted = bound_of(asked.sandbox, cwd=cwd, environ=asked.env)
     return CommandCeiling(
-        narrow(settle(wanted, look(wanted)), sandbox.bound), cwd, dict(asked.env), limits, tell, ask
+        narrow(settle(wanted, look(wanted)), sandbox.bound),
+        *(cwd, dict(asked.env), limits, tell, run, traffic, ask),
     )
 
 

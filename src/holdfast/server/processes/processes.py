@@ -23,6 +23,7 @@ from holdfast.confine.starts import Command, Sandbox, SetupFailed, with_limits
 from holdfast.confine.verdict import enforcement_report, judge_of, limit_report
 from holdfast.confine.watching import begin
 from holdfast.errors import InvalidRequest, OperationFailed, SandboxUnavailable, UsageError
+from holdfast.sandbox.limits import SHARED
 from holdfast.sandbox.plan.select import Backend, Enforcement
 from holdfast.server.processes.commands import (
     CommandCeiling,
@@ -250,10 +251,13 @@ class Processes:
             raise InvalidRequest("no executor for commands can be had here")
         ceiling = await asyncio.to_thread(
             make_ceiling,
-            *(asked, sandbox),
+            asked,
+            sandbox,
             cwd=cwd,
             limits=limits_of(params),
             tell=process.on_command_denied,
+            run=lambda: process.launch_id,
+            traffic=process.traffic,
             ask=make_asker(self._network.ask, params.process_id),
         )
         return await self._open_commands(ceiling, asked.socket, asked.token)
@@ -301,10 +305,12 @@ class Processes:
                 streams = (slave, slave, slave)
             else:
                 streams = open_pipes(ours, theirs, stdin=params.pipe_stdin)
+            if self._ceiling is not None:
+                process.count_in(self._ceiling.traffic)
             if params.watch and (self._extended or self._ceiling is not None):
                 tell: Callable[[wire.WatchedCall], None] = process.on_denied
                 if self._ceiling is not None:
-                    tell = CommandDenials(params.argv, self._ceiling.tell).tell
+                    tell = process.tell_host = CommandDenials(params.argv, self._ceiling.tell).tell
                 process.watch, report = await begin(
                     self._launcher, self._owner, sandbox, process.process_id, tell
                 )
@@ -320,10 +326,12 @@ class Processes:
                     watch=channel,
                     services=services,
                     ask=self._find_asker(params.process_id),
+                    traffic=process.traffic,
                     keys=None if keys is None else await keys.open(sandbox),
                     limits=limits_of(params)
                     if self._ceiling is None
                     else self._ceiling.limit(limits_of(params)),
+                    run=self._run_of(params),
                 )
             process.launch_id, process.pid = started.id, started.pid
             if process.watch is not None:
@@ -337,6 +345,14 @@ class Processes:
         finally:
             _close(theirs)
         return _Started(ours, report, with_limits(sandbox.enforcement, started, sandbox.bound))
+
+    def _run_of(self, params: wire.StartParams) -> int | None:
+        """With what its limits are shared: with its commands, or as one of them."""
+        if self._ceiling is not None:
+            if not (run := self._ceiling.run()):
+                raise InvalidRequest("the process that has this run is not known to be started yet")
+            return run
+        return None if params.commands is None else SHARED
 
     # --- the other methods
 

@@ -171,3 +171,18 @@ def test_a_line_that_begins_like_an_error_is_read(line: str, failure: Failure) -
 )
 def test_talk_about_errors_is_no_error(line: str) -> None:
     assert of_line(line) is None
+
+
+@every_row(
+    "line",
+    [
+        "Error loading config.toml:",
+        "Error: loading config.toml:",
+        "\x1b[91m\x1b[1mError: \x1b[0mConfig file at /home/u/opencode.json is not valid JSON(C): ",
+        "Config file at /home/u/.config/opencode/opencode.json is not valid JSON(C): ",
+        "\x1b[31mError in /home/u/.gemini/settings.json: Expected property name or '}' in JSON at position 2",
+        "Error: Cannot read operator sandbox policy from /home/u/.qwen/settings.json: SyntaxError: Expected",
+    ],
+)
+def test_settings_that_cannot_be_read_are_told_as_that(line: str) -> None:
+    assert of_line(line) == Trouble(Failure.CONFIGURATION)

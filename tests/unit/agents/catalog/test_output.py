@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.agents.catalog import output
-from holdfast.agents.catalog.agent import RetrySign
+from holdfast.agents.catalog.agent import ErrorSign, RetrySign
 from holdfast.agents.catalog.catalog import CATALOG, parser_of
 from holdfast.agents.catalog.codex import CodexEvents
 from holdfast.agents.catalog.output import (
@@ -28,6 +28,7 @@ from holdfast.agents.catalog.output import (
     at_path,
     count_at,
     find_announcement,
+    find_last_words,
     int_at,
     list_at,
     number_at,
@@ -364,3 +365,20 @@ def test_a_long_call_is_shown_short_and_without_secrets_but_is_told_apart() -> N
         parser.feed(item("command_execution", command=f"echo hunter2hunter2 {'x' * 5000}{end}"), 0.0)
     assert (parser.calls.fresh, len(parser.calls.last)) == (2, MAX_WHAT)
     assert "hunter2" not in parser.calls.last
+
+
+def test_an_error_in_words_of_its_own_is_known() -> None:
+    signs = (ErrorSign(re.compile(r'^\{"status":"error","message":"(?P<cause>[^\n]{1,300})')),)
+    parser = TextLines(errors=signs, progress=False)
+    [seen] = parser.feed('{"status":"error","message":"401 Incorrect API key provided."}', 1.0)
+    assert seen.claim == Trouble(Failure.AUTH, 401)
+    assert parser.feed('he said {"status":"error","message":"401"}', 2.0) == []
+    named = TextLines(errors=(ErrorSign(re.compile("out of reach"), Failure.NETWORK),), progress=False)
+    [seen] = named.feed("it is out of reach", 1.0)
+    assert seen.claim == Trouble(Failure.NETWORK, None)
+
+
+def test_last_words_are_those_of_an_error_and_else_the_last() -> None:
+    assert find_last_words(["", "Error: no", "    at x.js:1", ""]) == "Error: no"
+    assert find_last_words(["bye", " "]) == "bye"
+    assert find_last_words([]) == ""

@@ -38,7 +38,17 @@ def test_a_screen_that_waits_tells_that_the_turn_before_failed(
     assert claim.question.startswith(f"its last turn failed: {words}")
 
 
-@every_row("name", sorted(path.stem for path in FOLDER.glob("*.txt") if not path.stem.endswith("-failed")))
+def test_a_choice_whether_to_keep_trying_tells_what_failed() -> None:
+    claim = last_of("gemini-again").claim
+    assert isinstance(claim, Wants)
+    assert (claim.want, claim.failure) == (Want.DECISION, Failure.MODEL)
+    assert claim.question.startswith('its last turn failed: Model "scripted-model" was not found')
+
+
+@every_row(
+    "name",
+    sorted(path.stem for path in FOLDER.glob("*.txt") if not path.stem.endswith(("-failed", "-again"))),
+)
 def test_no_other_screen_tells_that(name: str) -> None:
     assert read_failed_turn(lines_of(name), CATALOG[name.split("-")[0]]) == ""
 

@@ -346,6 +346,7 @@ MEANT: Final = {
     "failed": (Wants, Want.PROMPT),
     "retrying": (Working, Work.THINKING),
     "bypass": (Wants, Want.TRUST),
+    "again": (Wants, Want.DECISION),
 }
 RECORDED: Final = sorted(path.stem for path in SCREENS.iterdir())
 
@@ -379,7 +380,7 @@ def test_a_recorded_screen_says_what_the_program_was_doing(name: str) -> None:
 def test_a_recorded_dialog_is_never_taken_for_a_prompt_by_a_cli_that_nobody_knows(name: str) -> None:
     found = read_screen(recorded(name)[1], Record(ready=(re.compile(""),)), 7.0)
     assert found is not None
-    is_dialog = name.split("-")[1] in ("trust", "approval", "bypass")
+    is_dialog = name.split("-")[1] in ("trust", "approval", "bypass", "again")
     assert is_unknown_dialog(found) is is_dialog
     assert meaning(found) == (Wants, Want.DECISION if is_dialog else Want.PROMPT)
 

@@ -890,7 +890,6 @@ def test_one_whose_machine_is_not_reached_is_not_ended_for_being_idle() -> None:
     unreached: Row = (2.0, Source.CLOCK, Unreached("no route"))
     assert act(rows, 100.0, WorkerLimits(idle_s=10)) is not None
     assert act([*rows, unreached], 100.0, WorkerLimits(idle_s=10)) is None
-    assert act([*rows, unreached], 100.0, WorkerLimits(wall_s=10)) is not None
 
 
 def test_nothing_is_done_about_one_that_ended() -> None:
@@ -1041,3 +1040,20 @@ def test_a_screen_that_says_that_a_tool_runs_adds_that_to_a_program_that_only_sa
     rows: list[Row] = [(2, Source.ESCAPE, THINKS), (3, Source.SCREEN, Working(Work.TOOL))]
     assert look([*rows, (4, Source.TITLE, THINKS)], 5).detail == Work.TOOL
     assert look([*rows, (4, Source.SCREEN, THINKS)], 5).detail == Work.THINKING
+
+
+def test_a_command_that_began_after_the_word_that_it_thinks_is_its_tool() -> None:
+    """OpenCode tells of a tool when that has ended."""
+    runs: list[Row] = [(at, Source.CHILDREN, Working(Work.TOOL)) for at in (3, 3.5, 4)]
+    assert look([(2, Source.PROTOCOL, THINKS), *runs], 4).detail == Work.TOOL
+    assert look([(2, Source.PROTOCOL, THINKS), runs[0]], 3.5).detail == Work.THINKING, "a helper of its own"
+    assert look([*runs, (4.5, Source.PROTOCOL, THINKS), (5, *runs[0][1:])], 6).detail == Work.THINKING
+
+
+def test_a_worker_whose_machine_is_away_is_not_ended_by_its_limits_until_it_is_back() -> None:
+    limits = WorkerLimits(wall_s=10.0, idle_s=5.0)
+    away: list[Row] = [READY, (2, Source.CLOCK, Unreached("no route"))]
+    assert act(away, 100.0, limits) is None
+    back = act([*away, (50, Source.CLOCK, Unreached("", over=True))], 100.0, limits)
+    assert back is not None
+    assert back.failure is F.TIMEOUT

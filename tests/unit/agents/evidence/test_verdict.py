@@ -491,8 +491,22 @@ def test_a_command_that_ran_until_the_end_is_named_and_a_short_helper_is_not() -
     end = Evidence(Source.EXIT, 9.0, Exited(None, 9), "killed")
     assert "it still ran sleep, which ended with it" in verdict([*runs("sleep", 5, 8.7), end], TRUSTED).about
     assert "git" not in verdict([*runs("sleep", 5, 8), *runs("git", 8.7), end], TRUSTED).about
+    among = verdict([*runs("bash, tail, sleep", 5, 7), *runs("tail, git", 8.7), end], TRUSTED).about
+    assert "it still ran tail, which" in among, "what was started and ended beside it is not"
     gone = Evidence(Source.CHILDREN, 8.8, Idle())
     assert "sleep" not in verdict([*runs("sleep", 5, 8.7), gone, end], TRUSTED).about
+
+
+def test_success_while_a_command_was_still_at_work_is_not_verified() -> None:
+    looks = [Evidence(Source.CHILDREN, at, Working(Work.TOOL), "runs make") for at in (5, 8.7)]
+    end = [Evidence(Source.PROTOCOL, 8.8, Result(ok=True)), Evidence(Source.EXIT, 9.0, Exited(0, None))]
+    assert "unverified" in verdict([*looks, *end], TRUSTED).flags
+
+
+def test_what_ended_before_it_took_part_is_told_with_its_last_words() -> None:
+    words = "exit code 1: Error loading config.toml:"
+    status = verdict([Evidence(Source.EXIT, 1.0, Exited(1, None), words)], TRUSTED)
+    assert (status.failure, status.about) == (F.LAUNCH, f"it ended before it took part, {words}")
 
 
 def test_a_failed_end_may_leave_something_behind() -> None:
