@@ -175,6 +175,8 @@ def test_loopback_and_names_go_together(town: Town, backend: str) -> None:
         (["--allow-host", "evil.com\x01"], "is no rule about hosts"),
         (["--allow-host", "api.test", "--network", "on"], "when it is off, not on"),
         (["--allow-private"], "are about hosts that --allow-host allows"),
+        (["--net-limit", "5M"], "are about hosts that --allow-host allows"),
+        (["--allow-host", "api.test", "--net-limit", "fast"], "--net-limit 'fast' is no limit"),
         (["--deny-host", "api.test"], "are about hosts that --allow-host allows"),
         (["--allow-host", "api.test", "--deny-host", "*"], "is no rule about hosts"),
     ],

@@ -108,6 +108,8 @@ class Store:
         return self.database.read(board_verbs.list_boards)
 
     stats = _read(lists.stats)
+    wanted_environments = _read(lists.list_wanted)
+    places = _read(lists.list_places)
     recent = _read(lists.recent)
     counts = _read(lists.counts)
     capacity = _read(lists.capacity_and_use)
@@ -183,6 +185,7 @@ class Store:
     keep = _write(files.keep)
     brief = _write(messages.brief)
     verify = _write(run_verbs.verify)
+    tell_network = _write(run_verbs.tell_network)
     refuse_file = _write(run_verbs.refuse_file)
     record_checks = _write(reviews.record_checks)
     fail = _write(run_verbs.fail)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from holdfast.egress.dial import Dialer
     from holdfast.egress.hosts import HostRules
     from holdfast.egress.keys.inspector import Inspector
+    from holdfast.egress.traffic import Traffic
     from holdfast.local.loop import AnyLoop
     from holdfast.sandbox.policy.hostwish import HostWish
 
@@ -257,7 +258,7 @@ def serve(told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") ->
         rules = read_rules(hosts)
         make_broker(rules, hosts, None)
         if keys is not None and inspector is None:
-            inspector = keys.make_inspector()
+            inspector = keys.make_inspector(rules.requested)
             kernel.forbid_inspection()  # whoever reads our memory has the keys
         most = _SHARE * _raise_limit()
         told.send(READY)
@@ -310,12 +311,21 @@ class NameBrokers:
     def _has_room(self, count: int) -> bool:
         return sum(broker.descriptors for broker in self._brokers.values()) + count <= self._most
 
-    def open(self, id_: int, hosts: "HostWish", fds: Sequence[int]) -> list[int]:
-        """Serve this command with the sockets of its names; those that are left of the descriptors."""
+    def open(
+        self,
+        id_: int,
+        hosts: "HostWish",
+        fds: Sequence[int],
+        traffic: "Traffic | None" = None,
+    ) -> list[int]:
+        """Serve this command with the sockets of its names; those that are left of the descriptors.
+
+        What went out is counted in `traffic`.
+        """
         from holdfast.sandbox.protocol.names import count_handed
 
         count = count_handed(fds)
-        broker = make_broker(read_rules(hosts), hosts, fds[:count], self._has_room)
+        broker = make_broker(read_rules(hosts), hosts, fds[:count], self._has_room, traffic=traffic)
         if broker is not None:
             broker.open()
             self._brokers[id_] = broker
@@ -348,8 +358,24 @@ def read_rules(hosts: "HostWish") -> "HostRules":
     """
     from holdfast.egress.hosts import check_addresses, parse_rules
 
+    if hosts.limits:
+        from holdfast.egress.bounds.allowance import parse_limits
+
+        parse_limits(hosts.limits)
     check_addresses(hosts.addresses)
-    return parse_rules(hosts.allow, hosts.deny, private=hosts.private, own=hosts.own)
+    rules = parse_rules(hosts.allow, hosts.deny, private=hosts.private, own=hosts.own)
+    return _narrow_keys(rules, hosts.secrets) if hosts.secrets else rules
+
+
+def _narrow_keys(rules: "HostRules", secrets: Sequence[str]) -> "HostRules":
+    """A key allows its host as a whole, unless a rule says which requests are meant."""
+    from holdfast.egress.hosts import HostRules, parse_rule
+    from holdfast.sandbox.policy.secretwish import parse_secret
+
+    narrow = {(rule.name, rule.ports) for rule in rules.allow if rule.only is not None}
+    implied = {parse_rule(parse_secret(text).rule) for text in secrets}
+    kept = [rule for rule in rules.allow if rule not in implied or (rule.name, rule.ports) not in narrow]
+    return HostRules(tuple(kept), rules.deny, rules.private, rules.own)
 
 
 def make_broker(
@@ -358,6 +384,7 @@ def make_broker(
     fds: Sequence[int] | None,
     has_room: Callable[[int], bool] = lambda _: True,
     inspector: "Inspector | None" = None,
+    traffic: "Traffic | None" = None,
 ) -> "NameBroker | None":
     """A broker for these sockets, which it takes over; without any, what it needs is loaded."""
     from holdfast.egress.broker import NameBroker
@@ -366,7 +393,12 @@ def make_broker(
     dialer = make_dialer(hosts)
     if fds is None:
         return None
-    return NameBroker(rules, InsideSockets(fds), dialer, has_room, inspector)
+    broker = NameBroker(rules, InsideSockets(fds), dialer, has_room, inspector, traffic)
+    if hosts.limits:
+        from holdfast.egress.bounds.allowance import Allowance, parse_limits
+
+        broker.allowance = Allowance(parse_limits(hosts.limits))
+    return broker
 
 
 def make_dialer(hosts: "HostWish") -> "Dialer":

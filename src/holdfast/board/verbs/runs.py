@@ -43,6 +43,7 @@ MAX_NAMED: Final = 100  # of each that are looked at
 MAX_WORD: Final = 300  # characters of each that are written down
 UNVERIFIED: Final = "claims_unverified"
 MAX_REFUSED_FILES: Final = 20  # of one run that are written down
+RUN_NETWORK: Final = "run_network"
 FILE_REFUSED: Final = "file_refused"
 CLOCK_JUMPED: Final = "clock_jumped"
 
@@ -117,11 +118,14 @@ def comment(tx: Transaction, ref: RunRef, envelope: str, body: str) -> Comment:
 def create_child(tx: Transaction, ref: RunRef, envelope: str, new: NewTask, question: str = "") -> Task:
     """A task on the same board that waits for this one, besides whatever else it names.
 
+    It is for the same machine: where a worker's tasks are worked on is not for a worker to say.
+
     With a `question` it waits for a person as well, who is asked that before it may run.
     """
 
     def add(task: Task, run: Run) -> Task:
-        child = msgspec.structs.replace(new, parents=tuple(sorted({*new.parents, task.id})))
+        parents = tuple(sorted({*new.parents, task.id}))
+        child = msgspec.structs.replace(new, parents=parents, environment=task.environment)
         made = tasks.add(tx, task.board, child, who=run.worker, run=run.id)
         if not question or made.status is TaskStatus.TRIAGE:  # which only a person ends
             return made
@@ -271,6 +275,14 @@ def verify(tx: Transaction, ref: RunRef, missing: Sequence[str]) -> Unverified:
     if (found.cards or found.files) and not any(_same(event, run, told) for event in said):
         tx.log(run.board, UNVERIFIED, "board", task=run.task_id, run=run.id, **told)
     return found
+
+
+def tell_network(tx: Transaction, ref: RunRef, told: JsonObject) -> None:
+    """Write down, once, what of the network a run had and what went out; nobody but its host knows."""
+    run = ledger.find_run(tx, ref)
+    events = lists.detail(tx, run.task_id).events
+    if not any(event.kind == RUN_NETWORK and event.run_id == run.id for event in events):
+        tx.log(run.board, RUN_NETWORK, "board", task=run.task_id, run=run.id, **told)
 
 
 def refuse_file(tx: Transaction, ref: RunRef, file: str, reason: str) -> None:

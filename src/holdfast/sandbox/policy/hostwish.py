@@ -15,7 +15,8 @@ class HostWish:
     `private`: also where they turn out to be at an address that is not public. `addresses` say where a host
     is to be looked for, instead of asking a name server. `secrets` are keys that stay outside
     (`secretwish.py`). `own` are names that may be at such an address although the others may not: whoever
-    started the command chose them as its provider.
+    started the command chose them as its provider. `presets` name clients whose hosts are still to be found
+    (`egress/clients`), `origins` say what those came to. `limits` are on how much passes (`egress/bounds`).
     """
 
     allow: tuple[str, ...] = ()
@@ -24,9 +25,17 @@ class HostWish:
     addresses: tuple[tuple[str, str], ...] = ()
     secrets: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
+    presets: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
 
 
 NO_HOSTS: Final = HostWish()
+
+
+def is_inspected(rule: str) -> bool:
+    """Whether a rule is about requests inside of TLS, which is ended outside for that."""
+    return "https://" in rule
 
 
 def are_plain(hosts: HostWish) -> bool:
@@ -35,7 +44,8 @@ def are_plain(hosts: HostWish) -> bool:
     Whoever is in a hurry need not ask then what they mean; others may make sense too.
     """
     return (
-        all(map(is_plain, hosts.allow))
+        not hosts.limits
+        and all(map(is_plain, hosts.allow))
         and all(map(is_plain, hosts.deny))
         and all(map(is_plain, hosts.own))
         and all(is_plain(name) and _is_plain_address(at) for name, at in hosts.addresses)
