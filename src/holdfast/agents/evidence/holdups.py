@@ -86,6 +86,21 @@ def find_failed_turn(digest: Digest) -> Evidence | None:
     return None
 
 
+def blame(digest: Digest, failure: Failure | None) -> Failure | None:
+    """What a failed request is put down to: a name that was not found, rather than what a gateway says of it.
+
+    Whoever makes the worker's connections answers in the provider's place when it cannot reach that.
+    """
+    if failure is not Failure.PROVIDER:
+        return failure
+    unknown = [
+        index
+        for index in digest.of(Trouble)
+        if digest.items[index].source is Source.DENIAL and _is_network(digest.items[index])
+    ]
+    return Failure.NETWORK if unknown and unknown[-1] > digest.output else failure
+
+
 def waiting(digest: Digest, item: Evidence, since: float) -> WorkerStatus:
     """Waiting for what this item says."""
     want, about = Want.PROMPT, item.seen
@@ -98,6 +113,7 @@ def waiting(digest: Digest, item: Evidence, since: float) -> WorkerStatus:
             about = f"its last turn failed: {result.failure or result.http or 'no reason given'}"
         case _:
             pass
+    failure = blame(digest, failure)
     return WorkerStatus(WorkerState.WAITING, want, about, failure, since=since, evidence=shown(digest, item))
 
 
