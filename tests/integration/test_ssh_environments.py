@@ -58,6 +58,14 @@ def test_a_machine_is_added_checked_used_and_removed(server: SshServer) -> None:
     ran = call(server, "exec", "--env", "box", "--full-access", "--", "sh", "-c", "pwd; exit 3", code=3)
     assert ran.stdout == f"{server.home}/work\n"
     assert "box is ready" in call(server, "environment", "check", "box").stdout
+    [seen] = [
+        one["seen"]
+        for one in json.loads(call(server, "environment", "list", "--json").stdout)["environments"]
+        if one["id"] == "box"
+    ]
+    assert seen["reached"]
+    assert seen["slots"] >= 1
+    assert seen["backend"] or seen["unconfined"]
     call(server, "environment", "add", "box", "ssh://box", code=4)
     call(server, "environment", "remove", "box", "--stop")
     assert (
