@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.agents.fleet import returned, sending
 from holdfast.agents.fleet.there import Gathered
-from holdfast.errors import OperationFailed
+from holdfast.errors import InvalidRequest, OperationFailed
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.git_traps import arm, git
 from tests.support.patience import patient
@@ -86,3 +86,59 @@ async def test_no_program_that_a_work_tree_names_is_run_to_carry_it(yard: Yard) 
     assert not mark.exists()
     shown = git(repository, "--git-dir", str(own / "git"), "ls-tree", "--name-only", carried.sent)
     assert shown.split() == [".gitattributes", "a.txt"]
+
+
+async def _take(
+    yard: Yard, folder: Path, below: str, files: dict[str, bytes]
+) -> tuple[sending.Carried, Path, str]:
+    """What comes back when a machine sends these files, some of which no worker there could have written."""
+    carried, own = await _carry(yard, folder / below)
+    repository = yard.repository({"unused": ""})
+    for path, data in files.items():
+        (repository / path).parent.mkdir(parents=True, exist_ok=True)
+        (repository / path).write_bytes(data)
+    git(repository, "add", "-A", "-f")
+    tree = git(repository, "write-tree").strip()
+    listed = git(repository, "ls-tree", "-r", "-t", "--format=%(objectname)", tree).split()
+    forged = Gathered(tree, _pack(repository, tree, *listed))
+    return carried, own, await returned.receive(yard.context().git, carried, own, forged, "forged")
+
+
+async def test_nothing_outside_of_the_workers_directory_and_no_report_is_written(yard: Yard) -> None:
+    top = yard.folder / "tree"
+    (top / "sub").mkdir(parents=True)
+    for name in ("Makefile", "sub/own"):
+        (top / name).write_bytes(b"as sent\n")
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "first"]):
+        git(top, *words)
+    sent = {
+        **{"Makefile": b"evil\n", "sub/own": b"changed\n", "sub2/x": b"evil\n", "unused": b""},
+        **{"sub/.holdfast/outbox/a.json": b"{}", "sub/.holdfast/run.json": b"{}", "sub/.HOLDFAST/x": b""},
+    }
+    carried, own, commit = await _take(yard, top, "sub", sent)
+    done = await returned.apply(yard.context().git, carried, own, commit)
+    assert done.paths == ("sub/own",)
+    assert {path.split(" ")[0] for path in done.left_out} == set(sent) - {"sub/own"}
+    assert (top / "Makefile").read_bytes() == b"as sent\n"
+    assert not (top / "sub/.holdfast").exists()
+
+
+async def test_what_was_written_before_a_kill_is_no_change_of_others(yard: Yard) -> None:
+    top = yard.folder / "tree"
+    top.mkdir()
+    for name in ("a", "b", "gone"):
+        (top / name).write_bytes(b"as sent\n")
+    carried, own, commit = await _take(yard, top, "", {"a": b"changed\n", "b": b"changed\n", "c": b"new\n"})
+    (top / "a").write_bytes(b"changed\n")  # as far as somebody came
+    (top / "gone").unlink()
+    with pytest.raises(InvalidRequest, match="changed here too"):
+        await returned.apply(yard.context().git, carried, own, commit)
+    for _ in range(2):
+        await returned.apply(yard.context().git, carried, own, commit, resumed=True)
+        assert {one.name: one.read_bytes() for one in top.iterdir() if one.is_file()} == {
+            **{"a": b"changed\n", "b": b"changed\n", "c": b"new\n", "unused": b""},
+        }
+    (top / "b").write_bytes(b"somebody's own\n")
+    with pytest.raises(InvalidRequest, match="changed here too"):
+        await returned.apply(yard.context().git, carried, own, commit, resumed=True)
+    assert (top / "b").read_bytes() == b"somebody's own\n"

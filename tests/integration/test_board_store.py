@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from holdfast.board.rules.assign import Busy, Capacity
+from holdfast.board.rules.assign import Busy, Capacity, Places
 from holdfast.board.rules.retry import FailureKind
 from holdfast.board.rules.rows import NewTask, RunRef
 from holdfast.board.rules.transitions import Move, TaskStatus, pairs
@@ -209,6 +209,35 @@ def test_a_claim_can_be_for_a_profile_or_for_one_task(store: Store) -> None:
     assert won[0].id == writer.id
     assert store.claim("b", worker="w", task=writer.id) is None
     assert claimed(store, coder.id)[1].profile == "coder"
+
+
+def test_a_claim_takes_what_is_for_a_place_that_takes_work_and_says_where(store: Store) -> None:
+    places = Places({"box": "", "gone": "unreachable"}, {"far": "box", "lost": "gone"})
+    both = {"worker": "w", "host": "h", "assignees": ["coder", "far", "lost"]}
+    made(store, "gone", environment="gone", priority=9)
+    made(store, "unknown", environment="x", priority=8)
+    made(store, "lost", assignee="lost", priority=7)
+    box = made(store, "box", environment="box", priority=2)
+    home = made(store, "home", assignee="far", priority=1)
+    back = made(store, "back", assignee="lost", environment="box")
+    here = made(store, "here", priority=-1)
+    store.set_cap("b", "pool", "dry", 0)  # whatever else is looked at
+    won = [store.claim("b", places=places, **both) for _ in range(5)]  # type: ignore[arg-type]
+    assert [(one[0].id, one[1].environment) for one in won if one is not None] == [
+        (box.id, "box"),
+        (home.id, "box"),
+        (back.id, "box"),
+        (here.id, ""),
+    ]
+    assert store.claim("b", worker="w", places=places, task=back.id) is None
+    [away] = store.page("b", search="gone").tasks
+    assert "host h starts nothing now: environment gone: unreachable" in store.why(away.id).reason
+    assert store.claim("b", worker="w", host="h", places=places, task=away.id) is None
+    assert [(one.host, one.environment, one.shut, one.running) for one in store.places("b")] == [
+        ("h", "", "", 1),
+        ("h", "box", "", 3),
+        ("h", "gone", "unreachable", 0),
+    ]
 
 
 def test_a_claim_makes_a_run_with_a_lease_and_a_generation(store: Store, clock: SettableClock) -> None:

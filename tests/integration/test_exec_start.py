@@ -54,10 +54,11 @@ def place() -> Iterator[Place]:
     shutil.rmtree(made.top)
 
 
-def test_a_command_that_goes_well_loads_nothing_that_it_does_not_need(place: Place) -> None:
+@pytest.mark.parametrize("hosts", [[], ["--allow-host", "api.test"]])
+def test_a_command_that_goes_well_loads_nothing_that_it_does_not_need(place: Place, hosts: list[str]) -> None:
     """Where it may write what we are loaded from, as in a checkout below /tmp, more is loaded first."""
     done = subprocess.run(
-        [sys.executable, "-c", LOADED, "exec", "--read-only", "--", "true"],
+        [sys.executable, "-c", LOADED, "exec", "--read-only", *hosts, "--", "true"],
         cwd=place.workspace,
         capture_output=True,
         text=True,

@@ -13,6 +13,7 @@ import httpx2
 import pytest
 
 from holdfast.board.database.database import Transaction
+from holdfast.board.rules.assign import Places
 from holdfast.board.rules.retry import FailureKind
 from holdfast.board.rules.rows import NewTask
 from holdfast.board.store import Store, open_store
@@ -145,6 +146,22 @@ async def test_boards_are_listed_and_counted(client: httpx2.AsyncClient, board: 
     found = await answer(client, "/api/boards/b")
     assert (found["counts"]["ready"], found["counts"]["done"], found["board"]["last_seq"]) == (1, 0, 3)
     assert error(await client.get("/api/boards/x"), 404) == "NotFound"
+
+
+async def test_hosts_are_told_with_their_environments_and_a_card_names_where_it_runs(
+    client: httpx2.AsyncClient, board: Store
+) -> None:
+    task = made(board, environment="box")
+    places = Places({"box": "", "gone": "unreachable since noon"})
+    board.claim("b", worker="w", host="h", assignees=["coder"], places=places)
+    found = await answer(client, "/api/boards/b")
+    assert [(one["host"], one["environment"], one["shut"], one["running"]) for one in found["places"]] == [
+        ("h", "", "", 0),
+        ("h", "box", "", 1),
+        ("h", "gone", "unreachable since noon", 0),
+    ]
+    [card] = (await answer(client, f"/api/boards/b/cards?id={task.id}"))["cards"]
+    assert card["place"] == "box"
 
 
 async def test_only_the_boards_that_were_named_are_shown(board: Store, path: str, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
+from holdfast.board.rules.assign import Places
 from holdfast.board.rules.budget import BudgetUse
 from holdfast.board.rules.rows import NewTask
 from holdfast.board.rules.transitions import Move
@@ -272,6 +273,18 @@ def test_a_live_run_is_followed_and_what_it_used_is_shown(
     expect(page.locator(".run")).to_contain_text("12,000 tokens · $0.53 · 7 turns")
     state["live"] = False
     expect(page.locator(".live")).to_have_count(0)
+
+
+def test_hosts_and_what_runs_there_are_shown(page: Page, board: Store, served: Dashboard) -> None:
+    made(board, "far", environment="box")
+    places = Places({"box": "", "gone": "unreachable since noon"})
+    board.claim("b", worker="w", host="laptop", assignees=["coder"], places=places)
+    opened(page, served)
+    expect(page.locator(f"{column('running')} .card")).to_contain_text("@box")
+    expect(page.locator("#places")).to_have_text("3 hosts · 1 not taking work")
+    page.locator("#places").click()
+    expect(page.locator("#dialog")).to_contain_text("box by laptop1 running · takes work")
+    expect(page.locator("#dialog")).to_contain_text("gone by laptop0 running · unreachable since noon")
 
 
 def test_a_worker_is_told_something_and_a_run_that_looks_stuck_says_so(

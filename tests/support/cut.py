@@ -14,6 +14,7 @@ class Way:
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.url = ""
+        self.shut = False  # nobody gets through
 
     def cut(self) -> None:
         """Reset every connection there is."""
@@ -25,6 +26,9 @@ class Way:
         assert task is not None
         self._tasks.add(task)
         try:
+            if self.shut:
+                writer.transport.abort()
+                return
             there, back = await asyncio.open_connection(self._target.hostname, self._target.port)
             self._writers |= {writer, back}
             await asyncio.gather(_forward(reader, back), _forward(there, writer))

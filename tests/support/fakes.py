@@ -1,6 +1,7 @@
 """A dispatcher's surroundings without a process: a store in memory, a supervisor that only pretends."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from holdfast.dispatch.context import DispatchContext
 from holdfast.dispatch.dispatcher import Dispatcher, DispatchOptions
 from holdfast.dispatch.installed import InstalledProfiles
 from holdfast.dispatch.rules.dispatcherstatus import DispatcherStatus
+from holdfast.errors import NotFound
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,9 +58,13 @@ class FakeWorker:
     act: Act
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     stopped: bool = False
+    away: bool = False  # its machine is not reached
 
     def report(self) -> WorkerReport:
         over = self.ended.is_set()
+        if self.away and not over:
+            stalled, detail = WorkerState.STALLED, "unreachable"
+            return WorkerReport(id=self.wish.id or "", state=stalled, detail=detail, about="no route")
         failed = self.act.state if self.act.failure or self.act.exit_code == 0 else "failed"
         return WorkerReport(
             id=self.wish.id or "",
@@ -101,6 +107,8 @@ class FakeSupervisor:
         if worker.act.seconds is None:
             return
         await asyncio.sleep(worker.act.seconds)
+        while worker.away:  # nobody hears of its end
+            await asyncio.sleep(1.0)
         if not worker.ended.is_set():
             worker.act.does(worker.wish)
             worker.ended.set()
@@ -108,11 +116,16 @@ class FakeSupervisor:
     async def wait_ended(
         self, worker: str, seen: Callable[[WorkerReport], Awaitable[None]] | None = None
     ) -> WorkerReport:
-        found = self.workers[worker]
-        if seen is not None:
-            await seen(found.report())
-        await found.ended.wait()
-        return found.report()
+        while True:
+            if (found := self.workers.get(worker)) is None:
+                raise NotFound(f"there is no worker {worker}")
+            if found.ended.is_set():
+                return found.report()
+            if seen is not None:
+                await seen(found.report())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(5.0):
+                    await found.ended.wait()
 
     async def stop(self, worker: str, *, grace_s: float) -> WorkerReport:
         found = self.workers[worker]

@@ -108,6 +108,8 @@ class Store:
         return self.database.read(board_verbs.list_boards)
 
     stats = _read(lists.stats)
+    wanted_environments = _read(lists.list_wanted)
+    places = _read(lists.list_places)
     recent = _read(lists.recent)
     counts = _read(lists.counts)
     capacity = _read(lists.capacity_and_use)

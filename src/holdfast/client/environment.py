@@ -17,6 +17,7 @@ from holdfast.client.links import ssh
 from holdfast.client.links.ssh import SshTarget
 from holdfast.client.links.target import parse_target
 from holdfast.client.networkfilter import NetworkFilter
+from holdfast.client.presets import find_presets
 from holdfast.client.process import Process
 from holdfast.client.recovery import LinkState
 from holdfast.client.remotepath import RemotePath, to_native, to_uri
@@ -186,7 +187,9 @@ class Environment:
             pipe_stdin=stdin,
             arg0=arg0,
             env_policy=_CORE if env is None else None,
-            sandbox=policy.context(to_native(where.uri)) if policy is not None and policy.confines else None,
+            sandbox=find_presets(policy).context(to_native(where.uri))
+            if policy is not None and policy.confines
+            else None,
             watch=watch,
             limits=None if limits is None else _encode_limits(limits),
             commands=commands,

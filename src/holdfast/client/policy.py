@@ -14,13 +14,15 @@ from typing import Final, Literal, Protocol, TypeAlias, assert_never
 import msgspec
 
 from holdfast.client.remotepath import RemotePath, to_uri
+from holdfast.egress.bounds.allowance import parse_limit
+from holdfast.egress.clients.recipes import check_name
 from holdfast.egress.hosts import parse_rule
 from holdfast.errors import UsageError
 from holdfast.sandbox import values
 from holdfast.sandbox.limits import Limits
 from holdfast.sandbox.policy import policy, profile
 from holdfast.sandbox.policy.globs import bind_pattern
-from holdfast.sandbox.policy.hostwish import HostWish
+from holdfast.sandbox.policy.hostwish import HostWish, is_inspected
 from holdfast.sandbox.policy.policy import Access, At, Glob, Network, Place, PolicyKind, Rule, Special, Target
 from holdfast.sandbox.policy.policy import Policy as Wish
 from holdfast.sandbox.policy.secretwish import SecretWish, parse_secret
@@ -172,6 +174,27 @@ class Policy:
             raise UsageError("a policy without a sandbox reaches every host")
         return replace(self, wish=self.wish.allow_host(rule))
 
+    def allow_net(self, preset: str) -> "Policy":
+        """Also reach the hosts that a client's settings on this machine name: `pip`, `npm`, `cargo`, `go`,
+        `apt`, `git` or `model`. They are read when a command is started, and not from the workspace.
+
+        Raises:
+            UsageError: there is no such client, or no sandbox.
+        """
+        if self.wish.kind is PolicyKind.DISABLED:
+            raise UsageError("a policy without a sandbox reaches every host")
+        check_name(preset)
+        return replace(self, wish=self.wish.allow_net(preset))
+
+    def limit_net(self, limit: str) -> "Policy":
+        """Bound what passes to allowed hosts: `500M`, `10M/s`, `20conn/s`, for some hosts as `HOST=500M`.
+
+        Raises:
+            UsageError: it is no limit.
+        """
+        parse_limit(limit)
+        return replace(self, wish=self.wish.limit_net(limit))
+
     def deny_host(self, rule: str) -> "Policy":
         """Reach this host not, although a pattern allows it.
 
@@ -289,9 +312,17 @@ class Policy:
 
 
 def _hosts(wish: HostWish) -> AllowedHosts | msgspec.UnsetType:
+    if (rule := next(filter(is_inspected, wish.allow), None)) is not None:
+        raise UsageError(
+            f"{rule}: requests inside of TLS are read on this machine only, for holdfast exec",
+            remedy="allow the host as a whole, or run holdfast exec over there",
+        )
     if not wish.allow:
         return msgspec.UNSET
-    return AllowedHosts(list(wish.allow), list(wish.deny), wish.private, dict(wish.addresses), list(wish.own))
+    places = dict(wish.addresses)
+    return AllowedHosts(
+        list(wish.allow), list(wish.deny), wish.private, places, list(wish.own), list(wish.limits)
+    )
 
 
 def _network(*, on: bool) -> Network:

@@ -11,9 +11,11 @@ import click
 
 from holdfast.commands.groups import SECTIONS, SectionedGroup
 from holdfast.commands.output import Answer, AnswerCommand, OneLine, is_json, json_option
+from holdfast.commands.store import current_home
 from holdfast.errors import Conflict, HoldfastError, NotFound, OperationFailed, UsageError
 
 if TYPE_CHECKING:
+    from holdfast.agents.fleet.facts import EnvironmentFacts
     from holdfast.client.environmentfile import EnvironmentEntry
 
 LOGIN_S: Final = 120.0  # for somebody who types a password or a second factor
@@ -35,25 +37,58 @@ def environment() -> None:
 @environment.command("list", cls=AnswerCommand)
 @json_option
 def list_() -> Answer:
-    """List environments, without connecting to any.
+    """List environments with what was last seen of them, without connecting to any.
+
+    A dispatcher looks at those that work is for, and `environment check` at one.
 
     \b
     Example:
       holdfast environment list
     """
+    from holdfast.agents.fleet import looking
     from holdfast.client.environments import Environments
 
     found = Environments.load()
+    known = {name: looking.read_known(current_home(), name) for name in found.ids}
     rows = [
-        (name, _describe(found.entry(name)), "default" if name == found.default else "") for name in found.ids
+        (
+            name,
+            _describe(found.entry(name)),
+            _describe_seen(known[name]),
+            "default" if name == found.default else "",
+        )
+        for name in found.ids
     ]
     return {
         "environments": [
-            {"id": id_, "address": address, "default": bool(mark)} for id_, address, mark in rows
+            {"id": id_, "address": address, "default": bool(mark), "seen": _to_json(known[id_])}
+            for id_, address, _, mark in rows
         ],
-        "text": ["  ".join(row).rstrip() for row in rows],
-        "table": (("name", "address", ""), rows),
+        "text": ["  ".join(part for part in row if part) for row in rows],
+        "table": (("name", "address", "seen", ""), rows),
     }
+
+
+def _to_json(facts: "EnvironmentFacts | None") -> dict[str, object] | None:
+    import msgspec
+
+    from holdfast.dispatch.rules.fleet import count_slots
+
+    return None if facts is None else {**msgspec.to_builtins(facts), "slots": count_slots(facts)}
+
+
+def _describe_seen(facts: "EnvironmentFacts | None") -> str:
+    """How it stood when somebody last looked, and when that was."""
+    from holdfast.board.rules.assign import clock
+    from holdfast.dispatch.rules.fleet import count_slots
+
+    if facts is None:
+        return ""
+    seen = f"seen {clock(round(facts.at * 1000))}"
+    if not facts.reached:
+        return f"unreachable since {clock(round(facts.since * 1000))}: {facts.error} ({seen})"
+    confined = facts.unconfined and f"cannot confine: {facts.unconfined}"
+    return f"{confined or f'{count_slots(facts)} slots, {facts.backend}'} ({seen})"
 
 
 def _describe(entry: "EnvironmentEntry") -> str:
@@ -117,12 +152,13 @@ def check_(name: str | None) -> Answer:
     """
     from holdfast.client.environments import Environments
 
-    where = name
+    where, entry = name, None
     if where is None or "://" not in where:
         loaded = Environments.load()
         entry = loaded.entry(where or loaded.default or "")
         where = entry.url if entry.url is not None and entry.url.startswith("ssh://") else entry.id
     seen = _look(where)
+    seen |= _look_closely(entry.id) if entry is not None else {}
     return {"environment": name or where, **seen, "text": [f"{name or where} is ready", *_tell(seen)]}
 
 
@@ -190,6 +226,27 @@ def bridge(directory: str, stop: bool) -> None:
     with keptserver.connect(place) as sock:
         pass_on(sock)
         sys.stdout.flush()
+
+
+def _look_closely(name: str) -> Answer:
+    """What a board would give it to do, and whether it can confine that; kept for `environment list`."""
+    import time
+
+    from holdfast.agents.fleet import looking
+    from holdfast.dispatch.rules.fleet import count_slots
+
+    home = current_home()
+    before = looking.read_known(home, name)
+    facts = asyncio.run(looking.look(home, name, before, time.time()))
+    looking.keep(home, name, facts)
+    if not facts.reached:
+        return {}
+    return {
+        "slots": count_slots(facts),
+        "sandbox": facts.backend or f"cannot confine: {facts.unconfined}",
+        "reports": "" if facts.holdfast else "holdfast is not on its PATH: workers there cannot report",
+        "problems": "; ".join(facts.problems),
+    }
 
 
 def _look(where: str) -> Answer:

@@ -107,6 +107,7 @@ def _encode(hosts: HostWish, keys: KeptKeys) -> bytes:
     return json.dumps(
         {
             "hosts": [hosts.allow, hosts.deny, hosts.private, hosts.addresses, hosts.secrets, hosts.own],
+            "limits": hosts.limits,
             "keys": [
                 [key.name, key.value, key.placeholder, sorted(key.targets), sorted(key.plain)]
                 for key in keys.keys
@@ -121,7 +122,8 @@ def _decode(told: bytes) -> tuple[HostWish, KeptKeys]:
     read: Mapping[str, Any] = json.loads(told)
     allow, deny, private, addresses, secrets, own = read["hosts"]
     given = tuple((name, at) for name, at in addresses)
-    hosts = HostWish(tuple(allow), tuple(deny), private, given, tuple(secrets), tuple(own))
+    limits = tuple(read["limits"])
+    hosts = HostWish(tuple(allow), tuple(deny), private, given, tuple(secrets), tuple(own), limits=limits)
     keys = tuple(
         Key(name, value, placeholder, frozenset(map(tuple, targets)), frozenset(map(tuple, plain)))
         for name, value, placeholder, targets, plain in read["keys"]

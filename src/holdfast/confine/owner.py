@@ -153,7 +153,9 @@ class CommandOwner(Children):
         if bound.by_name and self._names is None:
             from holdfast.confine.names import NamesProcess
 
-            self._names = NamesProcess(bound.hosts, self._keys)  # first of all: it takes longer than the rest
+            self._names = NamesProcess(bound.hosts, self._keys)
+            if self._keys is not None:
+                self._names.load()
         plan, settled = starts.plan_of(bound, command.cwd, ports)
         names = starts.hold_names(plan, settled)
         if watch:
@@ -387,7 +389,7 @@ class CommandOwner(Children):
             return
         self._events[event.id] = event
         if fds and self._names is not None:
-            self._names.serve(fds)
+            self._names.serve(fds, self.loop)
         elif fds:
             from holdfast.confine.loopback import Ports
 

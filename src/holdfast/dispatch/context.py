@@ -14,13 +14,13 @@ from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.changes.git import Git
 from holdfast.agents.sdk import find_key_files, own_variables, select_variables, take_keys
 from holdfast.agents.supervisor import background
-from holdfast.agents.worker.launching import WorkerSpec
+from holdfast.agents.worker.launching import Handover, WorkerSpec
 from holdfast.board.asyncstore import AsyncStore
-from holdfast.board.rules.rows import Run, Task
+from holdfast.board.rules.rows import Run, Task, WorkspaceKind
 from holdfast.dispatch.installed import InstalledProfiles
 from holdfast.dispatch.rules import inheritance
 from holdfast.dispatch.rules.dispatcherstatus import DispatcherStatus
-from holdfast.dispatch.rules.profiles import WorkerProfile
+from holdfast.dispatch.rules.profiles import BUILTIN, WorkerProfile
 from holdfast.dispatch.supervisorclient import SupervisorClient
 from holdfast.handoff import outbox, rundir
 from holdfast.handoff.envelope import Grant, mint
@@ -30,6 +30,7 @@ from holdfast.sandbox.plan import prerequisites
 from holdfast.sandbox.policy.credentials import credentials
 from holdfast.wire.processes import SecretKey
 
+FAR_COMMAND: Final = "holdfast"  # on the PATH of another machine
 _BESIDE: Final = ("", "-wal", "-shm", "-journal")  # of a SQLite file
 
 
@@ -92,9 +93,11 @@ class DispatchContext:
         writable = [
             os.path.join(user, path[2:]) if path.startswith("~/") else path for path in profile.writable
         ]
-        names = (*profile.env, *own_variables(profile.cli, keys=False))
+        # To another machine a variable goes that somebody named: the keys of a profile of ours, nobody did.
+        named = () if run.environment and profile == BUILTIN.get(profile.name) else profile.env
+        names = (*named, *own_variables(profile.cli, keys=False))
         own = select_variables(names, self.environ) | dict(profile.variables)
-        return WorkerSpec(
+        spec = WorkerSpec(
             id=worker_of(run.id),
             agent=profile.cli,
             cwd=str(workspace),
@@ -124,6 +127,33 @@ class DispatchContext:
             idle_limit_s=profile.idle_s,
             limits=dict(profile.limits),
         )
+        return self._send_elsewhere(spec, run, task, profile) if run.environment else spec
+
+    def _send_elsewhere(self, spec: WorkerSpec, run: Run, task: Task, profile: WorkerProfile) -> WorkerSpec:
+        """The same on another machine, where nothing of this disk is, and Holdfast by its name alone."""
+        workspace = Path(spec.cwd)
+        grant = msgspec.structs.replace(
+            self.grant(run, workspace, workspace), socket="", outbox="", command=[FAR_COMMAND]
+        )
+        return msgspec.structs.replace(
+            spec,
+            host=run.environment,
+            handover=Handover(
+                folder=str(outbox.place_of(workspace).parent),
+                grant=msgspec.json.encode(grant).decode(),
+                variable=VARIABLE,
+                reports=profile.success == "report",
+            ),
+            alone=task.workspace_kind is WorkspaceKind.SCRATCH,
+            env={name: value for name, value in spec.env.items() if name != VARIABLE},
+            mcp=None,
+            writable=[],
+            readable=[],
+            sockets=[],
+            needed=[],
+            secret=[],
+            private_tmp=False,
+        )
 
     def take_keys(self, profile: WorkerProfile, workspace: Path) -> list[SecretKey]:
         """The keys that stay outside of a worker of this profile. Raises UsageError."""
@@ -145,6 +175,7 @@ class DispatchContext:
         """
         return msgspec.structs.replace(
             self.worker_spec(run, task, profile, workspace, script, workspace),
+            handover=None,
             readable=[],
             sockets=[],
             id=f"{worker_of(run.id)}-{name}",

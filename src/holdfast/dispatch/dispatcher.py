@@ -7,6 +7,7 @@ this host holds and nobody attends to are attended to, whether their workers wer
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
@@ -14,11 +15,13 @@ from weakref import WeakValueDictionary
 
 from holdfast.agents.changes import changes
 from holdfast.agents.supervisor.messages import WorkerReport
+from holdfast.board.rules.assign import Places
 from holdfast.board.rules.rows import Run, RunRef, Task
 from holdfast.board.store import Store
 from holdfast.board.verbs.claims import LEASE_MS
 from holdfast.dispatch import homefiles
 from holdfast.dispatch.context import DispatchContext, worker_of
+from holdfast.dispatch.environments import FleetWatch
 from holdfast.dispatch.notify import LOOK_S, Notifier, find_command
 from holdfast.dispatch.rules.dispatcherstatus import DispatcherReport, is_news
 from holdfast.dispatch.rules.liveness import CallCounts, LivenessLimits, LivenessSample, LivenessWatch
@@ -34,6 +37,7 @@ T = TypeVar("T")
 
 POST_S: Final = 0.2  # between looks into outboxes
 TELL_S: Final = 2.0  # between two times that it says how it stands
+FLEET_S: Final = 1.0  # between looks whether an environment is due to be looked at
 AGAIN_S: Final = 1.0  # before a run is attended to again whose driver failed
 LEFT: Final = "the dispatcher was ended; whoever comes next takes the task on again"
 
@@ -80,6 +84,7 @@ class Dispatcher:
         self._places: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._rounds = Rounds(lease_s=plan.lease_ms / 1000, claiming=not plan.drain, once=plan.once)
         self._starts = Starts()
+        self._fleet = FleetWatch(context.home, context.wall_clock)
         self._offsets: dict[str, int] = {}  # of the store's clock from a steady one, by board
         self._held: str | None = None
         self._watches: dict[str, LivenessWatch] = {}
@@ -101,11 +106,15 @@ class Dispatcher:
                     (self._heed_leaving, AGAIN_S, "it leaves later"),
                     (self._write_status, TELL_S, "how it stands cannot be written"),
                     (self._notifier.look, LOOK_S, "reminders are given later"),
+                    (self._look_at_environments, FLEET_S, "environments are looked at later"),
                     (self._watch, self._plan.liveness.look_s, "runs are looked at later"),
                 )
             ]
             for run in await self._find_owed():
                 self._attend(group, run)
+            if self._plan.once:  # there is one round, and it is to know where it can let work be done
+                with contextlib.suppress(HoldfastError, OSError):
+                    await self._look_at_environments()
             while True:
                 self._context.store.news.clear()
                 pause_s = TICK_S
@@ -187,17 +196,40 @@ class Dispatcher:
 
         def claim(store: Store) -> tuple[Task, Run] | None:
             return store.claim(
-                board, worker=context.host, host=context.host, lease_ms=plan.lease_ms, assignees=profiles
+                board,
+                worker=context.host,
+                host=context.host,
+                lease_ms=plan.lease_ms,
+                assignees=profiles,
+                places=places,
             )
 
-        while (reason := self._holdup()) is None:
+        while True:
+            places = self._find_places()
+            if (reason := self._holdup()) is not None:
+                break
             won = await context.store.ask(claim)
             if won is None:
                 return
             self._starts.add(context.clock())
             context.status.so_far.claims += 1
             self._attend(group, won[1])
-        await context.store.ask(Store.offer, board, context.host, profiles, held=reason)
+        await context.store.ask(Store.offer, board, context.host, profiles, held=reason, places=places)
+
+    def _find_places(self) -> Places:
+        running = Counter(driver.run.environment for driver in self._drivers.values())
+        return self._fleet.make_places(running, list(self._context.profiles.values()))
+
+    async def _look_at_environments(self) -> None:
+        """Those that work is for; what was seen may let something begin."""
+        if not self._fleet.list_named():
+            return
+        wanted = {profile.environment for profile in self._context.profiles.values() if profile.environment}
+        for board in self._plan.boards:
+            wanted.update(await self._context.store.ask(Store.wanted_environments, board))
+        wanted.update(driver.run.environment for driver in self._drivers.values())
+        if await self._fleet.look(wanted):
+            self._context.store.news.set()
 
     def _holdup(self) -> str | None:
         """Why this host starts nothing now. It is said aloud when it begins and when it is over."""
@@ -333,7 +365,8 @@ class Dispatcher:
             report = None if driver is None else await context.supervisor.find(worker_of(run.id))
             if driver is None or report is None or driver.place is None:  # it has not begun
                 continue
-            files = await asyncio.to_thread(changes.glance, driver.place)
+            # What one does elsewhere is not in its workspace here before it has ended.
+            files = None if run.environment else await asyncio.to_thread(changes.glance, driver.place)
             reason = self._watches[run.id].look(_sample(report, files, run.note, context.clock()))
             if reason != run.stuck:
                 with contextlib.suppress(StaleRun):

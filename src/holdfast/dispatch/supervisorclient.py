@@ -126,7 +126,9 @@ class SupervisorClient:
                     for news in self._news.values():
                         news.set()
                     async for report in workers.changes():
-                        if report.state.ended and report.id in self._news:
+                        # Of one elsewhere it matters whether its machine is reached.
+                        matters = report.state.ended or report.host is not None
+                        if matters and report.id in self._news:
                             self._news[report.id].set()
             except (HoldfastError, TimeoutError) as exc:
                 log.warning("the supervisor cannot be reached", extra={"missing": str(exc)[:200]})

@@ -9,7 +9,7 @@ serves one command. By a proxy that the wire asks for: a `gate` judges (`verdict
 `proxy` (HTTP) and `socks` speak with programs, which find them by `variables`. Either way a request that is
 read is written anew by `exchange`; hosts that get a key on the way are in `keys`.
 
-Imports: egress.keys, errors, local, sandbox.kernel.
+Imports: egress.bounds, egress.keys, errors, local, sandbox.kernel.
 Open to other rooms: broker, dial, exchange, gate, hosts, inside, proxy, socks, splice, traffic, upstream,
 variables, verdicts.
 """

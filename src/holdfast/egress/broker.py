@@ -18,15 +18,18 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.egress import names
 from holdfast.egress.addresses import Address
+from holdfast.egress.bounds.requested import grant_request, refuse_request
 from holdfast.egress.dial import Dialer, LookupFailed, NotPublic
 from holdfast.egress.hosts import BadHost, Extent, Host, HostRules, decide, may_be_private, parse_host
 from holdfast.egress.inside import InsideSockets, read_attempt
 from holdfast.egress.namecheck import NameCheck, Protocol, Refused
 from holdfast.egress.names import BadMessage, NameTable, Question
-from holdfast.egress.splice import CHUNK_BYTES, pump, reset, take_leave
+from holdfast.egress.requests import Judge
+from holdfast.egress.splice import CHUNK_BYTES, Hold, pump, reset, take_leave
 from holdfast.egress.traffic import Sent, Traffic, grant_of
 
 if TYPE_CHECKING:  # loads what few commands need
+    from holdfast.egress.bounds.allowance import Allowance
     from holdfast.egress.keys.inspector import Inspector
     from holdfast.egress.keys.masking import Lookout
 
@@ -59,6 +62,7 @@ class NameBroker:
         traffic: Traffic | None = None,
     ) -> None:
         self.traffic = traffic or Traffic()
+        self.allowance: Allowance | None = None  # limits on what passes, if there are any
         self._has_room, self._inspector = has_room, inspector
         self._rules, self._inside, self._dialer = rules, inside, dialer
         self._ports = sorted({port for rule in rules.allow for port in rule.ports or ()})
@@ -309,12 +313,14 @@ class NameBroker:
     async def _serve(self, inner: socket.socket, host: Host, port: int) -> None:
         """Join a connection from inside to its host, until both directions have ended."""
         row = self.traffic.connect(host.name, port, _now_ms())
+        if not await self._may_begin(inner, host, port, row):
+            return
         inspector = self._inspector
         if inspector is not None and inspector.covers(host.name, port):
             with inner:
                 await self._inspect(inspector, inner, host, port, row)
             return
-        check = NameCheck(host.name, port)
+        check = NameCheck(host.name, port, judge=self._judge_of(host, port))
         with inner:
             try:
                 outer = await self._dial(host, port)
@@ -323,20 +329,71 @@ class NameBroker:
                 return
             with outer:
                 try:
-                    await self._join(inner, outer, check, row)
+                    await self._join(inner, outer, check, row, self._hold(host, port, row))
                 except Refused as exc:
-                    self.traffic.refuse(host.name, port, exc.why, _now_ms(), grant=None)
+                    grant = self._grant_request("http", host, port, exc.asked)
+                    self.traffic.refuse(host.name, port, exc.why, _now_ms(), grant=grant)
                     await self._send_refusal(inner, exc)
                 finally:
                     row.last_ms = _now_ms()
+
+    def _judge_of(self, host: Host, port: int) -> Judge | None:
+        """Who judges requests of plain HTTP to a host; None: it may be asked anything."""
+        found = self._rules.find_requests(host, port)
+        allowed = [rule for rule in found if rule.scheme == "http"]
+        return functools.partial(refuse_request, allowed) if found else None
+
+    def _grant_request(
+        self, scheme: str, host: Host, port: int, asked: tuple[bytes, bytes] | None
+    ) -> str | None:
+        return None if asked is None else grant_request(scheme, host.name, port, *asked)
+
+    async def _may_begin(self, inner: socket.socket, host: Host, port: int, row: Sent) -> bool:
+        """Wait until another connection may begin; whether it may. One that may not is closed."""
+        if self.allowance is None:
+            return True
+        try:
+            await self._wait(self.allowance.connect(host, port, self._loop.time()), row)
+        except OSError as exc:
+            why = exc.strerror or str(exc)
+            self.traffic.refuse(host.name, port, why, _now_ms(), grant=None)
+            with inner:
+                await self._tell(inner, NameCheck(host.name, port), why)
+            return False
+        except asyncio.CancelledError:
+            inner.close()
+            raise
+        return True
+
+    def _hold(self, host: Host, port: int, row: Sent) -> Hold | None:
+        """Who says when bytes may pass; None: nobody limits that."""
+        allowance = self.allowance
+        if allowance is None or not allowance.bounds(host, port):
+            return None
+
+        async def hold(amount: int) -> None:
+            try:
+                wait_s = allowance.take(host, port, amount, self._loop.time())
+            except OSError as exc:
+                self.traffic.refuse(host.name, port, exc.strerror or str(exc), _now_ms(), grant=None)
+                raise
+            await self._wait(wait_s, row)
+
+        return hold
+
+    async def _wait(self, wait_s: float, row: Sent) -> None:
+        if wait_s > 0:
+            row.slowed_ms += round(wait_s * 1000)
+            await asyncio.sleep(wait_s)
 
     async def _inspect(
         self, inspector: "Inspector", inner: socket.socket, host: Host, port: int, row: Sent
     ) -> None:
         """Have the requests of a connection read and answered, until it ends."""
 
-        def refuse(why: str) -> None:
-            self.traffic.refuse(host.name, port, why, _now_ms(), grant=None)
+        def refuse(why: str, asked: tuple[bytes, bytes] | None) -> None:
+            grant = self._grant_request("https", host, port, asked)
+            self.traffic.refuse(host.name, port, why, _now_ms(), grant=grant)
 
         async def dial() -> socket.socket:
             try:
@@ -348,9 +405,10 @@ class NameBroker:
         inner.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # an answer comes as its host made it
         try:
             first = await self._hear_hello(inner, check) if inspector.ends_tls(host.name, port) else b""
-            await inspector.serve(inner, first, (host.name, port), dial, refuse, row)
+            hold = self._hold(host, port, row)
+            await inspector.serve(inner, first, (host.name, port), dial, refuse, row, hold)
         except Refused as exc:
-            refuse(exc.why)
+            refuse(exc.why, None)
             await self._send_refusal(inner, exc)
         except OSError:
             reset(inner)
@@ -382,10 +440,12 @@ class NameBroker:
             raise LookupFailed(1, "no rule allows it any more")
         return await self._dialer.dial(host, port, private=may_be_private(self._rules, host, decision))
 
-    async def _join(self, inner: socket.socket, outer: socket.socket, check: NameCheck, row: Sent) -> None:
+    async def _join(
+        self, inner: socket.socket, outer: socket.socket, check: NameCheck, row: Sent, hold: Hold | None
+    ) -> None:
         """Pass bytes and ends of file both ways. Raises Refused; neither is closed here."""
         lookout = None if self._inspector is None else self._inspector.look_out()
-        joint = _Joint(inner, outer, check, row, lookout)
+        joint = _Joint(inner, outer, check, row, lookout, hold)
         whole, refused = False, None
         try:
             async with asyncio.TaskGroup() as pumps:
@@ -437,10 +497,14 @@ class _Joint:
         check: NameCheck,
         row: Sent,
         lookout: "Lookout | None" = None,
+        hold: Hold | None = None,
     ) -> None:
-        """`lookout` sees keys that are not for this host, where anybody can read what is said."""
+        """`lookout` sees keys that are not for this host, where anybody can read what is said.
+
+        `hold` says when bytes may pass.
+        """
         self._inner, self._outer, self._check, self._row = inner, outer, check, row
-        self._lookout = lookout
+        self._lookout, self._hold = lookout, hold
         self.passed = False  # has the host heard anything?
         self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()  # what the check lets out goes out in that order
@@ -456,7 +520,7 @@ class _Joint:
                 return
             await self._send(lambda data=data: self._check.feed(data))  # type: ignore[misc]
             await asyncio.sleep(0)  # when both ends are quick, neither call above waits
-        await pump(self._inner, self._outer, self._count_sent)
+        await pump(self._inner, self._outer, self._count_sent, self._hold)
 
     async def pass_in(self) -> None:
         """From the host to the command. Raises OSError, Refused."""
@@ -466,18 +530,22 @@ class _Joint:
             if not data:
                 self._inner.shutdown(socket.SHUT_WR)
                 return
+            if self._hold is not None:
+                await self._hold(len(data))
             await self._loop.sock_sendall(self._inner, data)
             self._row.received += len(data)
             if self._check.listens:
                 await self._send(lambda data=data: self._check.hear(data))  # type: ignore[misc]
             await asyncio.sleep(0)
-        await pump(self._outer, self._inner, self._count_received)
+        await pump(self._outer, self._inner, self._count_received, self._hold)
 
     async def _send(self, next_bytes: Callable[[], bytes]) -> None:
         async with self._turn:
             if data := next_bytes():
                 if self._looks and self._lookout is not None and self._lookout.sees(data):
                     raise self._check.refusal("it has a key that is not for it")
+                if self._hold is not None:
+                    await self._hold(len(data))
                 self.passed = True
                 await self._loop.sock_sendall(self._outer, data)
                 self._row.sent += len(data)

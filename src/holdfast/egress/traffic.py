@@ -20,6 +20,7 @@ class Sent:
     failed: int = 0  # connections that did not come about outside
     first_ms: int = 0
     last_ms: int = 0
+    slowed_ms: int = 0  # for which limits made it wait
 
 
 @dataclass(slots=True)

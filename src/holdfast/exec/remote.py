@@ -122,6 +122,10 @@ def _policy(wish: Wish, environment: Environment, cwd: str) -> Policy:
         policy = policy.allow_socket(to_native(base.join(path).uri))
     for rule in wish.allow_host:
         policy = policy.allow_host(rule)
+    for preset in wish.allow_net:
+        policy = policy.allow_net(preset)
+    for limit in wish.net_limit:
+        policy = policy.limit_net(limit)
     for rule in wish.deny_host:
         policy = policy.deny_host(rule)
     if wish.allow_private:

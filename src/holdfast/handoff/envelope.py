@@ -40,7 +40,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     token: str
     socket: str  # empty when there is none
-    outbox: str
+    outbox: str  # empty: beside this file
     command: list[str]  # the beginning of a command line that runs `holdfast`
     place: str = ""
 

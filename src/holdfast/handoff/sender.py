@@ -171,6 +171,8 @@ def _grant(place: Path) -> Grant:
         grant = msgspec.json.decode(data, type=Grant)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         raise UsageError(f"{place} does not describe a run") from None
+    if not grant.outbox:  # of a worker on another machine: who made the grant did not know where it lies
+        grant = msgspec.structs.replace(grant, outbox=str(place.absolute().parent / "outbox"))
     if grant.schema != SCHEMA:
         raise UsageError(f"{place} is of version {grant.schema}, not {SCHEMA}", remedy="upgrade holdfast")
     return grant

@@ -31,6 +31,7 @@ class TaskCard(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     line: str  # its question, its result, what its worker says it does, or why it waits
     beat_ms: int | None = None  # when its worker was last heard of
+    place: str = ""  # where it runs, or is to run: an environment, or the host
 
 
 class CardFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +95,7 @@ def card(task: Task, why: str, run: Run | None, error: str = "") -> TaskCard:
         **{name: getattr(task, name) for name in TaskCard.__struct_fields__ if hasattr(task, name)},
         line=cut_words(line, MAX_LINE),
         beat_ms=run.heartbeat_ms if run else None,
+        place=(run.environment or run.host) if run else task.environment,
     )
 
 

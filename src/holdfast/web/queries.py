@@ -30,8 +30,13 @@ def board(store: Store, name: str) -> Board:
 
 
 def board_status(store: Store, name: str) -> JsonObject:
-    """A board and how many tasks are in each of its columns."""
-    return {"board": board(store, name), "counts": store.counts(name), "now_ms": store.now_ms()}
+    """A board, how many tasks are in each of its columns, and where its work is done."""
+    return {
+        "board": board(store, name),
+        "counts": store.counts(name),
+        "places": store.places(name),
+        "now_ms": store.now_ms(),
+    }
 
 
 def page(store: Store, board: str, asked: CardFilter, who: str) -> JsonObject:

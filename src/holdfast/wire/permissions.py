@@ -106,6 +106,7 @@ class AllowedHosts(msgspec.Struct, frozen=True, rename="camel"):
     private: bool = False
     addresses: dict[str, str] = {}
     own: list[str] = []  # names that may be at an address that is not public, whatever `private` says
+    limits: list[str] = []  # on how much passes, as `--net-limit` has them
 
 
 class SandboxContext(msgspec.Struct, frozen=True, rename="camel"):

@@ -60,7 +60,7 @@ REUSED: Final = ("claude", "codex", "gemini", "opencode", "qwen", TEXT)  # parse
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 _PROGRAM: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
-_VERSION: Final = re.compile(r"\d{1,9}(?:\.\d{1,9}){0,4}")
+_VERSION: Final = re.compile(r"\d{1,12}(?:\.\d{1,12}){0,4}")
 _KEY: Final = re.compile(r"[a-z]|enter|escape|up|down|left|right|tab|space|[0-9]")
 _PACKAGE: Final = re.compile(r"(npm|pypi):([@A-Za-z0-9][A-Za-z0-9@/._-]{0,200})")
 KEY_VARIABLE: Final = "HOLDFAST_PROVIDER_KEY"  # the one of ours that a provider's settings may refer to

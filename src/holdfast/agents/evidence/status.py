@@ -202,7 +202,12 @@ class _Look(Digest):
         if voice.source in holdups.SHOWN:  # where it stands for a while after it was answered
             begin = max([begin, *(self.items[answer].at for answer in self.of(Answered)[-1:])])
             stable = holdups.STABLE_S
-        worked = any(self.of(kind)[0] < index for kind in (Working, Progress, Answered) if self.of(kind))
+        # Where it shows its prompt, a screen that was drawn before is life, not work.
+        life = LIFE_ONLY if voice.source is Source.SCREEN else frozenset()
+        worked = any(
+            isinstance(item.claim, Working | Progress | Answered) and item.source not in life
+            for item in self.items[:index]
+        )
         return voice, begin, stable + (HOLD_S if worked else 0.0)
 
 
@@ -481,14 +486,14 @@ def decide_end(
     """
     if status.state.ended:
         return None
+    if status.rule == UNREACHABLE:
+        return None  # nobody knows whether it works, nor could end it
     if limits.wall_s is not None and now - started_at > limits.wall_s:
         return WorkerEnd(Failure.TIMEOUT, f"it ran for more than {limits.wall_s:.0f} s")
     if status.rule == STORM:
         return WorkerEnd(Failure.PROVIDER, status.about)
     if status.rule == RETRYING and (failure := _hopeless(status)) is not None:
         return WorkerEnd(failure, f"trying again cannot help: {status.about}")
-    if status.rule == UNREACHABLE:
-        return None  # nobody knows whether it works
     idle_s = now - max(status.progress_at, started_at)
     # One that waits for its owner is not idle: the owner is.
     if limits.idle_s is not None and idle_s > limits.idle_s and status.state is not WorkerState.WAITING:

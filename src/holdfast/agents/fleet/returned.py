@@ -36,7 +36,8 @@ from holdfast.sandbox.policy.policy import PROTECTED_NAMES
 RETURNED: Final = "refs/heads/returned"
 MAX_MESSAGE: Final = 200
 _LINK: Final = "120000"
-_OBEYED: Final = frozenset({".git", *PROTECTED_NAMES})
+# What git, agents and tools obey; and `.holdfast`, where a worker's reports are read from.
+_OBEYED: Final = frozenset({".git", ".holdfast", *PROTECTED_NAMES})
 _WHO: Final = dict(zip(("name", "email"), WHO.rstrip(">").split(" <"), strict=True))
 
 
@@ -98,8 +99,10 @@ async def _differ(
 # --- into the directory that it came from
 
 
-async def apply(git: Git, carried: Carried, own: Path, commit: str) -> Applied:
+async def apply(git: Git, carried: Carried, own: Path, commit: str, *, resumed: bool = False) -> Applied:
     """Write what the worker changed into the directory that was carried; all of it, or nothing.
+
+    `resumed`: somebody may have been killed over it, and what is as it came back is no change of others.
 
     Raises:
         InvalidRequest: something that it changed has changed here too; nothing was written.
@@ -107,11 +110,11 @@ async def apply(git: Git, carried: Carried, own: Path, commit: str) -> Applied:
     """
     async with git.open(own) as session:
         before, after = await _differ(session, carried, commit)
-        plan = _choose(before, after)
+        plan = _choose(before, after, carried.below)
         wanted = [blob.oid for blob in plan.write.values()]
         repository = carried.find_repository()
         held = await read_contents(session, repository, carried.sent, wanted) if wanted else {}
-    return await asyncio.to_thread(_apply, Path(carried.top), before, plan, held)
+    return await asyncio.to_thread(_apply, Path(carried.top), before, plan, held, resumed=resumed)
 
 
 @dataclass(slots=True)
@@ -121,12 +124,15 @@ class _Plan:
     left_out: list[str] = field(default_factory=list)
 
 
-def _choose(before: dict[str, Blob], after: dict[str, Blob]) -> _Plan:
-    """What may be written: no link, and nothing that git, an agent or a tool would obey."""
+def _choose(before: dict[str, Blob], after: dict[str, Blob], below: str) -> _Plan:
+    """What may be written: no link, nothing that git, an agent or a tool would obey, and nothing outside of
+    the directory that the worker could write."""
     plan = _Plan()
     for path in sorted({*before, *after}):
         names = path.split("/")
-        if any(name in ("", ".", "..") or name.casefold() in _OBEYED for name in names):
+        if below and not path.startswith(f"{below}/"):
+            plan.left_out.append(f"{show_name(path)} (not in its directory)")
+        elif any(name in ("", ".", "..") or name.casefold() in _OBEYED for name in names):
             plan.left_out.append(f"{show_name(path)} (a place that tools obey)")
         elif any(tree[path].mode == _LINK for tree in (before, after) if path in tree):
             plan.left_out.append(f"{show_name(path)} (a link)")
@@ -137,9 +143,15 @@ def _choose(before: dict[str, Blob], after: dict[str, Blob]) -> _Plan:
     return plan
 
 
-def _apply(top: Path, before: dict[str, Blob], plan: _Plan, held: dict[str, bytes | None]) -> Applied:
+def _apply(
+    top: Path, before: dict[str, Blob], plan: _Plan, held: dict[str, bytes | None], *, resumed: bool
+) -> Applied:
     paths = [*plan.remove, *plan.write]
-    if changed := [path for path in paths if not _is_as_sent(top, path, before.get(path), plan)]:
+    if resumed:
+        plan = _leave_done(top, plan)
+    if changed := [
+        path for path in (*plan.remove, *plan.write) if not _is_as_sent(top, path, before.get(path), plan)
+    ]:
         raise InvalidRequest(
             f"changed here too, and nothing was written: {', '.join(map(show_name, changed[:5]))}"
             + (f" and {len(changed) - 5} more" if len(changed) > 5 else ""),
@@ -158,6 +170,16 @@ def _apply(top: Path, before: dict[str, Blob], plan: _Plan, held: dict[str, byte
             replace_at(above, name, held[blob.oid] or b"", durable=False)
             os.chmod(name, 0o777 & ~_umask() if blob.mode == "100755" else 0o666 & ~_umask(), dir_fd=above)
     return Applied(tuple(map(show_name, paths)), tuple(plan.left_out))
+
+
+def _leave_done(top: Path, plan: _Plan) -> _Plan:
+    """Without what is here already as it came back."""
+
+    def done(path: str) -> bool:
+        return _is_as_sent(top, path, plan.write.get(path), plan)
+
+    write = {path: blob for path, blob in plan.write.items() if not done(path)}
+    return _Plan(write, [path for path in plan.remove if not done(path)], plan.left_out)
 
 
 def _umask() -> int:

@@ -50,14 +50,16 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True):
         return Repository(Path(self.top), Path(folder), Path(shared))
 
 
-async def pack(git: Git, folder: Path, own: Path) -> tuple[Carried, Path]:
+async def pack(git: Git, folder: Path, own: Path, *, alone: bool = False) -> tuple[Carried, Path]:
     """What is in a directory, or in the work tree that it is in, as a bundle in `own`, which is ours.
+
+    `alone`: not of a work tree that begins above it.
 
     Raises:
         UsageError: it is too much, or git cannot pack it.
         OperationFailed: git fails.
     """
-    repository = _find(folder)
+    repository = _find(folder, alone=alone)
     top = folder if repository is None else repository.top
     base = "" if repository is None else read_head(repository)
     if repository is not None and (repository.shared / "shallow").exists():
@@ -102,9 +104,10 @@ def _find_below(folder: Path, top: Path) -> str:
     return "" if below == "." else below
 
 
-def _find(folder: Path) -> Repository | None:
+def _find(folder: Path, *, alone: bool) -> Repository | None:
     try:
-        return find_repository(str(folder))
+        found = find_repository(str(folder))
+        return None if alone and os.path.realpath(found.top) != os.path.realpath(folder) else found
     except (NotFound, UsageError):  # none, or none of ours: then its files are all there is
         return None
 

@@ -19,6 +19,7 @@ from holdfast.agents.catalog.agent import (
 )
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.catalog.keptkeys import decide_keys
+from holdfast.agents.fleet.courier import GRANT, Courier
 from holdfast.agents.fleet.there import FarMachine
 from holdfast.agents.worker.acp import AcpRequest
 from holdfast.agents.worker.launching import (
@@ -111,6 +112,13 @@ def prepare(
     tty = wish.tty or wish.prompt is None
     kept = {name: value for name, value in wish.env.items() if _travels(name, agent)}
     environment = kept | dict(made.environment) | secrets | {"TMPDIR": posixpath.join(state, "tmp")}
+    if wish.handover is not None:
+        if wish.handover.reports and not machine.holdfast:
+            raise NotFound(
+                f"holdfast is not on the PATH of {machine.name}, and its worker reports with it",
+                remedy='install it there, or let an exit code speak: success = "exit" in its profile',
+            )
+        environment[wish.handover.variable] = f"{Courier(wish.handover, cwd).there}/{GRANT}"
     if tty:
         environment["TERM"] = TERM
     bases = [] if wish.base is not None else find_bases(agent, environment, home=None)

@@ -33,12 +33,18 @@ MAX_SAID: Final = 300
 MAX_IGNORED: Final = 4096  # bytes of names
 _LOOK: Final = r"""program=$1; shift
 printf '%s\000' "$HOME" "${XDG_DATA_HOME:-$HOME/.local/share}" "$PATH" "$(uname -n)" \
-  "$(command -v -- "$program")" "$(command -v git)"
+  "$(command -v -- "$program")" "$(command -v git)" "$(command -v holdfast)"
 for name; do
   if [ -e "$HOME/$name" ] || [ -L "$HOME/$name" ]; then printf '%s\000' "$HOME/$name"; fi
 done"""
 # What is there already may be all that is left of a worker that was lost.
-_MAKE: Final = 'umask 077 && mkdir -p "${1%/*}" && mkdir "$1" && mkdir -p "$1/state/tmp" && cd "$1" && pwd -P'
+_MAKE: Final = r"""umask 077; mkdir -p "${1%/*}" || exit 1
+place=$1; number=1
+until mkdir "$place"; do
+  number=$((number + 1)); if [ "$number" -gt "$2" ]; then exit 1; fi
+  place=$1.$number
+done
+mkdir -p "$place/state/tmp" && cd "$place" && pwd -P"""
 _UNPACK: Final = r"""set -eu; umask 077
 git init -q --bare base.git
 git --git-dir=base.git fetch -q ./carried.bundle "$1:$1"
@@ -70,7 +76,7 @@ _CLONING: Final = {
 
 @dataclass(frozen=True, slots=True)
 class FarMachine:
-    """What there is: `program` and `git` may be "", `there` is what exists of a list."""
+    """What there is: `program`, `git` and `holdfast` may be "", `there` is what exists of a list."""
 
     home: str
     data: str
@@ -78,6 +84,7 @@ class FarMachine:
     name: str
     program: str
     git: str
+    holdfast: str
     there: tuple[str, ...]
 
     def place(self, worker: str) -> str:
@@ -102,21 +109,27 @@ async def look(environment: Environment, program: str, names: Sequence[str]) -> 
     """
     said = await _shell(environment, _LOOK, program, *names, cwd="/")
     parts = said.decode("utf-8", "surrogateescape").split("\0")[:-1]
-    if len(parts) < 6 or not parts[0].startswith("/") or not parts[1].startswith("/"):
+    if len(parts) < 7 or not parts[0].startswith("/") or not parts[1].startswith("/"):
         raise RemoteProtocolError("the other machine does not say where its home is")
-    found, git = (path if path.startswith("/") else "" for path in parts[4:6])  # not an alias
+    found, git, own = (path if path.startswith("/") else "" for path in parts[4:7])  # not an alias
     return FarMachine(
-        parts[0], parts[1], parts[2], show_bytes(parts[3].encode()), found, git, tuple(parts[6:])
+        parts[0], parts[1], parts[2], show_bytes(parts[3].encode()), found, git, own, tuple(parts[7:])
     )
 
 
-async def make(environment: Environment, place: str) -> str:
+async def make(environment: Environment, place: str, *, tries: int = 1) -> str:
     """The directory of a worker over there, with nothing in it yet; its real path.
+
+    After `tries` it is given up: what is there under its name stays, and the next one has a number.
 
     Raises:
         HoldfastError: it cannot be made.
     """
-    real = (await _shell(environment, _MAKE, place, cwd="/")).decode("utf-8", "surrogateescape").rstrip("\n")
+    real = (
+        (await _shell(environment, _MAKE, place, str(tries), cwd="/"))
+        .decode("utf-8", "surrogateescape")
+        .rstrip("\n")
+    )
     if not real.startswith("/"):
         raise RemoteProtocolError("the other machine does not say where its files are")
     return real

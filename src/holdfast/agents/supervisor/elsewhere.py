@@ -4,6 +4,7 @@ before the start, and what became of it brought back before anybody hears of the
 
 import asyncio
 import contextlib
+import math
 import os
 import posixpath
 import random
@@ -17,10 +18,11 @@ import msgspec
 from holdfast.agents.catalog.agent import Agent
 from holdfast.agents.changes.git import Git
 from holdfast.agents.fleet import returned, sending, starting, there
+from holdfast.agents.fleet.courier import Courier
 from holdfast.agents.fleet.sending import Carried
 from holdfast.agents.supervisor import background
 from holdfast.agents.worker.book import Record, WorkerRecords
-from holdfast.agents.worker.launching import PreparedStart, WorkerSpec
+from holdfast.agents.worker.launching import Handover, PreparedStart, WorkerSpec
 from holdfast.agents.worker.reach import find_unnamed, may_need_names
 from holdfast.agents.worker.worker import FollowedWorker, WorkerChannel, now
 from holdfast.client.environment import Environment
@@ -33,6 +35,9 @@ from holdfast.local.trees import remove_tree
 
 UNREACHED_S: Final = 3600.0  # how long a machine is dialled whose session may still be kept
 CUT_SHORT: Final = "the supervisor died before it could start it"
+STARTS: Final = 50  # of one worker over links that are lost meanwhile: each may leave a directory there
+CARRY_S: Final = 0.5  # between looks at what a worker says over there
+LAST_LOOKS: Final = 100  # at an outbox whose worker has ended
 ATTEMPTS: Final = 3  # to bring a result back over links that are lost meanwhile
 CARRIED: Final = "carried.json"
 FOLDER: Final = "carried"
@@ -84,8 +89,9 @@ async def prepare(
     with contextlib.suppress(FileNotFoundError):  # of a start that came to nothing
         remove_tree(own)
     own.mkdir(mode=0o700, parents=True)
-    carried, bundle = await sending.pack(git_of(book.home), Path(wish.cwd), own)
-    place = await there.make(environment, machine.place(worker))
+    carried, bundle = await sending.pack(git_of(book.home), Path(wish.cwd), own, alone=wish.alone)
+    tries = STARTS if wish.handover is not None else 1
+    place = await there.make(environment, machine.place(worker), tries=tries)
     try:
         ready = starting.prepare(
             wish,
@@ -104,8 +110,10 @@ async def prepare(
     return FarStart(ready, carried, bundle, place, cwd, machine.home, machine.name)
 
 
-async def send(book: WorkerRecords, record: Record, start: FarStart, environment: Environment) -> None:
-    """Carry the workspace over, and what the CLI needs in its state.
+async def send(
+    book: WorkerRecords, record: Record, start: FarStart, handover: Handover | None, environment: Environment
+) -> None:
+    """Carry the workspace over, what lies beside it, and what the CLI needs in its state.
 
     Raises:
         HoldfastError: it does not get there.
@@ -113,6 +121,8 @@ async def send(book: WorkerRecords, record: Record, start: FarStart, environment
     replace_file(book.folder(record.id) / CARRIED, msgspec.json.encode(start.carried))
     await there.unpack(environment, start.carried, start.bundle, start.place, confined=record.confined)
     start.bundle.unlink(missing_ok=True)
+    if handover is not None:
+        await Courier(handover, start.cwd).lay_out(environment)
     for path, text in start.ready.files.items():
         await environment.files.make_directory(posixpath.dirname(path), parents=True)
         await environment.files.write(path, text.encode())
@@ -144,8 +154,9 @@ async def bring_back(book: WorkerRecords, record: Record, environment: Environme
         record.unreturned = f"{exc}; its files are in {record.place}/work on {record.host}"
         return
     record.unreturned = None
-    if gathered.ignored:
-        record.notes.append(f"ignored, and not brought back: {', '.join(gathered.ignored)}")
+    ignored = [name for name in gathered.ignored if name.rstrip("/").rpartition("/")[2] != ".holdfast"]
+    if ignored:
+        record.notes.append(f"ignored, and not brought back: {', '.join(ignored)}")
     with contextlib.suppress(HoldfastError):  # then `place` says that something is left
         await there.clear(environment, record.place)
         record.place = ""
@@ -172,17 +183,21 @@ class FarWorkers:
         environments: dict[str, Environment],
         channel_of: Callable[[Record, Agent], WorkerChannel],
         forget: Callable[[FollowedWorker, Environment], Awaitable[None]],
+        undo: Callable[[FollowedWorker], Awaitable[None]],
     ) -> None:
         self._book = book
         self._environments = environments
         self._channel_of = channel_of
         self._forget = forget
+        self._undo = undo
 
     async def follow(self, worker: FollowedWorker, held: tuple[Environment, Process] | None) -> None:
-        """To its end, with what it changed brought back."""
-        worker.returning = lambda: self._bring_back(worker)
+        """To its end, with what it changed brought back, and what it says carried here meanwhile."""
+        courier = self._find_courier(worker)
+        worker.returning = lambda: self._bring_back(worker, courier)
         while held is not None:
             environment, process = held
+            carrying = asyncio.get_running_loop().create_task(_carry(courier, environment))
             try:
                 await worker.follow(process)
                 await self._forget(worker, environment)
@@ -191,27 +206,50 @@ class FarWorkers:
                 self._environments.pop(worker.record.id, None)
                 await environment.leave()
                 held = await self._reach_again(worker, str(exc))
+            finally:
+                carrying.cancel()
+                await asyncio.gather(carrying, return_exceptions=True)
 
     async def take_over(self, worker: FollowedWorker) -> None:
         """One whose supervisor has ended; it may take long to reach."""
         await self.follow(worker, await self._reach_again(worker, "the supervisor was started anew"))
 
-    async def _bring_back(self, worker: FollowedWorker) -> None:
-        await bring_back(self._book, worker.record, self._environments[worker.record.id])
+    def _find_courier(self, worker: FollowedWorker) -> Courier | None:
+        """None of one that reports to nobody."""
+        with contextlib.suppress(NotFound):
+            handover = self._book.wish(worker.record.id).wish.handover
+            if handover is not None:
+                return Courier(handover, worker.record.cwd)
+        return None
+
+    async def _bring_back(self, worker: FollowedWorker, courier: Courier | None) -> None:
+        record, environment = worker.record, self._environments[worker.record.id]
+        if courier is not None:
+            try:
+                await _fetch_last(courier, environment)
+            except SessionLost:
+                raise
+            except (HoldfastError, OSError) as exc:
+                record.notes.append(f"what it said last did not come back: {exc}")
+        await bring_back(self._book, record, environment)
         worker.save()
 
     async def _reach_again(self, worker: FollowedWorker, why: str) -> tuple[Environment, Process] | None:
-        """Session and process, once the machine is reached; None if they are gone, or it takes too long."""
+        """Session and process, once the machine is reached; None if they are gone, or it takes too long.
+
+        One that reports to somebody here is waited for until it is there, or somebody wants it ended.
+        """
         record = worker.record
         worker.unreached(why)
-        until, waits = now() + UNREACHED_S, delays(random.random)
+        courier = self._find_courier(worker)
+        until, waits = math.inf if courier is not None else now() + UNREACHED_S, delays(random.random)
         while True:
             try:
                 found = await open_session(self._book.home, record.host or "", resume=record.session_id)
                 break
             except HoldfastError as exc:
                 if not worth_retrying(exc):
-                    _give_up(worker, f"{record.host} does not have its session any more: {exc}")
+                    await self._salvage(worker, courier, f"does not have its session any more: {exc}")
                     return None
                 if now() > until or record.ended_by is not None:
                     _give_up(worker, f"{record.host} is not reached: {exc}")
@@ -221,16 +259,64 @@ class FarWorkers:
         try:
             process = await found.adopt(record.process_id, tty=record.tty, watch=record.watch)
         except HoldfastError as exc:
-            if record.phase == "prepared":
+            if record.phase != "prepared":
+                _give_up(worker, f"its process on {record.host} is gone: {exc}")
+            elif courier is None:
                 worker.not_started(CUT_SHORT)
             else:
-                _give_up(worker, f"its process on {record.host} is gone: {exc}")
+                await self._take_back(worker, found)
+                return None
             await self._forget(worker, found)
+            return None
+        if record.phase == "prepared" and courier is not None:  # it may lack its input: it begins anew
+            with contextlib.suppress(HoldfastError):
+                await process.terminate()
+            await self._take_back(worker, found)
             return None
         record.phase = "started"
         worker.channel = self._channel_of(record, worker.agent)  # which is told everything again
         worker.unreached("")
         return found, process
+
+    async def _take_back(self, worker: FollowedWorker, environment: Environment) -> None:
+        """Nothing runs of it: it is as if it had never been asked for, and whoever did may ask again."""
+        with contextlib.suppress(HoldfastError):
+            await there.clear(environment, worker.record.place)
+        await self._undo(worker)
+
+    async def _salvage(self, worker: FollowedWorker, courier: Courier | None, why: str) -> None:
+        """Its server ended it with its session; what it left is still there, and is brought back."""
+        record = worker.record
+        try:
+            found = await open_session(self._book.home, record.host or "")
+        except HoldfastError:
+            _give_up(worker, f"{record.host} {why}")
+            return
+        self._environments[record.id] = found
+        if record.phase == "prepared" and courier is not None:
+            await self._take_back(worker, found)
+            return
+        try:
+            await self._bring_back(worker, courier)
+        except HoldfastError as exc:
+            record.unreturned = f"{exc}; what it left may be in {record.place}/work on {record.host}"
+        worker.vanished(f"{record.host} {why}; how it ended is not known")
+        await self._forget(worker, found)
+
+
+async def _carry(courier: Courier | None, environment: Environment) -> None:
+    """Until it is cancelled; what does not pass now passes later."""
+    while courier is not None:
+        with contextlib.suppress(HoldfastError, OSError):
+            await courier.carry(environment)
+        await asyncio.sleep(CARRY_S)
+
+
+async def _fetch_last(courier: Courier, environment: Environment) -> None:
+    """What a worker said before it ended; its answers are for nobody any more."""
+    for _ in range(LAST_LOOKS):
+        if not await courier.carry(environment):
+            return
 
 
 def _give_up(worker: FollowedWorker, why: str) -> None:

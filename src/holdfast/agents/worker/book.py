@@ -34,7 +34,7 @@ import msgspec
 from holdfast.agents.changes.baseline import Baseline, read_rest, take_baseline
 from holdfast.agents.evidence.evidence import JournalEntry, decode_entry
 from holdfast.agents.worker.acp import AcpRequest
-from holdfast.agents.worker.launching import PreparedStart, WorkerSpec
+from holdfast.agents.worker.launching import Handover, PreparedStart, WorkerSpec
 from holdfast.agents.worker.retention import EndedWorker
 from holdfast.errors import NotFound, OperationFailed, UsageError, is_storage_fault
 from holdfast.local.atomicfile import replace_file
@@ -263,7 +263,11 @@ class WorkerRecords:
     def add_wish(self, worker: str, wish: WorkerSpec) -> None:
         kept = KeptWish(
             wish=msgspec.structs.replace(
-                wish, env={}, key=None, keys=[SecretKey(key.name, "", key.hosts) for key in wish.keys]
+                wish,
+                env={},
+                key=None,
+                keys=[SecretKey(key.name, "", key.hosts) for key in wish.keys],
+                handover=_hide_grant(wish.handover),
             ),
             variables=sorted(wish.env),
             keyed=wish.key is not None,
@@ -345,6 +349,10 @@ class WorkerRecords:
                 lines = (folder / name).read_bytes().splitlines()
                 entries += [entry for line in lines if (entry := decode_entry(line)) is not None]
         return entries[-KEPT_EVIDENCE:]
+
+
+def _hide_grant(handover: Handover | None) -> Handover | None:
+    return None if handover is None else msgspec.structs.replace(handover, grant="")
 
 
 def _measure(folder: Path) -> int:

@@ -20,7 +20,7 @@ from holdfast.agents.catalog.agent import (
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.catalog.hostfiles import Way, read_settings
 from holdfast.agents.catalog.keptkeys import decide_keys
-from holdfast.agents.catalog.known import find_agent
+from holdfast.agents.catalog.lookup import find_agent
 from holdfast.agents.worker.acp import AcpRequest
 from holdfast.agents.worker.ownfiles import FoundLogin, OwnFiles, read_own_files, read_regular
 from holdfast.agents.worker.ownsandbox import OwnSandboxPlaces
@@ -54,6 +54,22 @@ _PACKAGE_DEPTH: Final = 6  # folders between a program and its package.json
 _MAX_PACKAGE: Final = 256 << 10  # bytes of one
 
 
+class Handover(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a worker on another machine that reports to somebody here: what lies beside its work, there as here.
+
+    `folder` is in its directory here: what is in there goes along, and its outbox gets what the worker says.
+    `grant` is what the worker finds there as run.json, whose path it is told by `variable`.
+    """
+
+    folder: str
+    grant: str
+    variable: str
+    reports: bool = True  # it is expected to say what became of its task, and needs Holdfast for that
+
+    def __repr__(self) -> str:
+        return f"Handover({self.folder!r})"  # logs and tracebacks show no token
+
+
 class WorkerSpec(msgspec.Struct, kw_only=True):
     """What a caller asks for. `env` is all that the worker gets of its caller's environment."""
 
@@ -61,6 +77,8 @@ class WorkerSpec(msgspec.Struct, kw_only=True):
     cwd: str
     env: dict[str, str]
     host: str | None = None  # the environment that it runs on; without one this machine
+    handover: Handover | None = None
+    alone: bool = False  # likewise: its directory is carried by itself, whatever repository it lies in
     id: str | None = None
     prompt: str | None = None  # without one: the interactive program
     model: str | None = None

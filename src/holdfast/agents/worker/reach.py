@@ -130,7 +130,8 @@ def _read_asked(asked: "AllowedHosts | None") -> HostWish:
         return NO_HOSTS
     parse_rules(asked.allow, asked.deny, own=asked.own)
     given = tuple((name.lower().removesuffix("."), at) for name, at in asked.addresses.items())
-    return HostWish(tuple(asked.allow), tuple(asked.deny), asked.private, given, own=tuple(asked.own))
+    own, limits = tuple(asked.own), tuple(asked.limits)
+    return HostWish(tuple(asked.allow), tuple(asked.deny), asked.private, given, own=own, limits=limits)
 
 
 def find_bases(

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+import msgspec
+
 from holdfast.board.rules.rows import Board, Task
 from holdfast.board.rules.transitions import ENDS, TaskStatus
 
@@ -27,6 +29,31 @@ class Busy:
     profiles: Mapping[str, int] = field(default_factory=dict)
     hosts: Mapping[str, int] = field(default_factory=dict)
     pools: Mapping[str, int] = field(default_factory=dict)
+
+
+class Places(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a host lets work be done besides itself, and where tasks of a profile go that name no place."""
+
+    environments: dict[str, str] = {}  # by name: why nothing is begun there now, or ""
+    homes: dict[str, str] = {}  # by profile
+
+    def find_environment(self, task: Task) -> str:
+        """Where this host would run it; empty: on itself."""
+        return task.environment or self.homes.get(task.assignee, "")
+
+    def list_claimable(self, profile: str) -> list[str]:
+        """The environments that a task of this profile may name for this host to begin it now."""
+        named = sorted(name for name, shut in self.environments.items() if not shut)
+        home = self.homes.get(profile, "")
+        return [*([""] if not home or home in named else []), *named]
+
+    def find_holdup(self, task: Task) -> str | None:
+        """Why the place of a task lets nothing be begun there now; None if it does."""
+        place = self.find_environment(task)
+        if not place:
+            return None
+        shut = self.environments.get(place, "nobody here knows it")
+        return f"environment {place}: {shut}" if shut else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ MAX_FILE: Final = 4 << 20  # bytes: a file is kept in the database, and read and
 MAX_NAME: Final = 200  # characters of a file's name
 MAX_ATTACHMENTS: Final = 50  # of one task
 MAX_KEPT: Final = 20  # files of one run
+MAX_ENVIRONMENT: Final = 64  # characters of an environment's name, as environments.toml has it
 MAX_CHECKS: Final = 10  # commands that must succeed before a task is done
 MAX_TOKENS: Final = 10**12
 MAX_COST: Final = 10**12  # millionths of a dollar: a million dollars
@@ -87,6 +88,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int | None = None  # of all its runs together
     max_cost: int | None = None  # likewise, in millionths of a dollar
     acknowledged_ms: int | None = None  # when a person said that they know that it waits for them
+    environment: str = ""  # the machine that its workers run on; empty: as their profile says
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,6 +118,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     turns: int = 0
     stuck: str = ""  # why it looks stuck, while it does
     pool: str = ""
+    environment: str = ""  # the machine that it runs on, by its name on `host`; empty: that host itself
 
     @property
     def ending(self) -> str:
@@ -251,6 +254,13 @@ _Checks: TypeAlias = Annotated[
 _Pool: TypeAlias = Annotated[
     str, Meta(max_length=MAX_TITLE, description="What its runs use up besides, which a cap can bound.")
 ]
+_Environment: TypeAlias = Annotated[
+    str,
+    Meta(
+        max_length=MAX_ENVIRONMENT,
+        description="The environment that it runs on, by name; the profile's own when empty.",
+    ),
+]
 _Tokens: TypeAlias = Annotated[
     int, Meta(ge=1, le=MAX_TOKENS, description="Tokens of all its runs together, at most.")
 ]
@@ -284,6 +294,7 @@ class NewTask(_Wishes, frozen=True, kw_only=True):
     pool: _Pool = ""
     max_tokens: _Tokens | None = None
     max_cost: _Cost | None = None
+    environment: _Environment = ""
 
     def __post_init__(self) -> None:
         """Raises UsageError when a value is out of its bounds."""
@@ -306,6 +317,8 @@ class NewTask(_Wishes, frozen=True, kw_only=True):
         first = msgspec.structs.replace(first, wake_ms=None if self.wake_ms is None else 0)
         second = (self.workspace_kind, self.workspace, self.max_runtime_s)
         third = (self.reviewer, self.checks, self.pool, self.max_tokens, self.max_cost)
+        if self.environment:
+            return (first, second, third, (self.environment,))
         if third != ("", (), "", None, None):
             return (first, second, third)
         return (first,) if second == (WorkspaceKind.SCRATCH, "", None) else (first, second)
@@ -326,6 +339,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     pool: _Pool | msgspec.UnsetType = msgspec.UNSET
     max_tokens: _Tokens | msgspec.UnsetType | None = msgspec.UNSET
     max_cost: _Cost | msgspec.UnsetType | None = msgspec.UNSET
+    environment: _Environment | msgspec.UnsetType = msgspec.UNSET
 
     def members(self) -> list[str]:
         """What is given."""

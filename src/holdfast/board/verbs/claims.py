@@ -7,6 +7,7 @@ import msgspec
 
 from holdfast.board.database.database import Row, Transaction, row_of
 from holdfast.board.rules import assign
+from holdfast.board.rules.assign import Places
 from holdfast.board.rules.rows import Run, Task
 from holdfast.board.rules.transitions import Move
 from holdfast.board.verbs import boards, ledger, lists, messages, tasks
@@ -28,22 +29,24 @@ def claim(
     lease_ms: int = LEASE_MS,
     task: str | None = None,
     assignees: Sequence[str] | None = None,
+    places: Places | None = None,
 ) -> tuple[Task, Run] | None:
     """The best ready task (of these profiles, or this one) for this caller alone; None without any.
 
+    With `places` only what is for a place that takes work now; where that is stands in the run then.
     Pauses and caps hold whoever else is claiming. That this host offers to work is remembered for `why`.
     """
     board = boards.get(tx, slug, lock=True)
     tasks.wake(tx, slug)
     if host:
-        _note_offer(tx, slug, host, assignees)
+        _note_offer(tx, slug, host, assignees, places=places)
     if assign.why_stopped(board) is not None:
         return None
     run = ledger.new_id("r")
     row = (
-        _claim_best(tx, slug, run, host, assignees)
+        _claim_best(tx, slug, run, host, assignees, places)
         if task is None
-        else _claim_this(tx, slug, run, host, assignees, task)
+        else _claim_this(tx, slug, run, host, assignees, places, task)
     )
     if row is None:
         return None
@@ -58,6 +61,7 @@ def claim(
         host=host,
         profile=claimed.assignee,
         pool=claimed.pool,
+        environment=claimed.environment if places is None else places.find_environment(claimed),
         lease_until_ms=tx.now_ms + check_lease(lease_ms),
         now=tx.now_ms,
     )
@@ -67,20 +71,33 @@ def claim(
     return claimed, row_of(Run, made)
 
 
-def offer(tx: Transaction, slug: str, host: str, assignees: Sequence[str], *, held: str = "") -> None:
+def offer(
+    tx: Transaction,
+    slug: str,
+    host: str,
+    assignees: Sequence[str],
+    *,
+    held: str = "",
+    places: Places | None = None,
+) -> None:
     """This host starts workers for these profiles, or says why not now: `held`.
 
     To be said again before `lists.OFFER_MS` is over.
     """
     boards.get(tx, slug)
-    _note_offer(tx, slug, host, assignees, held)
+    _note_offer(tx, slug, host, assignees, held, places)
 
 
 def _note_offer(
-    tx: Transaction, slug: str, host: str, assignees: Sequence[str] | None, held: str = ""
+    tx: Transaction,
+    slug: str,
+    host: str,
+    assignees: Sequence[str] | None,
+    held: str = "",
+    places: Places | None = None,
 ) -> None:
     """Said often, written seldom. Without profiles it starts workers for all."""
-    said = Offer(None if assignees is None else tuple(sorted(set(assignees))), held)
+    said = Offer(None if assignees is None else tuple(sorted(set(assignees))), held, places)
     profiles = None if said == Offer() else msgspec.json.encode(said).decode()
     row = tx.one("offer_get", board=slug, host=host)
     fresh = row is not None and 0 <= tx.now_ms - int(str(row["at_ms"])) < lists.OFFER_MS // 3
@@ -95,10 +112,15 @@ def check_lease(lease_ms: int) -> int:
 
 
 def _claim_best(
-    tx: Transaction, slug: str, run: str, host: str, assignees: Sequence[str] | None
+    tx: Transaction,
+    slug: str,
+    run: str,
+    host: str,
+    assignees: Sequence[str] | None,
+    places: Places | None,
 ) -> Row | None:
     capacity, none = lists.capacity(tx, slug), assign.Capacity()
-    if assignees is None and capacity == none:
+    if assignees is None and capacity == none and places is None:
         return tx.one("task_claim_next", board=slug, run=run, now=tx.now_ms)
     if assignees is None:
         ready = [str(row["name"]) for row in tx.all("ready_assignees", board=slug, most=MAX_PROFILES)]
@@ -110,33 +132,52 @@ def _claim_best(
         (-int(str(row["priority"])), int(str(row["created_ms"])), str(row["id"]))
         for name in ready
         if assign.find_cap_reached(name, capacity=capacity, busy=busy, host=host) is None
-        for row in _heads(tx, slug, name, drained)
+        for row in _heads(tx, slug, name, drained, None if places is None else places.list_claimable(name))
     ]
     return tx.one("task_claim", board=slug, task=min(heads)[2], run=run, now=tx.now_ms) if heads else None
 
 
-def _heads(tx: Transaction, slug: str, assignee: str, drained: Container[str]) -> Iterator[Row]:
+def _heads(
+    tx: Transaction, slug: str, assignee: str, drained: Container[str], environments: Sequence[str] | None
+) -> Iterator[Row]:
     """The best ready tasks of a profile, one of which is the best of all that there is room for.
 
-    One look at the head of an index for each profile, or for each pool of it while one is drained: the cost
+    One look at the head of an index for each profile, environment, and pool while one is drained: the cost
     does not depend on how much is ready.
     """
-    if not drained:
-        yield from tx.all("task_best_of", board=slug, assignee=assignee)
-        return
-    for row in tx.all("ready_pools", board=slug, assignee=assignee, most=MAX_POOLS):
-        if row["name"] not in drained:
-            yield from tx.all("task_best_in", board=slug, assignee=assignee, pool=str(row["name"]))
+    pools: list[str | None] = [None]
+    if drained:
+        rows = tx.all("ready_pools", board=slug, assignee=assignee, most=MAX_POOLS)
+        pools = [str(row["name"]) for row in rows if row["name"] not in drained]
+    for pool in pools:
+        of: dict[str, str] = {"board": slug, "assignee": assignee}
+        query = "task_best_of"
+        if pool is not None:
+            query, of = "task_best_in", {**of, "pool": pool}
+        if environments is None:
+            yield from tx.all(query, **of)
+            continue
+        at = {"task_best_of": "task_best_at", "task_best_in": "task_best_in_at"}[query]
+        for environment in environments:
+            yield from tx.all(at, **of, environment=environment)
 
 
 def _claim_this(
-    tx: Transaction, slug: str, run: str, host: str, assignees: Sequence[str] | None, task_id: str
+    tx: Transaction,
+    slug: str,
+    run: str,
+    host: str,
+    assignees: Sequence[str] | None,
+    places: Places | None,
+    task_id: str,
 ) -> Row | None:
     row = tx.one("task_free", board=slug, task=task_id)
     if row is None:
         return None
     assignee = str(row["assignee"])
     if assignees is not None and assignee not in assignees:
+        return None
+    if places is not None and row["environment"] not in places.list_claimable(assignee):
         return None
     capacity, busy = lists.capacity(tx, slug), lists.busy(tx, slug)
     if assign.find_cap_reached(assignee, capacity=capacity, busy=busy, host=host, pool=str(row["pool"])):

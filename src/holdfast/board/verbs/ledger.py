@@ -19,7 +19,7 @@ _SAVED: Final = (
     *("id", "version", "title", "body", "assignee", "status", "priority", "status_ms", "ended_ms", "run_id"),
     *("attempts", "max_attempts", "wake_ms", "question", "waiting_for", "reason", "result", "open_parents"),
     *("workspace_kind", "workspace", "max_runtime_s", "reviewer", "pool", "max_tokens", "max_cost"),
-    "acknowledged_ms",
+    *("acknowledged_ms", "environment"),
 )
 
 

@@ -1,6 +1,7 @@
 """Looking at the board. Nothing here changes anything."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final, TypeVar
 
@@ -8,7 +9,7 @@ import msgspec
 
 from holdfast.board.database.database import Transaction, Value, row_of
 from holdfast.board.rules import assign, budget, leases, metrics
-from holdfast.board.rules.assign import Busy, Capacity
+from holdfast.board.rules.assign import Busy, Capacity, Places
 from holdfast.board.rules.budget import Budget, BudgetUse
 from holdfast.board.rules.metrics import Recent, Runs
 from holdfast.board.rules.rows import (
@@ -64,10 +65,20 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Offer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a host says: which profiles it starts workers for, or all; and why it starts none now."""
+    """What a host says: which profiles it starts workers for, or all; why it starts none now; and where."""
 
     profiles: tuple[str, ...] | None = None
     held: str = ""
+    places: Places | None = None
+
+
+class HostPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where runs of a board are: a host (no name), or an environment of it. `shut`: why none is begun now."""
+
+    host: str
+    environment: str = ""
+    shut: str = ""
+    running: int = 0
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -223,7 +234,6 @@ def why(tx: Transaction, task_id: str) -> Reason:
 def reasons(tx: Transaction, slug: str, found: Iterable[Task]) -> dict[str, str]:
     """Likewise for tasks of one board, each by itself: as if there were no other to be claimed."""
     bounds, running, offers = capacity(tx, slug), busy(tx, slug), _offers(tx, slug)
-    held = {host: offer.held for host, offer in offers.items() if offer.held}
     still = assign.why_stopped(boards.get(tx, slug))
     listed = list(found)
     over = find_spent(tx, (each for each in listed if each.status is TaskStatus.READY))
@@ -232,6 +242,11 @@ def reasons(tx: Transaction, slug: str, found: Iterable[Task]) -> dict[str, str]
         accepting = {
             host: {each.assignee} if offer.profiles is None else frozenset(offer.profiles)
             for host, offer in offers.items()
+        }
+        held = {
+            host: shut
+            for host, offer in offers.items()
+            if (shut := offer.held or (offer.places and offer.places.find_holdup(each)))
         }
         waiting = assign.assign(
             [each],
@@ -260,6 +275,32 @@ def find_spent(tx: Transaction, found: Iterable[Task]) -> dict[str, str]:
             if (words := budget.describe_spent(used, bound)) is not None:
                 said[task.id] = words
     return said
+
+
+def list_places(tx: Transaction, slug: str) -> list[HostPlace]:
+    """The hosts that start workers for a board, or whose runs hold tasks of it, with their environments."""
+    running: Counter[tuple[str, str]] = Counter()
+    for row in tx.all("board_running", board=slug):
+        running[str(row["host"]), str(row["environment"])] += int(str(row["count"]))
+    shut: dict[tuple[str, str], str] = {}
+    for host, offer in _offers(tx, slug).items():
+        shut[host, ""] = offer.held
+        for name, why_not in (offer.places.environments if offer.places else {}).items():
+            shut[host, name] = why_not
+    return [
+        HostPlace(
+            host=host,
+            environment=name,
+            shut=shut.get((host, name), "nothing was heard of it lately"),
+            running=running[host, name],
+        )
+        for host, name in sorted({*running, *shut})
+    ]
+
+
+def list_wanted(tx: Transaction, slug: str) -> list[str]:
+    """The environments that ready tasks of a board name."""
+    return [str(row["name"]) for row in tx.all("ready_environments", board=slug, most=MAX_PAGE)]
 
 
 def find_stuck(tx: Transaction, slug: str) -> dict[str, str]:

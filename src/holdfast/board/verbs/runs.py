@@ -118,11 +118,14 @@ def comment(tx: Transaction, ref: RunRef, envelope: str, body: str) -> Comment:
 def create_child(tx: Transaction, ref: RunRef, envelope: str, new: NewTask, question: str = "") -> Task:
     """A task on the same board that waits for this one, besides whatever else it names.
 
+    It is for the same machine: where a worker's tasks are worked on is not for a worker to say.
+
     With a `question` it waits for a person as well, who is asked that before it may run.
     """
 
     def add(task: Task, run: Run) -> Task:
-        child = msgspec.structs.replace(new, parents=tuple(sorted({*new.parents, task.id})))
+        parents = tuple(sorted({*new.parents, task.id}))
+        child = msgspec.structs.replace(new, parents=parents, environment=task.environment)
         made = tasks.add(tx, task.board, child, who=run.worker, run=run.id)
         if not question or made.status is TaskStatus.TRIAGE:  # which only a person ends
             return made

@@ -13,6 +13,7 @@ from holdfast.board.verbs.reviews import Review
 from holdfast.errors import IllegalTransition, InvalidRequest, NotFound, UsageError
 
 _AS_WISHED: Final = tuple({*NewTask.__struct_fields__} - {"parents", "triage", "checks"})
+_PLACE: Final = ("workspace_kind", "workspace", "environment")  # where it is worked on
 _ENDED_RUN: Final = {
     Move.CANCEL: "cancelled"
 }  # of a run whose task a person takes away; otherwise "superseded"
@@ -162,7 +163,7 @@ def edit(tx: Transaction, task_id: str, change: Edit, *, who: str = "person") ->
     if task.status in transitions.ENDS - {TaskStatus.FAILED}:
         raise InvalidRequest(f"{task.id} is {task.status}")
     wanted = change.apply_to(task)
-    moved = (wanted.workspace_kind, wanted.workspace) != (task.workspace_kind, task.workspace)
+    moved = any(getattr(wanted, name) != getattr(task, name) for name in _PLACE)
     if moved and task.status is TaskStatus.RUNNING:
         raise InvalidRequest(f"{task.id} is running", remedy="block it first")
     will_run = task.status in transitions.RELEASED | transitions.TIMED

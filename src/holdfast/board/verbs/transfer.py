@@ -19,7 +19,7 @@ from holdfast.errors import Conflict, InvalidRequest
 
 S = TypeVar("S", bound=msgspec.Struct)
 
-SCHEMA: Final = 4
+SCHEMA: Final = 5
 MAX_LINE: Final = 8 << 20  # bytes: the largest row is a file, in base64
 _BATCH: Final = 500  # rows read at once
 _BATCH_OF_FILES: Final = 4  # likewise, where each can be large
@@ -50,6 +50,7 @@ _ADDED: Final[dict[int, dict[str, set[str]]]] = {
         "runs": {"tokens", "cost", "turns", "stuck", "pool"},
         "comments": {"path", "line"},
     },
+    5: {"tasks": {"environment"}, "runs": {"environment"}},
 }
 _WRONG: Final = {
     "wrong_counters": "its open parents are counted wrongly",

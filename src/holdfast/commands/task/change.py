@@ -87,6 +87,12 @@ _reason_option = click.option("--reason", default="", help="The reason, kept wit
 _pool_option = click.option(
     "--pool", metavar="NAME", help="The pool its runs belong to; `board cap --pool` limits a pool."
 )
+_environment_option = click.option(
+    "--env",
+    "environment",
+    metavar="NAME",
+    help="The environment its workers run on [default: as its profile says]. See `holdfast environment`.",
+)
 _workspace_option = click.option(
     "--workspace",
     "place",
@@ -114,6 +120,7 @@ _workspace_option = click.option(
 @_tokens_option
 @_cost_option
 @_workspace_option
+@_environment_option
 @_pool_option
 @click.option("--reviewer", default="", metavar="NAME", help="The person who reviews it.")
 @click.option(
@@ -136,6 +143,7 @@ def create(
     max_cost: BudgetBound | None,
     place: WorkspacePlace | None,
     pool: str | None,
+    environment: str | None,
     key: str | None,
     in_s: float | None,
     **wished: Any,
@@ -156,6 +164,7 @@ def create(
         workspace=where.path,
         max_runtime_s=None if runtime_s is None else round(runtime_s),
         pool=pool or "",
+        environment=environment or "",
         **(wished | _bounds(max_tokens, max_cost)),
     )
     made = store.create(board, new, who=user_name(), key=key)
@@ -333,6 +342,7 @@ def cancel(store: "Store", id: str, reason: str) -> Answer:
     "--check", "checks", multiple=True, metavar="COMMAND", help="Replace its checks; '' removes them."
 )
 @_workspace_option
+@_environment_option
 @_pool_option
 @with_store()
 def edit(

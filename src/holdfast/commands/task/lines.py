@@ -14,7 +14,8 @@ def task_line(task: "Task") -> str:
 
 def run_line(run: "Run") -> str:
     used = f"{used_words(run):<14}"
-    return f"  run {run.generation} {run.id}  {run.ending:<16} {used} {run_said(run)}"
+    place = f" on {run.environment}" if run.environment else ""
+    return f"  run {run.generation} {run.id}  {run.ending:<16} {used}{place} {run_said(run)}"
 
 
 def run_said(run: "Run") -> str:

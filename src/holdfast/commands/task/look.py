@@ -138,6 +138,7 @@ def _describe(detail: "Detail") -> Answer:
     text = [task_line(task), *task.body.splitlines()]
     if task.workspace:
         text.append(f"  in {task.workspace_kind} {task.workspace}")
+    text += [f"  on environment {task.environment}"] if task.environment else []
     text += [f"  pool {task.pool}"] if task.pool else []
     text += [f"  result: {line}" for line in (task.result or "").splitlines()]
     text += budget_lines(task, detail.runs)

@@ -30,6 +30,8 @@ def find_excess(parent: WorkerProfile, child: WorkerProfile, names: Collection[s
     set_otherwise = {name for name, value in child.variables.items() if parent.variables.get(name) != value}
     found += [f"its own {name}" for name in sorted(set_otherwise)]
     found += [f"writing to {path}" for path in child.writable if not _is_within(path, parent.writable)]
+    if child.environment != parent.environment:
+        found.append(f"another machine: {child.environment or 'this one'}")
     if not child.relocate and parent.relocate:
         found.append("the state of its CLI in the home directory")
     found += [f"copies of {pattern}" for pattern in child.copy if pattern not in parent.copy]
@@ -53,6 +55,7 @@ def _find_more_network(parent: WorkerProfile, child: WorkerProfile) -> list[str]
     above, below = _hosts_of(parent), _hosts_of(child)
     found = [f"the host {rule}" for rule in below.allow if rule not in above.allow]
     found += [f"the host {rule}, which is denied" for rule in above.deny if rule not in below.deny]
+    found += [f"no limit of {limit} on hosts" for limit in above.limits if limit not in below.limits]
     if below.private and not above.private:
         found.append("hosts at addresses that are not public")
     return found + [

@@ -95,6 +95,13 @@ def apply_budget(judged: Outcome, spent: str | None) -> Outcome:
     return Stop(spent, judged.reason)
 
 
+def apply_return(judged: Outcome, problem: str) -> Outcome:
+    """Work on another machine that is not in its workspace is not done: a person says what becomes of it."""
+    if not problem or not isinstance(judged, Complete):
+        return judged
+    return Fail(FailureKind.HANDOFF, f"it ended well, but its work is not here: {problem}"[:MAX_REASON])
+
+
 def _classify(end: WorkerEnd) -> FailureKind:
     return (
         FailureKind.INFRA

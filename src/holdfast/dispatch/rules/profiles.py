@@ -24,18 +24,21 @@ import msgspec
 
 from holdfast.agents.catalog.agent import Agent
 from holdfast.agents.catalog.catalog import CATALOG
-from holdfast.agents.catalog.known import find_agent
+from holdfast.agents.catalog.lookup import find_agent
 from holdfast.board.rules import budget
 from holdfast.board.rules.budget import Budget
 from holdfast.board.rules.rows import Run
+from holdfast.egress.bounds.allowance import parse_limits
 from holdfast.egress.hosts import parse_rules
 from holdfast.errors import UsageError
 from holdfast.sandbox.policy import amounts, profile
+from holdfast.sandbox.policy.hostwish import is_inspected
 from holdfast.wire.permissions import AllowedHosts
 
 DEFAULT_RUNTIME_S: Final = 4 * 3600.0  # a worker that needs longer is told so by its task or its profile
 BRIEF: Final = "{brief}"
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_ENVIRONMENT: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PROMPT: Final = "{prompt}"
 _SHELL: Final = "shell"
@@ -77,6 +80,7 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     resume: tuple[str, ...] = ()
     setup: str = ""  # a shell script in the workspace before the worker starts, confined as it is
     teardown: str = ""  # likewise after it has ended, however it did
+    environment: str = ""  # the machine that its workers run on, unless their task names one
     copy: tuple[str, ...] = ()  # files of the repository that git does not keep, for its worktrees: ".env*"
 
     def __post_init__(self) -> None:
@@ -94,6 +98,13 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise UsageError(
                 f"worker profile {self.name}: session is a pattern with a group, and resume goes with it"
             )
+        if self.environment and not _ENVIRONMENT.fullmatch(self.environment):
+            raise UsageError(
+                f"worker profile {self.name}: `{self.environment}` is not the name of an environment",
+                remedy="holdfast environment list",
+            )
+        if self.environment and (why := self.find_bound_here()) is not None:
+            raise UsageError(f"worker profile {self.name}: {why}")
         for pattern in self.copy:
             if any(part in ("", ".", "..", ".git", ".holdfast") for part in pattern.split("/")):
                 raise UsageError(
@@ -115,10 +126,30 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         ):
             raise UsageError(f"worker profile {self.name}: a budget is more than 0 tokens or dollars")
 
+    def find_bound_here(self) -> str | None:
+        """What of it works on this machine alone, in words; None if its workers can run elsewhere."""
+        if self.channel == "mcp":
+            return (
+                'channel = "mcp" is not for another machine: a server of this one is not reached from there'
+            )
+        if self.writable:
+            return "writable is not for another machine: paths of this one mean nothing there"
+        if self.setup or self.teardown:
+            return "setup and teardown are not run on another machine"
+        if self.copy:
+            return "copy is not for another machine: what git does not keep is not carried there"
+        return None
+
     def _check_hosts(self) -> None:
         source = f"worker profile {self.name}"
         wish = profile.hosts_of(self.hosts, source=source)
         parse_rules(wish.allow, wish.deny)
+        parse_limits(wish.limits)
+        if wish.presets or any(map(is_inspected, wish.allow)):
+            raise UsageError(
+                f"{source}: hosts: presets and rules about requests by https are for `holdfast exec`",
+                remedy="name the hosts",
+            )
         if self.hosts and self.network:
             raise UsageError(f"{source}: hosts: with `network = true` every host is reached")
 
@@ -128,7 +159,8 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         if not self.hosts:
             return None
         wish = profile.hosts_of(self.hosts, source=f"worker profile {self.name}")
-        return AllowedHosts(list(wish.allow), list(wish.deny), wish.private, dict(wish.addresses))
+        named = list(wish.allow), list(wish.deny), wish.private, dict(wish.addresses)
+        return AllowedHosts(*named, limits=list(wish.limits))
 
     @property
     def secrets(self) -> tuple[str, ...]:

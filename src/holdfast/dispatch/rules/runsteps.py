@@ -33,6 +33,7 @@ class RunEvent(enum.Enum):
     OVER = enum.auto()  # there never was one, and the run is over
     STARTED = enum.auto()
     REFUSED = enum.auto()  # it could not be started, and the board was told; or the run was over meanwhile
+    UNDONE = enum.auto()  # its start on another machine came to nothing: it is to be begun again
     DONE = enum.auto()
 
 
@@ -43,6 +44,7 @@ TABLE: Final[Mapping[tuple[RunStep, RunEvent], RunStep]] = {
     (RunStep.BEGIN, RunEvent.STARTED): RunStep.FOLLOW,
     (RunStep.BEGIN, RunEvent.REFUSED): RunStep.CHECK,
     (RunStep.FOLLOW, RunEvent.DONE): RunStep.KEEP,
+    (RunStep.FOLLOW, RunEvent.UNDONE): RunStep.FIND,
     (RunStep.KEEP, RunEvent.DONE): RunStep.CHECK,
     (RunStep.CHECK, RunEvent.DONE): RunStep.TEAR_DOWN,
     (RunStep.TEAR_DOWN, RunEvent.DONE): RunStep.FORGET,

@@ -24,13 +24,14 @@ from holdfast.board.rules.rows import MAX_FILE, Detail, JsonObject, Run, TaskMes
 from holdfast.board.store import Store
 from holdfast.board.verbs import runs
 from holdfast.board.verbs.reviews import RequestedChanges
-from holdfast.dispatch.context import DispatchContext, worker_of
-from holdfast.dispatch.rules import outcome, profiles, prompts, runsteps, traffic
+from holdfast.dispatch.context import FAR_COMMAND, DispatchContext, worker_of
+from holdfast.dispatch.rules import fleet, outcome, profiles, prompts, runsteps, traffic
 from holdfast.dispatch.rules.outcome import Complete, Fail, Outcome, Stop, WorkerEnd, WorkFound
 from holdfast.dispatch.rules.profiles import BRIEF, WorkerProfile
 from holdfast.dispatch.rules.runsteps import RunEvent, RunStep
 from holdfast.dispatch.run import scripts, workspace
 from holdfast.dispatch.run.budgetmeter import BudgetMeter
+from holdfast.dispatch.run.elsewhere import ReachNote, bring_home, start_when_reached
 from holdfast.dispatch.run.workspace import Workspace
 from holdfast.errors import (
     Conflict,
@@ -84,8 +85,10 @@ class RunDriver:
         self.place: Path | None = None
         self._worker = worker_of(run.id)
         self._refused = ""
+        self._away = False  # the machine that its worker runs on
         self._claimed_at = context.clock()
         self._meter = BudgetMeter(context, run, self._session)
+        self._reach = ReachNote(context, run)
 
     async def drive(self) -> None:
         """Returns when nothing is left to do for it.
@@ -184,6 +187,8 @@ class RunDriver:
             if detail.task.report_only and not profile.can_be_asked:
                 await self._tell(Fail(FailureKind.HANDOFF, "a script cannot be asked for its report"))
                 return RunEvent.REFUSED
+            if self.run.environment and (why := profile.find_bound_here()) is not None:
+                raise UsageError(f"it is for {self.run.environment}, but {why}")
             wish = await self._prepare(detail, profile)
         except (UsageError, NotFound, OperationFailed) as exc:
             if is_storage_fault(exc):
@@ -194,9 +199,11 @@ class RunDriver:
         if self.over.is_set():
             return RunEvent.REFUSED
         try:
-            await self.context.supervisor.start(wish)
+            begun = await start_when_reached(self.context, wish, self.over.wait, self._reach.tell)
         except (UsageError, NotFound) as exc:  # nothing was started; after any other error that is not known
             await self._tell(Fail(FailureKind.TASK, f"it could not be started: {exc}"))
+            return RunEvent.REFUSED
+        if begun is None:
             return RunEvent.REFUSED
         self.context.status.count_start(self.context.clock() - self._claimed_at)
         return RunEvent.STARTED
@@ -264,7 +271,7 @@ class RunDriver:
 
     async def _resume(self, wish: WorkerSpec, detail: Detail, profile: WorkerProfile) -> WorkerSpec:
         """In the session of the run before, where the CLI can do that and its state is still there."""
-        before = profiles.session_before(detail.runs, self.run)
+        before = None if self.run.environment else profiles.session_before(detail.runs, self.run)
         arguments = None if before is None else profile.resume_arguments(before.name)
         if before is None or arguments is None or not self.context.state(before.owner).is_dir():
             return wish
@@ -296,7 +303,8 @@ class RunDriver:
         return self._fit_prompt(detail, profile, more)
 
     def _fit_prompt(self, detail: Detail, profile: WorkerProfile, more: list[str]) -> str:
-        channel = prompts.ReportChannel(self.context.command, tools=profile.channel == "mcp")
+        command = (FAR_COMMAND,) if self.run.environment else self.context.command
+        channel = prompts.ReportChannel(command, tools=profile.channel == "mcp")
         if detail.task.report_only:
             return profile.build_prompt(prompts.build_report_request(detail, channel))
         prompt = profile.build_prompt(prompts.build_prompt(profile.prompt, detail, channel, more))
@@ -328,21 +336,33 @@ class RunDriver:
     async def _follow(self) -> RunEvent:
         """Until its leader has ended, by itself or because the run is over or has spent its budget."""
         loop = asyncio.get_running_loop()
-        ended = loop.create_task(self.context.supervisor.wait_ended(self._worker, self._meter.take))
+        ended = loop.create_task(self.context.supervisor.wait_ended(self._worker, self._take))
         over, spent = loop.create_task(self.over.wait()), loop.create_task(self._meter.empty.wait())
         try:
             await asyncio.wait([ended, over, spent], return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
                 run = await self.context.store.ask(Store.run, self.run.id)
                 await asyncio.wait([ended], timeout=runsteps.farewell_s(run.outcome))
+                while not ended.done() and fleet.is_waited_for(run.outcome, unreached=self._away):
+                    await asyncio.wait([ended], timeout=PLACE_S)
             if not ended.done():
                 await self.context.supervisor.stop(self._worker, grace_s=GRACE_S)
             await ended
+        except NotFound:
+            if not self.run.environment:
+                raise
+            return RunEvent.UNDONE  # the link was lost before it ran
         finally:
             for task in (ended, over, spent):
                 task.cancel()
             await asyncio.gather(ended, over, spent, return_exceptions=True)
         return RunEvent.DONE
+
+    async def _take(self, report: WorkerReport) -> None:
+        """What its worker says of itself meanwhile."""
+        await self._meter.take(report)
+        self._away = fleet.is_unreached(report.state, report.detail)
+        await self._reach.take(report)
 
     async def _keep(self, detail: Detail, profile: WorkerProfile | None) -> RunEvent:
         """End what its leader left behind, keep what it made and said, and tell the board how it ended."""
@@ -352,6 +372,7 @@ class RunDriver:
             if not await context.store.ask(self.ingest):
                 break
         run = await context.store.ask(Store.run, self.run.id)
+        home = await bring_home(context, run, report)
         changed = await self._changes(space)
         await _verify(context, run, space)
         said = await context.supervisor.output(self._worker, MAX_OUTPUT)
@@ -364,6 +385,7 @@ class RunDriver:
             last = said[-MAX_SUMMARY:].decode("utf-8", "replace")
             judged = outcome.judge(end, work, profile.success if profile else "report", said=last)
             judged = outcome.apply_budget(judged, await self._meter.describe_spent())
+            judged = outcome.apply_return(judged, home.problem)
         kept = {
             "end.json": _record(run, report, changed, judged),
             "diff.patch": changed.diff.encode()[:MAX_FILE],
@@ -373,7 +395,8 @@ class RunDriver:
             await context.store.ask(Store.keep, run.id, name, data)
         session = await asyncio.to_thread(self._session)
         usage = {} if report.usage is None else {"usage": msgspec.to_builtins(report.usage)}
-        await context.store.ask(Store.set_run, run.ref, session=session or None, metadata=usage)
+        told: JsonObject = usage | home.to_metadata()
+        await context.store.ask(Store.set_run, run.ref, session=session or None, metadata=told)
         reached = traffic.make_account(report.hosts, report.traffic, whole=report.network)
         await context.store.ask(Store.tell_network, run.ref, reached)
         if judged is not None:

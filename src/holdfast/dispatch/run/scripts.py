@@ -20,6 +20,7 @@ from holdfast.board.store import Store
 from holdfast.board.verbs.reviews import Check
 from holdfast.dispatch.context import DispatchContext
 from holdfast.dispatch.rules.profiles import BUILTIN, WorkerProfile
+from holdfast.dispatch.run.elsewhere import UNRETURNED, start_when_reached
 from holdfast.errors import NotFound, OperationFailed, UsageError
 
 log = logging.getLogger(__name__)
@@ -84,7 +85,13 @@ async def run_checks(context: DispatchContext, run: Run, task: Task, place: Path
     """
     profile = context.profiles.get(run.profile, BUILTIN["script"])
     while (commands := await context.store.ask(Store.checks_due, run.ref)) is not None:
-        results = []
+        results: list[Check] = []
+        lost = (await context.store.ask(Store.run, run.id)).metadata.get(UNRETURNED)
+        if lost:
+            said = f"nothing was checked: its work did not come back: {lost}"
+            results = [Check(command=command, exit_code=None, said=said) for command in commands]
+            await context.store.ask(Store.record_checks, run.ref, results)
+            continue
         for number, command in enumerate(commands, 1):
             digest = hashlib.sha256(command.encode()).hexdigest()[:6]
             name = f"check-{number}-{digest}"
@@ -105,9 +112,13 @@ async def _run_check(
         named = msgspec.structs.replace(wish, id=f"{wish.id}-{again}")
         name = named.id or ""
         try:
-            report = await context.supervisor.find(name) or await context.supervisor.start(named)
+            report = await context.supervisor.find(name) or await start_when_reached(
+                context, named, lambda: _wait_decided(context, run), _say_nothing
+            )
         except (UsageError, NotFound) as exc:
             return Check(command=command, exit_code=None, said=f"it could not be started: {exc}")
+        if report is None:
+            return None
         if not report.state.ended and not await _ends_before(context, name, _wait_decided(context, run)):
             await context.supervisor.stop(name, grace_s=GRACE_S)
             return None
@@ -118,6 +129,10 @@ async def _run_check(
             words = said if code is not None else f"{report.about}\n\n{said}"
             return Check(command=command, exit_code=code, said=words)
     raise OperationFailed(f"nobody saw the end of a check of {run.id}, {TRIES} times")
+
+
+async def _say_nothing(_why: str) -> None:
+    """The run is over, and its task says that its checks are waited for."""
 
 
 async def _wait_decided(context: DispatchContext, run: Run) -> None:

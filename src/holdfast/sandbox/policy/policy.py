@@ -134,6 +134,15 @@ class Policy:
         allowed = self.allow_host(parse_secret(text).rule)
         return replace(allowed, hosts=replace(allowed.hosts, secrets=(*self.hosts.secrets, text)))
 
+    def allow_net(self, preset: str) -> "Policy":
+        """Network off but for the hosts of a client, which are found before anything is started."""
+        hosts = replace(self.hosts, presets=(*self.hosts.presets, preset))
+        return replace(self, network=Network.OFF, hosts=hosts)
+
+    def limit_net(self, limit: str) -> "Policy":
+        """Bound what passes by name: `500M`, `10M/s`, `20conn/s`, for some hosts as `HOST=500M`."""
+        return replace(self, hosts=replace(self.hosts, limits=(*self.hosts.limits, limit)))
+
     def deny_host(self, rule: str) -> "Policy":
         return replace(self, hosts=replace(self.hosts, deny=(*self.hosts.deny, rule)))
 

@@ -137,9 +137,12 @@ def policy_of(settings: wire.ProxySettings) -> ProxyPolicy:
 
 def _rule(text: str, *, denies: bool = False) -> HostRule:
     try:
-        return parse_rule(text, denies=denies, default_ports=None)
+        rule = parse_rule(text, denies=denies, default_ports=None)
     except UsageError as exc:
         raise UsageError(f"{_INVALID}: {exc}", remedy=exc.remedy) from None
+    if rule.only is not None:
+        raise UsageError(f"{_INVALID}: a proxy's rules are about hosts, not about requests")
+    return rule
 
 
 def upstreams_of(environ: Mapping[str, str], *, private: bool) -> Upstreams:

@@ -60,7 +60,11 @@ function go(change) {
   history.replaceState(null, "", now.size ? `#${now}` : location.pathname);
 }
 
-function counted({ board: { slug }, counts }) {
+function counted({ board: { slug }, counts, places }) {
+  const away = places.filter(({ shut }) => shut).length;
+  const button = byId("places");
+  button.hidden = !places.length;
+  button.textContent = `${places.length === 1 ? "1 host" : `${places.length} hosts`}${away ? ` · ${away} not taking work` : ""}`;
   const waiting = [...PEOPLE].reduce((sum, status) => sum + (counts[status] ?? 0), 0);
   byId("waiting").textContent = waiting ? waiting.toLocaleString() : "";
   document.title = `${waiting ? `(${waiting}) ` : ""}${slug} · Holdfast`;
@@ -126,6 +130,20 @@ function help() {
   box.showModal();
 }
 
+function hosts() {
+  const box = byId("dialog");
+  const rows = board.standing.places.map(({ host, environment, shut, running }) => [
+    el("dt", {}, environment ? `${environment} by ${host}` : host),
+    el("dd", {}, `${running} running · ${shut || "takes work"}`),
+  ]);
+  box.replaceChildren(
+    el("h2", { id: "dialog-title" }, "Hosts and environments"),
+    el("dl", { class: "hosts" }, rows.flat()),
+    el("div", { class: "buttons" }, el("button", { type: "button", onclick: () => box.close() }, "Close")),
+  );
+  box.showModal();
+}
+
 function pressed(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || byId("dialog").open) return;
   const field = event.target.closest("input, textarea, select");
@@ -181,6 +199,7 @@ function wired() {
   });
   byId("new").addEventListener("click", newTask);
   byId("help").addEventListener("click", help);
+  byId("places").addEventListener("click", hosts);
   document.addEventListener("keydown", pressed);
   addEventListener("hashchange", () => location.reload()); // another address was typed, perhaps with a new token
   addEventListener("resize", () => board.shown().forEach((column) => column.draw()));

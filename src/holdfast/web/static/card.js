@@ -33,6 +33,7 @@ export function fill(node, card) {
       card.assignee
         ? el("span", { class: "who" }, card.assignee)
         : el("span", { class: "who none" }, "unassigned"),
+      card.place ? el("span", { class: "tag", title: "where it runs" }, `@${card.place}`) : null,
       card.priority ? el("span", { class: "tag", title: "priority" }, `P${card.priority}`) : null,
       card.open_parents ? el("span", { class: "tag", title: "waits for so many tasks" }, `↑${card.open_parents}`) : null,
       card.attempts > 1 ? el("span", { class: "tag", title: "attempts" }, `${card.attempts}/${card.max_attempts}`) : null,

@@ -103,6 +103,7 @@ export function create(board, done) {
     { name: "triage", label: "Somebody must say first what is to be done", flag: true },
     { name: "reviewer", label: "Who is asked to review it", more: true, optional: true },
     { name: "checks", label: "Commands that must succeed before it is done, one a line", list: true, long: true, rows: 2, more: true, optional: true },
+    { name: "environment", label: "Environment it runs on, by name", more: true, optional: true },
     { name: "pool", label: "Pool, which a cap can bound", more: true, optional: true },
     { name: "max_attempts", label: "Runs, at most", number: 3, more: true },
     { name: "max_runtime_s", label: "Minutes of one run, at most", number: "", unit: 60, more: true, optional: true },

@@ -890,7 +890,6 @@ def test_one_whose_machine_is_not_reached_is_not_ended_for_being_idle() -> None:
     unreached: Row = (2.0, Source.CLOCK, Unreached("no route"))
     assert act(rows, 100.0, WorkerLimits(idle_s=10)) is not None
     assert act([*rows, unreached], 100.0, WorkerLimits(idle_s=10)) is None
-    assert act([*rows, unreached], 100.0, WorkerLimits(wall_s=10)) is not None
 
 
 def test_nothing_is_done_about_one_that_ended() -> None:
@@ -1049,3 +1048,12 @@ def test_a_command_that_began_after_the_word_that_it_thinks_is_its_tool() -> Non
     assert look([(2, Source.PROTOCOL, THINKS), *runs], 4).detail == Work.TOOL
     assert look([(2, Source.PROTOCOL, THINKS), runs[0]], 3.5).detail == Work.THINKING, "a helper of its own"
     assert look([*runs, (4.5, Source.PROTOCOL, THINKS), (5, *runs[0][1:])], 6).detail == Work.THINKING
+
+
+def test_a_worker_whose_machine_is_away_is_not_ended_by_its_limits_until_it_is_back() -> None:
+    limits = WorkerLimits(wall_s=10.0, idle_s=5.0)
+    away: list[Row] = [READY, (2, Source.CLOCK, Unreached("no route"))]
+    assert act(away, 100.0, limits) is None
+    back = act([*away, (50, Source.CLOCK, Unreached("", over=True))], 100.0, limits)
+    assert back is not None
+    assert back.failure is F.TIMEOUT

@@ -19,6 +19,7 @@ MACHINE = FarMachine(
     name="box",
     program="/usr/bin/codex",
     git="/usr/bin/git",
+    holdfast="",
     there=("/home/far/.ssh", "/home/far/.holdfast"),
 )
 
@@ -91,7 +92,7 @@ def test_what_cannot_be_had_there_is_refused(what: str) -> None:
 
 
 def test_a_program_that_is_not_there_is_named() -> None:
-    missing = FarMachine("/h", "/d", "/usr/bin", "box", "", "/usr/bin/git", ())
+    missing = FarMachine("/h", "/d", "/usr/bin", "box", "", "/usr/bin/git", "", ())
     with pytest.raises(NotFound, match="codex is not on the PATH of box"):
         prepare(wish(), missing)
 

@@ -35,11 +35,17 @@ def test_what_is_not_in_the_table_cannot_happen() -> None:
             after(step, event)
 
 
-def test_every_step_but_the_first_can_be_reached_and_only_the_last_ends() -> None:
-    assert set(TABLE.values()) == set(RunStep) - {RunStep.FIND}
+def test_every_step_can_be_reached_and_only_the_last_ends() -> None:
+    assert set(TABLE.values()) == set(RunStep)
     assert {step for step, _ in TABLE} == set(RunStep) - {RunStep.END}
 
 
 def test_a_worker_that_answered_may_end_by_itself() -> None:
     assert {farewell_s(outcome) for outcome in ANSWERED} == {ANSWERED_S}
     assert [farewell_s(outcome) for outcome in ("cancelled", "lost", None)] == [0.0] * 3
+
+
+def test_a_start_that_came_to_nothing_is_begun_again_and_not_kept_as_work() -> None:
+    steps = walk(RunEvent.MISSING, RunEvent.STARTED, RunEvent.UNDONE, RunEvent.MISSING)
+    assert steps[-2:] == [RunStep.FIND, RunStep.BEGIN]
+    assert RunStep.KEEP not in steps

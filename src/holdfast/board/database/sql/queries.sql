@@ -24,8 +24,8 @@ SELECT status, count(*) AS count FROM tasks WHERE board = :board GROUP BY status
 SELECT min(status_ms) AS since_ms FROM tasks WHERE board = :board AND status = 'ready';
 
 -- name: board_running
-SELECT profile, host, pool, count(*) AS count FROM runs WHERE board = :board AND outcome IS NULL
-GROUP BY profile, host, pool;
+SELECT profile, host, pool, environment, count(*) AS count FROM runs WHERE board = :board AND outcome IS NULL
+GROUP BY profile, host, pool, environment;
 
 -- name: caps_get
 SELECT scope, name, most FROM caps WHERE board = :board;
@@ -60,10 +60,10 @@ SELECT question, answer FROM answers WHERE scope = :scope AND name = :name;
 -- name: task_add
 INSERT INTO tasks (id, board, title, body, assignee, status, priority, created_by, created_by_run, created_ms, status_ms,
     open_parents, generation, attempts, max_attempts, wake_ms, options, waiting_for, reason, version, workspace_kind,
-    workspace, max_runtime_s, reviewer, checks, pool, max_tokens, max_cost)
+    workspace, max_runtime_s, reviewer, checks, pool, max_tokens, max_cost, environment)
 VALUES (:id, :board, :title, :body, :assignee, :status, :priority, :created_by, :created_by_run, :now, :now,
     :open_parents, 0, 0, :max_attempts, :wake_ms, '[]', '', '', 1, :workspace_kind, :workspace, :max_runtime_s,
-    :reviewer, :checks, :pool, :max_tokens, :max_cost)
+    :reviewer, :checks, :pool, :max_tokens, :max_cost, :environment)
 RETURNING *;
 
 -- name: task_get
@@ -81,7 +81,7 @@ UPDATE tasks SET assignee = :assignee, status = :status, status_ms = :status_ms,
     reason = :reason, result = :result, open_parents = :open_parents, title = :title, body = :body, priority = :priority,
     max_attempts = :max_attempts, workspace_kind = :workspace_kind, workspace = :workspace, max_runtime_s = :max_runtime_s,
     report_only = :report_only, reviewer = :reviewer, checks = :checks, pool = :pool, max_tokens = :max_tokens,
-    max_cost = :max_cost, acknowledged_ms = :acknowledged_ms, version = version + 1
+    max_cost = :max_cost, environment = :environment, acknowledged_ms = :acknowledged_ms, version = version + 1
 WHERE id = :id AND version = :version
 RETURNING *;
 
@@ -93,10 +93,18 @@ WHERE id = (SELECT id FROM tasks WHERE board = :board AND status = 'ready' AND i
 RETURNING *;
 
 -- name: task_free
-SELECT assignee, pool FROM tasks WHERE board = :board AND status = 'ready' AND id = :task LOCK FREE ROWS;
+SELECT assignee, pool, environment FROM tasks WHERE board = :board AND status = 'ready' AND id = :task LOCK FREE ROWS;
 
 -- name: task_best_of
 SELECT id, priority, created_ms FROM tasks WHERE board = :board AND status = 'ready' AND assignee = :assignee AND NOT SPENT
+ORDER BY priority DESC, created_ms, id LIMIT 1 LOCK FREE ROWS;
+
+-- name: ready_environments
+SELECT DISTINCT environment AS name FROM tasks WHERE board = :board AND status = 'ready' AND environment <> '' LIMIT :most;
+
+-- name: task_best_at
+SELECT id, priority, created_ms FROM tasks WHERE board = :board AND status = 'ready' AND assignee = :assignee
+    AND environment = :environment AND NOT SPENT
 ORDER BY priority DESC, created_ms, id LIMIT 1 LOCK FREE ROWS;
 
 -- name: ready_assignees
@@ -168,8 +176,9 @@ UPDATE links SET open = 0 WHERE parent = :parent AND open = 1;
 
 -- name: run_add
 INSERT INTO runs (id, task_id, board, generation, worker, host, profile, lease_until_ms, heartbeat_ms, note, started_ms,
-    metadata, pool)
-VALUES (:id, :task_id, :board, :generation, :worker, :host, :profile, :lease_until_ms, :now, '', :now, '{}', :pool)
+    metadata, pool, environment)
+VALUES (:id, :task_id, :board, :generation, :worker, :host, :profile, :lease_until_ms, :now, '', :now, '{}', :pool,
+    :environment)
 RETURNING *;
 
 -- name: run_get
@@ -306,6 +315,10 @@ SELECT name FROM names WHERE name IS NOT NULL LIMIT :most;
 -- name: task_best_in
 SELECT id, priority, created_ms FROM tasks
 WHERE board = :board AND status = 'ready' AND assignee = :assignee AND pool = :pool
+ORDER BY priority DESC, created_ms, id LIMIT 1 LOCK FREE ROWS;
+-- name: task_best_in_at
+SELECT id, priority, created_ms FROM tasks
+WHERE board = :board AND status = 'ready' AND assignee = :assignee AND pool = :pool AND environment = :environment
 ORDER BY priority DESC, created_ms, id LIMIT 1 LOCK FREE ROWS;
 -- name: run_use
 UPDATE runs SET tokens = :tokens, cost = :cost, turns = :turns WHERE id = :id RETURNING *;
