@@ -147,10 +147,10 @@ def describe(worker_id: str, wish: WorkerSpec, ready: PreparedStart) -> Record:
 
 def note_reach(record: Record, ready: PreparedStart) -> None:
     """What of the network it was prepared to have."""
-    reach = ready.reach
+    reach, hosts = ready.reach, ready.policy.wish.hosts  # with those that its keys are for
     record.network = reach.whole
-    record.hosts, record.denied_hosts = list(reach.hosts.allow), list(reach.hosts.deny)
-    record.private, record.ask_s = reach.hosts.private, max(reach.hosts.ask_s, reach.commands.ask_s)
+    record.hosts, record.denied_hosts = list(dict.fromkeys(hosts.allow)), list(hosts.deny)
+    record.private, record.ask_s = hosts.private, max(hosts.ask_s, reach.commands.ask_s)
     record.command_hosts = None
     if ready.commands is not None and not reach.whole_commands:
         record.command_hosts = list(reach.commands.allow)
