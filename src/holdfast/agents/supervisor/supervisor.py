@@ -13,7 +13,6 @@ import shutil
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -27,10 +26,18 @@ from holdfast.agents.fleet import starting, there
 from holdfast.agents.supervisor import background, elsewhere
 from holdfast.agents.supervisor.elsewhere import CUT_SHORT
 from holdfast.agents.worker import channels, logins, ownsandbox
-from holdfast.agents.worker.book import PROCESS, Record, WorkerRecords, describe, new_id, note_reach
+from holdfast.agents.worker.book import (
+    PROCESS,
+    Record,
+    WorkerRecords,
+    describe,
+    new_id,
+    note_enforcement,
+    note_reach,
+)
 from holdfast.agents.worker.explaining import Explaining, held, release
 from holdfast.agents.worker.handover import Handover
-from holdfast.agents.worker.launching import PreparedStart, WorkerSpec, prepare
+from holdfast.agents.worker.launching import PreparedStart, WorkerSpec, find_unkept, prepare
 from holdfast.agents.worker.ownfiles import link_below, remove_below
 from holdfast.agents.worker.ownsandbox import KnownVersions, OwnSandboxPlaces
 from holdfast.agents.worker.preflight import preflight
@@ -56,7 +63,6 @@ from holdfast.errors import (
 )
 from holdfast.local.atomicfile import write_below
 from holdfast.local.tasks import TaskSet
-from holdfast.sandbox.policy.secretwish import KEYS
 
 log = logging.getLogger(__name__)
 
@@ -298,7 +304,7 @@ class Supervisor:
             _write_files(ready)
             process = await _start_process(environment, record, ready, traced=explaining is not None)
         record.pid, record.phase = process.pid, "started"
-        _note_enforcement(record, process, ready)
+        note_enforcement(record, process, ready)
         if record.one_sandbox is not None and wish.own_sandbox:
             record.weakened.append(f"its commands share its sandbox and its network: {record.one_sandbox}")
         if record.weakened:
@@ -369,7 +375,7 @@ class Supervisor:
                 record.place = ""
             raise
         record.phase = "started"
-        _note_enforcement(record, process, ready)
+        note_enforcement(record, process, ready)
         if record.confined and process.enforcement is None:
             record.weakened.append("its server does not say what it enforces")
         watched = record.watch and record.unwatched is None
@@ -572,28 +578,6 @@ async def _give_input(process: Process, ready: PreparedStart) -> None:
         with contextlib.suppress(HoldfastError):  # it ended without reading all of it, which is its right
             await process.write(ready.stdin)
             await process.close_stdin()
-
-
-def find_unkept() -> str:
-    """Why no key stays outside of workers on this machine; nothing if keys do."""
-    if find_spec("cryptography") is not None:
-        return ""
-    return "the extra `keys` is not installed: pip install 'holdfast-agents[keys]'"
-
-
-def _note_enforcement(record: Record, process: Process, ready: PreparedStart) -> None:
-    """What its server says that it does, and does not."""
-    if process.watch is not None and not process.watch.on:
-        record.unwatched = process.watch.why
-    if process.enforcement is not None:
-        record.backend = process.enforcement.backend
-        record.weakened = [*process.enforcement.missing, *process.enforcement.weakened]
-        told = process.enforcement.network
-        record.by_name = [line for line in told if not line.startswith(KEYS)]
-        record.keys = [line for line in told if line.startswith(KEYS)]
-    record.keys += ready.entering
-    if ready.reach.lost:
-        record.weakened.append(f"it has the whole network, and not its provider's hosts: {ready.reach.lost}")
 
 
 def _prepare_tracing(record: Record, ready: PreparedStart) -> Explaining | None:

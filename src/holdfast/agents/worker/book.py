@@ -37,9 +37,11 @@ from holdfast.agents.worker.acp import AcpRequest
 from holdfast.agents.worker.handover import Handover
 from holdfast.agents.worker.launching import PreparedStart, WorkerSpec
 from holdfast.agents.worker.retention import EndedWorker
+from holdfast.client.process import Process
 from holdfast.errors import NotFound, OperationFailed, UsageError, is_storage_fault
 from holdfast.local.atomicfile import replace_file
 from holdfast.local.trees import remove_tree
+from holdfast.sandbox.policy.secretwish import KEYS
 from holdfast.wire.processes import SecretKey
 
 MAX_EVIDENCE_BYTES: Final = 1 << 20  # of one file; two are kept
@@ -152,6 +154,21 @@ def note_reach(record: Record, ready: PreparedStart) -> None:
     record.command_hosts = None
     if ready.commands is not None and not reach.whole_commands:
         record.command_hosts = list(reach.commands.allow)
+
+
+def note_enforcement(record: Record, process: Process, ready: PreparedStart) -> None:
+    """What its server says that it does, and does not."""
+    if process.watch is not None and not process.watch.on:
+        record.unwatched = process.watch.why
+    if process.enforcement is not None:
+        record.backend = process.enforcement.backend
+        record.weakened = [*process.enforcement.missing, *process.enforcement.weakened]
+        told = process.enforcement.network
+        record.by_name = [line for line in told if not line.startswith(KEYS)]
+        record.keys = [line for line in told if line.startswith(KEYS)]
+    record.keys += ready.entering
+    if ready.reach.lost:
+        record.weakened.append(f"it has the whole network, and not its provider's hosts: {ready.reach.lost}")
 
 
 def new_id(agent: str) -> str:

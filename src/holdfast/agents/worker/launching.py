@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Final
 
 import msgspec
@@ -257,6 +258,13 @@ def allow_key_hosts(wish: WorkerSpec) -> WorkerSpec:
     return msgspec.structs.replace(
         wish, hosts=msgspec.structs.replace(asked, allow=list(dict.fromkeys((*asked.allow, *rules))))
     )
+
+
+def find_unkept() -> str:
+    """Why no key stays outside of workers on this machine; nothing if keys do."""
+    if find_spec("cryptography") is not None:
+        return ""
+    return "the extra `keys` is not installed: pip install 'holdfast-agents[keys]'"
 
 
 def find_why_not(wish: WorkerSpec, reach: WorkerReach, unkept: str) -> str:
