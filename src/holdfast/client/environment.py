@@ -17,6 +17,7 @@ from holdfast.client.links import ssh
 from holdfast.client.links.ssh import SshTarget
 from holdfast.client.links.target import parse_target
 from holdfast.client.networkfilter import NetworkFilter
+from holdfast.client.presets import find_presets
 from holdfast.client.process import Process
 from holdfast.client.recovery import LinkState
 from holdfast.client.remotepath import RemotePath, to_native, to_uri
@@ -32,8 +33,7 @@ from holdfast.wire.processes import CommandExecutor, EnvPolicy, ProcessLimits, R
 if TYPE_CHECKING:
     from holdfast.client.files import Files
     from holdfast.client.http import Http
-    from holdfast.client.presets import find_presets
-from holdfast.client.policy import Policy
+    from holdfast.client.policy import Policy
 
 CONNECT_S: Final = 10.0
 INITIALIZE_S: Final = 10.0

@@ -3,12 +3,15 @@
 import os
 import tempfile
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from holdfast.client.policy import Policy
 from holdfast.sandbox.policy.paths import within
 
+if TYPE_CHECKING:
+    from holdfast.client.policy import Policy
 
-def find_presets(policy: Policy) -> Policy:
+
+def find_presets(policy: "Policy") -> "Policy":
     """The policy with the hosts of its presets.
 
     Raises:

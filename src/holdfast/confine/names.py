@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from holdfast.egress.dial import Dialer
     from holdfast.egress.hosts import HostRules
     from holdfast.egress.keys.inspector import Inspector
+    from holdfast.egress.traffic import Traffic
     from holdfast.local.loop import AnyLoop
     from holdfast.sandbox.policy.hostwish import HostWish
 
@@ -310,12 +311,21 @@ class NameBrokers:
     def _has_room(self, count: int) -> bool:
         return sum(broker.descriptors for broker in self._brokers.values()) + count <= self._most
 
-    def open(self, id_: int, hosts: "HostWish", fds: Sequence[int]) -> list[int]:
-        """Serve this command with the sockets of its names; those that are left of the descriptors."""
+    def open(
+        self,
+        id_: int,
+        hosts: "HostWish",
+        fds: Sequence[int],
+        traffic: "Traffic | None" = None,
+    ) -> list[int]:
+        """Serve this command with the sockets of its names; those that are left of the descriptors.
+
+        What went out is counted in `traffic`.
+        """
         from holdfast.sandbox.protocol.names import count_handed
 
         count = count_handed(fds)
-        broker = make_broker(read_rules(hosts), hosts, fds[:count], self._has_room)
+        broker = make_broker(read_rules(hosts), hosts, fds[:count], self._has_room, traffic=traffic)
         if broker is not None:
             broker.open()
             self._brokers[id_] = broker
@@ -374,6 +384,7 @@ def make_broker(
     fds: Sequence[int] | None,
     has_room: Callable[[int], bool] = lambda _: True,
     inspector: "Inspector | None" = None,
+    traffic: "Traffic | None" = None,
 ) -> "NameBroker | None":
     """A broker for these sockets, which it takes over; without any, what it needs is loaded."""
     from holdfast.egress.broker import NameBroker
@@ -382,7 +393,7 @@ def make_broker(
     dialer = make_dialer(hosts)
     if fds is None:
         return None
-    broker = NameBroker(rules, InsideSockets(fds), dialer, has_room, inspector)
+    broker = NameBroker(rules, InsideSockets(fds), dialer, has_room, inspector, traffic)
     if hosts.limits:
         from holdfast.egress.bounds.allowance import Allowance, parse_limits
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from msgspec import UnsetType
 
     from holdfast.confine.starts import Sandbox
+    from holdfast.egress.traffic import RefusedHost
     from holdfast.sandbox.limits import Reached
     from holdfast.wire.processes import (
         DenialReport,
@@ -165,6 +166,30 @@ def network_report(traffic: "Mapping[str, Any] | None") -> "NetworkReport | Unse
     ]
     sent = [HostTraffic(*(row[name] for name in HostTraffic.__struct_fields__)) for row in counted]
     return NetworkReport(sent, [HostRefusal(**row) for row in traffic["refused"]], traffic["dropped"])
+
+
+def denial_of_host(process_id: str, refused: "RefusedHost", count: int, *, at_ms: int) -> "DeniedCall":
+    """So many more refusals of a host, as a watcher would tell: its name, with the port where it is known."""
+    from holdfast.wire.processes import DeniedCall
+
+    named = refused.host if refused.port is None else f"{refused.host}:{refused.port}"
+    unknown = refused.port is None
+    return DeniedCall(
+        process_id=process_id,
+        number=0,
+        access="connect",
+        asked=named,
+        path=named,
+        syscall="getaddrinfo" if unknown else "connect",
+        errno="EAI_NONAME" if unknown else "ECONNREFUSED",
+        predicted=False,
+        pid=0,
+        comm=refused.program or "",
+        count=count,
+        at_ms=at_ms,
+        rule=refused.rule,
+        grant=refused.grant,
+    )
 
 
 def prove_by_name(denial: Denial | None, traffic: "Mapping[str, Any] | None") -> Denial | None:

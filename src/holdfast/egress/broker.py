@@ -49,6 +49,7 @@ class NameBroker:
 
     `has_room` says whether there may be so many descriptors more: whoever asks for a thousand names must not
     take them from others. `inspector` has the keys for some of these hosts, and reads what is said to them.
+    `traffic` is the account that it keeps.
     """
 
     def __init__(
@@ -58,8 +59,9 @@ class NameBroker:
         dialer: Dialer,
         has_room: Callable[[int], bool],
         inspector: "Inspector | None" = None,
+        traffic: Traffic | None = None,
     ) -> None:
-        self.traffic = Traffic()
+        self.traffic = traffic or Traffic()
         self.allowance: Allowance | None = None  # limits on what passes, if there are any
         self._has_room, self._inspector = has_room, inspector
         self._rules, self._inside, self._dialer = rules, inside, dialer

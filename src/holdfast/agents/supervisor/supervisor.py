@@ -13,31 +13,25 @@ import shutil
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from holdfast.agents.catalog.agent import Agent
-from holdfast.agents.catalog.known import describe_unknown, find_agent, read_known
+from holdfast.agents.catalog.known import read_known
+from holdfast.agents.catalog.lookup import describe_unknown, find_agent
 from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Source
 from holdfast.agents.evidence.status import WorkerLimits
 from holdfast.agents.fleet import starting, there
 from holdfast.agents.supervisor import background, elsewhere
+from holdfast.agents.supervisor.beginning import give_input, note_enforcement, start_process
 from holdfast.agents.supervisor.elsewhere import CUT_SHORT
 from holdfast.agents.worker import channels, logins, ownsandbox
-from holdfast.agents.worker.book import (
-    PROCESS,
-    Record,
-    WorkerRecords,
-    describe,
-    new_id,
-    note_enforcement,
-    note_reach,
-)
-from holdfast.agents.worker.explaining import Explaining, held, release
-from holdfast.agents.worker.handover import Handover
-from holdfast.agents.worker.launching import PreparedStart, WorkerSpec, find_unkept, prepare
+from holdfast.agents.worker.book import PROCESS, Record, WorkerRecords, describe, new_id, note_reach
+from holdfast.agents.worker.explaining import Explaining, release
+from holdfast.agents.worker.launching import Handover, PreparedStart, WorkerSpec, prepare
 from holdfast.agents.worker.ownfiles import link_below, remove_below
 from holdfast.agents.worker.ownsandbox import KnownVersions, OwnSandboxPlaces
 from holdfast.agents.worker.preflight import preflight
@@ -288,7 +282,7 @@ class Supervisor:
         explaining = _prepare_tracing(record, ready)
         before = await looking  # whatever changes from now on may be its doing
         try:
-            process = await _start_process(environment, record, ready, traced=explaining is not None)
+            process = await start_process(environment, record, ready, traced=explaining is not None)
         except (SandboxUnavailable, InvalidRequest) as exc:
             if ready.commands is None:
                 raise
@@ -302,7 +296,7 @@ class Supervisor:
             ready = prepare(wish, state=ready.state, known=self._known, unnamed=unnamed, unkept=unkept)
             note_reach(record, ready)
             _write_files(ready)
-            process = await _start_process(environment, record, ready, traced=explaining is not None)
+            process = await start_process(environment, record, ready, traced=explaining is not None)
         record.pid, record.phase = process.pid, "started"
         note_enforcement(record, process, ready)
         if record.one_sandbox is not None and wish.own_sandbox:
@@ -325,7 +319,7 @@ class Supervisor:
             worker.save()
         self._tasks.start(self._follow(worker, environment, process))
         self._tasks.start(asyncio.to_thread(self.book.complete_baseline, record, before))
-        await _give_input(process, ready)
+        await give_input(process, ready)
 
     # --- on another machine
 
@@ -363,7 +357,7 @@ class Supervisor:
         record, ready = worker.record, start.ready
         try:
             await elsewhere.send(self.book, record, start, handover, environment)
-            process = await _start_process(environment, record, ready, traced=False)
+            process = await start_process(environment, record, ready, traced=False)
         except HoldfastError as exc:
             if handover is not None and isinstance(exc, SessionLost):  # whether it runs is not known
                 self._environments.pop(record.id, None)
@@ -382,7 +376,7 @@ class Supervisor:
         record.notes += starting.describe_unseen(watched=watched, why=record.unwatched)
         worker.save()
         self._tasks.start(self._far.follow(worker, (environment, process)))
-        await _give_input(process, ready)
+        await give_input(process, ready)
 
     # --- what of its user's it has
 
@@ -555,29 +549,11 @@ def _write_files(ready: PreparedStart) -> None:
         write_below(ready.state, Path(path).relative_to(ready.state).parts, text.encode())
 
 
-async def _start_process(
-    environment: Environment, record: Record, ready: PreparedStart, *, traced: bool
-) -> Process:
-    return await environment.start(
-        held(ready.argv, ready.environment) if traced else ready.argv,
-        cwd=record.cwd,
-        env=None if record.host is not None else ready.environment,
-        more_env=ready.environment,
-        policy=ready.policy,
-        tty=ready.tty,
-        stdin=ready.stdin is not None or record.acp,
-        process_id=PROCESS,
-        watch=record.watch,
-        limits=ready.limits,
-        commands=ready.commands,
-    )
-
-
-async def _give_input(process: Process, ready: PreparedStart) -> None:
-    if ready.stdin is not None:
-        with contextlib.suppress(HoldfastError):  # it ended without reading all of it, which is its right
-            await process.write(ready.stdin)
-            await process.close_stdin()
+def find_unkept() -> str:
+    """Why no key stays outside of workers on this machine; nothing if keys do."""
+    if find_spec("cryptography") is not None:
+        return ""
+    return "the extra `keys` is not installed: pip install 'holdfast-agents[keys]'"
 
 
 def _prepare_tracing(record: Record, ready: PreparedStart) -> Explaining | None:

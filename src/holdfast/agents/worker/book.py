@@ -34,19 +34,17 @@ import msgspec
 from holdfast.agents.changes.baseline import Baseline, read_rest, take_baseline
 from holdfast.agents.evidence.evidence import JournalEntry, decode_entry
 from holdfast.agents.worker.acp import AcpRequest
-from holdfast.agents.worker.handover import Handover
-from holdfast.agents.worker.launching import PreparedStart, WorkerSpec
+from holdfast.agents.worker.launching import Handover, PreparedStart, WorkerSpec
 from holdfast.agents.worker.retention import EndedWorker
-from holdfast.client.process import Process
 from holdfast.errors import NotFound, OperationFailed, UsageError, is_storage_fault
 from holdfast.local.atomicfile import replace_file
 from holdfast.local.trees import remove_tree
-from holdfast.sandbox.policy.secretwish import KEYS
-from holdfast.wire.processes import SecretKey
+from holdfast.wire.processes import NetworkReport, SecretKey
 
 MAX_EVIDENCE_BYTES: Final = 1 << 20  # of one file; two are kept
 MAX_OUTPUT_BYTES: Final = 8 << 20  # likewise
 PROCESS: Final = "worker"  # each worker has a session of its own, and in it this one process
+MAX_HOSTS: Final = 50  # rows of what went out by name, and of what was refused: a report is sent often
 KEPT_EVIDENCE: Final = 400  # entries that whoever takes over starts from
 _ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
@@ -79,6 +77,7 @@ class Record(msgspec.Struct, kw_only=True):
     private: bool = False  # also at addresses that are not public
     command_hosts: list[str] | None = None  # of its commands, where each has a sandbox; None: as its own
     by_name: list[str] = []  # how that is enforced, in words; none where it is not
+    traffic: NetworkReport | None = None  # what went out by name; None: nobody counted
     keys: list[str] = []  # which of its keys stay outside, and what enters, in words
     writable: list[str] = []
     environment: list[str] = []
@@ -156,19 +155,14 @@ def note_reach(record: Record, ready: PreparedStart) -> None:
         record.command_hosts = list(reach.commands.allow)
 
 
-def note_enforcement(record: Record, process: Process, ready: PreparedStart) -> None:
-    """What its server says that it does, and does not."""
-    if process.watch is not None and not process.watch.on:
-        record.unwatched = process.watch.why
-    if process.enforcement is not None:
-        record.backend = process.enforcement.backend
-        record.weakened = [*process.enforcement.missing, *process.enforcement.weakened]
-        told = process.enforcement.network
-        record.by_name = [line for line in told if not line.startswith(KEYS)]
-        record.keys = [line for line in told if line.startswith(KEYS)]
-    record.keys += ready.entering
-    if ready.reach.lost:
-        record.weakened.append(f"it has the whole network, and not its provider's hosts: {ready.reach.lost}")
+def bound_traffic(found: NetworkReport | None) -> NetworkReport | None:
+    """As much of it as is kept: the hosts with the most bytes, and those that were refused most often."""
+    if found is None:
+        return None
+    sent = sorted(found.sent, key=lambda row: -(row.bytes_sent + row.bytes_received))
+    refused = sorted(found.refused, key=lambda row: -row.count)
+    left = max(0, len(sent) - MAX_HOSTS) + max(0, len(refused) - MAX_HOSTS)
+    return NetworkReport(sent[:MAX_HOSTS], refused[:MAX_HOSTS], found.dropped + left)
 
 
 def new_id(agent: str) -> str:

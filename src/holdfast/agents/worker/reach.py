@@ -29,6 +29,7 @@ from holdfast.sandbox.policy.paths import within
 from holdfast.sandbox.policy.policy import Network
 
 if TYPE_CHECKING:
+    from holdfast.agents.worker.book import Record
     from holdfast.agents.worker.launching import WorkerSpec
     from holdfast.client.environment import Environment
     from holdfast.wire.permissions import AllowedHosts
@@ -170,6 +171,31 @@ def _read_bases(
 def may_need_names(wish: "WorkerSpec", agent: Agent) -> bool:
     """Whether hosts are reached by name by a worker of this wish, if that can be."""
     return not wish.unconfined and not wish.network and (wish.hosts is not None or agent.reach is not None)
+
+
+def describe_network(record: "Record") -> list[str]:
+    """What of the network a worker has, and what went out once it has ended; for people."""
+    if not record.confined:
+        return []
+    if record.network:
+        return ["it has the whole network"]
+    asked = ", ".join(record.hosts) or "nothing"
+    lines = [f"of the network it reaches {asked}" + (", and nothing else" if record.hosts else "")]
+    if record.denied_hosts:
+        lines.append(f"denied among those: {', '.join(record.denied_hosts)}")
+    if record.command_hosts is not None:
+        lines.append(f"its commands reach {', '.join(record.command_hosts) or 'nothing'}")
+    if record.hosts and not record.by_name and record.phase != "prepared":
+        lines.append("its server does not say that it reaches those by name")
+    for row in record.traffic.sent if record.traffic is not None else ():
+        bytes_, seconds = (
+            f"{row.bytes_sent} bytes sent, {row.bytes_received} received",
+            row.last_ms - row.first_ms,
+        )
+        lines.append(
+            f"{row.host}:{row.port}: {row.connections} connections, {bytes_}, {seconds / 1000:.1f} s"
+        )
+    return lines
 
 
 async def find_unnamed(environment: "Environment") -> str | None:

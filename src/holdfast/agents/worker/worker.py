@@ -47,6 +47,7 @@ from holdfast.agents.worker.book import (
     NumberFile,
     Record,
     WorkerRecords,
+    bound_traffic,
 )
 from holdfast.agents.worker.explaining import Explaining
 from holdfast.agents.worker.refusals import RefusalTally, Whose, make_evidence
@@ -337,6 +338,7 @@ class FollowedWorker:
                 await process.close_stdin()
 
     def _on_exit(self, event: ProcessExited) -> None:
+        self.record.traffic = bound_traffic(event.network)
         number = event.code - 128
         killed = number if number in _SIGNALS else None
         cause = Failure(self.record.ended_by) if self.record.ended_by else None

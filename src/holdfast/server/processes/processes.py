@@ -258,6 +258,7 @@ class Processes:
             limits=limits_of(params),
             tell=process.on_command_denied,
             run=lambda: process.launch_id,
+            traffic=process.traffic,
         )
         return await self._open_commands(ceiling, asked.socket, asked.token)
 
@@ -300,10 +301,12 @@ class Processes:
                 streams = (slave, slave, slave)
             else:
                 streams = open_pipes(ours, theirs, stdin=params.pipe_stdin)
+            if self._ceiling is not None:
+                process.count_in(self._ceiling.traffic)
             if params.watch and (self._extended or self._ceiling is not None):
                 tell: Callable[[wire.WatchedCall], None] = process.on_denied
                 if self._ceiling is not None:
-                    tell = CommandDenials(params.argv, self._ceiling.tell).tell
+                    tell = process.tell_host = CommandDenials(params.argv, self._ceiling.tell).tell
                 process.watch, report = await begin(
                     self._launcher, self._owner, sandbox, process.process_id, tell
                 )
@@ -318,6 +321,7 @@ class Processes:
                     confinement=sandbox.confinement,
                     watch=channel,
                     services=services,
+                    traffic=process.traffic,
                     keys=None if keys is None or not keys.kept.by_name else await keys.open(sandbox),
                     limits=limits_of(params)
                     if self._ceiling is None

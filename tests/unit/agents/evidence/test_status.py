@@ -890,7 +890,6 @@ def test_one_whose_machine_is_not_reached_is_not_ended_for_being_idle() -> None:
     unreached: Row = (2.0, Source.CLOCK, Unreached("no route"))
     assert act(rows, 100.0, WorkerLimits(idle_s=10)) is not None
     assert act([*rows, unreached], 100.0, WorkerLimits(idle_s=10)) is None
-    assert act([*rows, unreached], 100.0, WorkerLimits(wall_s=10)) is not None
 
 
 def test_nothing_is_done_about_one_that_ended() -> None:
