@@ -153,14 +153,23 @@ def open_requests(digest: Digest) -> list[Evidence]:
     open_: dict[str, tuple[int, Evidence]] = {}
     for index in digest.of(Wants):
         item = digest.items[index]
-        if item.source is Source.PROTOCOL and isinstance(item.claim, Wants) and item.claim.request:
+        if isinstance(item.claim, Wants) and item.claim.request and _is_structured(item):
             open_.setdefault(item.claim.request, (index, item))
     for index in digest.of(Answered):
         claim = digest.items[index].claim
         if isinstance(claim, Answered) and open_.get(claim.request, (index,))[0] < index:
             del open_[claim.request]
     resumed = _model_went_on(digest) if open_ else -1
-    return [item for index, item in open_.values() if index > resumed]
+    # A connection waits for its answer whatever the model does meanwhile.
+    return [item for index, item in open_.values() if index > resumed or _is_about_network(item)]
+
+
+def _is_structured(item: Evidence) -> bool:
+    return item.source is Source.PROTOCOL or _is_about_network(item)
+
+
+def _is_about_network(item: Evidence) -> bool:
+    return isinstance(item.claim, Wants) and item.claim.want is Want.NETWORK
 
 
 def _model_went_on(digest: Digest) -> int:
