@@ -76,7 +76,7 @@ def attempts(server: str) -> dict[str, bytes]:
         "connect": head(server, "CONNECT evil.test:443"),
         "everything": head(server, "OPTIONS *"),
         "odd-space": head(server, "GET /v1/\x85/../../admin"),
-        "not-http": b"\x00\x01binary /admin",
+        "not-http": b"\x00\x01binary /admin\r\n\r\n",
         "http2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     }  # fmt: skip
     return found
