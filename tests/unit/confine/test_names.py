@@ -22,7 +22,7 @@ def test_a_key_does_not_lift_the_rules_about_requests_of_its_host() -> None:
         workspace_write().allow_host("GET https://api.test/v1/").keep_secret("K@api.test"),
     ):
         (only,) = read_rules(wished(policy)).find_requests(API, 443)
-        assert (only.methods, only.prefix) == ({"GET"}, "/v1/")
+        assert (only.methods, only.prefix) == (frozenset({"GET"}), "/v1/")
     alone = read_rules(wished(workspace_write().keep_secret("K@api.test")))
     assert (alone.find_requests(API, 443), len(alone.allow)) == ((), 1)
     other = workspace_write().keep_secret("K@api.test:8443").allow_host("GET https://api.test/v1/")
