@@ -102,8 +102,7 @@ class Taken(NamedTuple):
 class Input(NamedTuple):
     """How a terminal would take something typed right now.
 
-    `digest` changes with what it shows, `foot` with the last lines of that; `unread` was typed and not read.
-    `clicks` says that it takes them.
+    `digest` changes with what it shows, `foot` with its last lines; `unread` was typed, `clicks` are taken.
     """
 
     digest: bytes
