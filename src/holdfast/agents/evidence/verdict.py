@@ -124,7 +124,7 @@ class _End:
                     self.stream = index
             elif isinstance(claim, ToolFailed) and self.worked == index - 1:
                 self.worked = before
-            elif isinstance(claim, Denied) and not claim.host:
+            elif isinstance(claim, Denied) and claim.counts:
                 self._take_denial(index, claim)
             elif (isinstance(claim, Foreseen) and claim.access == "connect") or (
                 isinstance(claim, Obstructed) and claim.obstacle is Obstacle.SANDBOX_NETWORK

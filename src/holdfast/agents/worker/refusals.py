@@ -7,6 +7,7 @@ came, is left out. Some calls do not say where a relative path begins: the watch
 see how a call ends that strace follows (`explaining`). What neither knows is told as it was written.
 """
 
+import fnmatch
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -78,6 +79,14 @@ class Whose:
     work: str
     state: str
     relocated: bool
+    at_work: bool = False  # a command of its runs: what is refused may be for that
+
+
+def _is_spared(refusal: Refusal | Denied, whose: Whose) -> bool:
+    """Does the CLI ask for that host for its own sake?"""
+    if refusal.access != "connect" or refusal.command or whose.at_work or whose.agent.reach is None:
+        return False
+    return any(fnmatch.fnmatchcase(refusal.path, name) for name in whose.agent.reach.spared)
 
 
 def make_evidence(refusal: Refusal | Denied, whose: Whose, at: float) -> Evidence:
@@ -100,6 +109,7 @@ def make_evidence(refusal: Refusal | Denied, whose: Whose, at: float) -> Evidenc
         count=refusal.count,
         host=isinstance(refusal, Denied) and refusal.host,
         command=refusal.command,
+        spared=_is_spared(refusal, whose),
     )
     seen = f"{refusal.comm or 'process'} ({refusal.pid}): {refusal.syscall} {refusal.path}: {refusal.errno}"
     if refusal.command:

@@ -581,3 +581,17 @@ def test_a_refusal_is_made_good_by_a_tool_that_works_and_by_no_other() -> None:
     failed = verdict(story(refusal, tool, (2, Source.PROTOCOL, ToolFailed("bash")), end), rules)
     assert failed.failure is F.PERMISSION
     assert verdict(story(refusal, tool, end), rules).state is WorkerState.COMPLETED
+
+
+def test_a_host_that_is_spared_neither_flags_success_nor_is_to_blame_for_a_failure() -> None:
+    spared = Denied("connect", "stats.example", "EAI_NONAME", "getaddrinfo", spared=True)
+    refused = Evidence(Source.DENIAL, 2.0, spared)
+    done = [Evidence(Source.PROTOCOL, 3.0, Result(ok=True)), Evidence(Source.EXIT, 4.0, Exited(0, None))]
+    assert "with-denials" not in verdict([refused, *done], TRUSTED).flags
+    failed = [
+        Evidence(Source.PROTOCOL, 3.0, Result(False, F.NETWORK)),
+        Evidence(Source.EXIT, 4.0, Exited(1, None)),
+    ]
+    assert verdict([refused, *failed], TRUSTED).failure is F.NETWORK
+    counted = Evidence(Source.DENIAL, 2.0, Denied("connect", "api.example", "EAI_NONAME", "getaddrinfo"))
+    assert verdict([counted, *failed], TRUSTED).failure is F.SANDBOX

@@ -321,3 +321,13 @@ def test_only_failed_calls_about_files_and_addresses_are_traced() -> None:
     assert line[0] == "strace"
     assert line[-4:] == ["-o", "/tmp/out", "-p", "12"]
     assert {"-f", "-Z", "-y", "trace=%file,%network"} <= set(line)
+
+
+def test_a_host_that_the_cli_asks_for_its_own_sake_is_spared_unless_a_command_may_need_it() -> None:
+    asked = replace(REFUSAL, access="connect", path="registry.npmjs.org", syscall="getaddrinfo")
+    assert denied(asked).spared
+    assert not denied(asked).counts
+    assert not denied(asked, dataclasses.replace(WHOSE, at_work=True)).spared
+    assert not denied(replace(asked, command="npm ci")).spared
+    assert not denied(replace(asked, path="registry.npmjs.org.evil.example")).spared
+    assert denied(replace(REFUSAL, path="registry.npmjs.org")).counts, "a file of that name"
