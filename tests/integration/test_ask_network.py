@@ -257,6 +257,28 @@ async def test_a_client_that_is_late_says_no(tmp_path: Path) -> None:
         assert [seen for seen in hosts.seen if seen.data] == []
 
 
+async def test_a_command_with_a_key_outside_is_asked_about_too(tmp_path: Path) -> None:
+    """Its names are served by a process of its own, whose questions reach the client as well."""
+    with web_hosts(tmp_path) as hosts:
+        port = hosts.ports["plain"]
+        policy = make_policy(hosts, tmp_path).keep_secret(f"TOKEN@http://api.test:{port}", "k" * 40)
+        decider = Decider(True)
+        async with serving() as (url, _), holdfast.connect(url) as env:
+            script = (
+                f'curl -sS -H "Authorization: Bearer $TOKEN" http://api.test:{port}/own; '
+                f"curl -sS http://evil.test:{port}/asked; curl -sS http://evil.test:{port}/again"
+            )
+            done = await env.run(
+                ["sh", "-c", script],
+                policy=policy.ask_network(),
+                cwd=str(tmp_path),
+                decide=decider.decide,
+            )
+    assert done.stdout == b"welcome /own\nwelcome /asked\nwelcome /again\n", done
+    assert [(asked.host, asked.port) for asked in decider.asked] == [("evil.test", port)]
+    assert any(b"Bearer " + b"k" * 40 in seen.data for seen in hosts.seen)
+
+
 async def test_whoever_runs_a_command_elsewhere_is_asked_at_the_terminal(tmp_path: Path) -> None:
     with place(os.getuid()) as home, web_hosts(tmp_path) as hosts:
         here = Scene(home, hosts)
