@@ -449,12 +449,12 @@ class NameBroker:
             except (OSError, BadHost) as exc:
                 raise OSError(errno.EHOSTUNREACH, self._explain(exc, inner, host, port, row)) from None
 
-        check = NameCheck(host.name, port, tls_only=True)
         inner.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # an answer comes as its host made it
         try:
-            first = await self._hear_hello(inner, check) if inspector.ends_tls(host.name, port) else b""
+            target = (host.name, port)
+            first = await inspector.hear_hello(inner, target) if inspector.ends_tls(*target) else b""
             hold = self._hold(host, port, row)
-            await inspector.serve(inner, first, (host.name, port), dial, refuse, row, hold)
+            await inspector.serve(inner, first, target, dial, refuse, row, hold)
         except Refused as exc:
             refuse(exc.why, None)
             await self._send_refusal(inner, exc)
@@ -462,15 +462,6 @@ class NameBroker:
             reset(inner)
         finally:
             row.last_ms = _now_ms()
-
-    async def _hear_hello(self, inner: socket.socket, check: NameCheck) -> bytes:
-        """What a client says first, once its name was compared. Raises Refused, OSError."""
-        async with asyncio.timeout(STREAM_S):
-            while not check.open:
-                if not (data := await self._loop.sock_recv(inner, CHUNK_BYTES)):
-                    raise ConnectionResetError
-                passed = check.feed(data)
-        return passed
 
     def _explain(self, exc: OSError | BadHost, inner: socket.socket, host: Host, port: int, row: Sent) -> str:
         """Why a host cannot be reached; it is counted."""

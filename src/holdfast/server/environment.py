@@ -86,6 +86,7 @@ def environment_info(environ: Mapping[str, str], *, proxied: bool = False) -> En
         capabilities=Capabilities(
             capability_discovery_sandbox=True,
             capability_discovery_v2=True,
+            credential_masking=proxied and find_spec("cryptography") is not None,
             environment_config_read=True,
             file_write_streaming=True,
             fs_watch_missing=watch.is_supported(),
