@@ -32,6 +32,7 @@ from holdfast.server.processes.commands import (
     OpenCommands,
     make_ceiling,
 )
+from holdfast.server.processes.hostasking import AskClient, make_asker
 from holdfast.server.processes.process import ProcessInput, SessionProcess, open_pipes, set_window_size
 from holdfast.server.processes.snapshot import ShellSnapshots, read_output
 from holdfast.wire import processes as wire
@@ -39,8 +40,9 @@ from holdfast.wire.structs import Empty
 
 if TYPE_CHECKING:  # loaded for a process that has a proxy
     from holdfast.confine.loopback import Services
+    from holdfast.egress.asking.asker import Ask
     from holdfast.server.processes.keeping import ProcessKeys
-    from holdfast.server.processes.proxying import AskClient, ProcessProxy
+    from holdfast.server.processes.proxying import ProcessProxy
 
 MAX_CLOSED: Final = 256  # closed processes kept per session, so that quick starts do not add up to gigabytes
 MAX_WAIT_S: Final = 24 * 3600.0  # a long poll beyond this is a day old; keeps the timer arithmetic finite
@@ -259,8 +261,13 @@ class Processes:
             tell=process.on_command_denied,
             run=lambda: process.launch_id,
             traffic=process.traffic,
+            ask=make_asker(self._network.ask, params.process_id),
         )
         return await self._open_commands(ceiling, asked.socket, asked.token)
+
+    def _find_asker(self, process_id: str) -> "Ask":
+        """Who is asked about hosts: never a process about its own commands, but whoever runs that process."""
+        return make_asker(self._network.ask, process_id) if self._ceiling is None else self._ceiling.ask
 
     def _take_back(self, process: SessionProcess, task: "asyncio.Task[_Started]") -> None:
         """Undo a start, also one that has succeeded before its cancellation could reach it."""
@@ -321,6 +328,7 @@ class Processes:
                     confinement=sandbox.confinement,
                     watch=channel,
                     services=services,
+                    ask=self._find_asker(params.process_id),
                     traffic=process.traffic,
                     keys=None if keys is None or not keys.kept.by_name else await keys.open(sandbox),
                     limits=limits_of(params)
