@@ -280,6 +280,8 @@ def find_why_not(wish: WorkerSpec, reach: WorkerReach, unkept: str) -> str:
         return "it runs without a sandbox"
     if wish.keys_inside:
         return "as asked"
+    if not reach.whole and not reach.hosts.allow:
+        return "it reaches no host"  # and must not reach one for the sake of its key
     return unkept or (reach.lost or "it has the whole network" if reach.whole else "")
 
 
