@@ -42,6 +42,7 @@ EXPECTED = {
     "aider/404": "failed model",
     "aider/429": "running retrying rate-limit",
     "aider/500": "running retrying provider",
+    "aider/logged-out": "running streaming",
     "aider/read-only-home": "completed unverified",
     "aider/success": "completed unverified",
     "amp/logged-out": "starting",
