@@ -89,8 +89,8 @@ def records_page() -> str:
         ),
         "## What is said of recorded runs",
         "The real program, a scripted provider on loopback; a run that went on when the recording was\n"
-        "stopped is told as it was then. `completed unverified` is an end with exit code 0 of a CLI that says\n"
-        "too little of itself, or whose last command failed. An empty cell was not recorded.",
+        "stopped is told as it was then. `completed unverified` is an end with exit code 0 of a CLI that\n"
+        "says too little of itself, or whose last command failed. An empty cell was not recorded.",
         table(("run", *shipped), [(words, *_told(shipped, case)) for case, words in _CASES.items()]),
         "## What of its user's a worker has",
         "When its state is relocated, and it is not sent to another provider.",

@@ -14,8 +14,7 @@ from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.changes.git import Git
 from holdfast.agents.sdk import find_key_files, own_variables, select_variables, take_keys
 from holdfast.agents.supervisor import background
-from holdfast.agents.worker.handover import Handover
-from holdfast.agents.worker.launching import WorkerSpec
+from holdfast.agents.worker.launching import Handover, WorkerSpec
 from holdfast.board.asyncstore import AsyncStore
 from holdfast.board.rules.rows import Run, Task, WorkspaceKind
 from holdfast.dispatch.installed import InstalledProfiles

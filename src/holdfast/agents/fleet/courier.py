@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from holdfast.agents.worker.handover import Handover
+from holdfast.agents.worker.launching import Handover
 from holdfast.client.environment import Environment
 from holdfast.client.policy import Policy
 from holdfast.errors import NotFound, OperationFailed, UsageError

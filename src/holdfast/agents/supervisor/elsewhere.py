@@ -22,8 +22,7 @@ from holdfast.agents.fleet.courier import Courier
 from holdfast.agents.fleet.sending import Carried
 from holdfast.agents.supervisor import background
 from holdfast.agents.worker.book import Record, WorkerRecords
-from holdfast.agents.worker.handover import Handover
-from holdfast.agents.worker.launching import PreparedStart, WorkerSpec
+from holdfast.agents.worker.launching import Handover, PreparedStart, WorkerSpec
 from holdfast.agents.worker.reach import find_unnamed, may_need_names
 from holdfast.agents.worker.worker import FollowedWorker, WorkerChannel, now
 from holdfast.client.environment import Environment

@@ -34,8 +34,10 @@ from holdfast.agents.worker.answering import answer
 from holdfast.agents.worker.book import WorkerRecords
 from holdfast.agents.worker.equivalence import EquivalenceReport
 from holdfast.agents.worker.launching import WorkerSpec
+from holdfast.agents.worker.reach import describe_network
 from holdfast.agents.worker.retention import KEPT_BYTES, KEPT_S
 from holdfast.agents.worker.worker import GRACE_S, FollowedWorker, now
+from holdfast.errors import InvalidRequest
 from holdfast.local import homekey
 from holdfast.unixrpc.server import Peer, RpcLimits, RpcServer
 
@@ -97,6 +99,7 @@ def build_report(worker: FollowedWorker) -> messages.WorkerReport:
         private=record.private,
         command_hosts=record.command_hosts,
         by_name=record.by_name,
+        traffic=record.traffic,
         keys=record.keys,
         writable=record.writable,
         after=record.after,
@@ -227,6 +230,7 @@ class SupervisorService:
     async def _why(self, asked: messages.WorkerParams, _peer: Peer) -> messages.ExplainedReport:
         worker = self._find(asked.worker)
         told = [*why(worker.status, now()), *advise(worker.status.state, _surroundings(worker))]
+        told += describe_network(worker.record)
         return messages.ExplainedReport(**asdict(build_report(worker)), why=told)
 
     async def _equivalence(self, asked: messages.WorkerParams, _peer: Peer) -> EquivalenceReport:
@@ -282,7 +286,15 @@ class SupervisorService:
 
     async def _send(self, asked: messages.SendParams, _peer: Peer) -> messages.Sent:
         worker = self._find(asked.worker)
-        outcome = await worker.send(asked.text) if asked.text else "pressed"
+        try:
+            outcome = await worker.send(asked.text) if asked.text else "pressed"
+        except InvalidRequest as exc:
+            if worker.record.host is None or worker.agent.ready:
+                raise
+            raise InvalidRequest(
+                f"{exc}: on {worker.record.host} nobody sees whether it reads its terminal",
+                remedy=f"Look and type there: holdfast worker attach {worker.record.id}",
+            ) from None
         for name in asked.keys:
             await worker.press(name)
         if asked.keys:

@@ -7,6 +7,7 @@ it was never started.
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import shutil
@@ -20,17 +21,19 @@ from typing import Final
 import msgspec
 
 from holdfast.agents.catalog.agent import Agent
-from holdfast.agents.catalog.known import describe_unknown, find_agent, read_known
-from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Source
+from holdfast.agents.catalog.known import read_known
+from holdfast.agents.catalog.lookup import describe_unknown, find_agent
+from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Source, Want
 from holdfast.agents.evidence.status import WorkerLimits
 from holdfast.agents.fleet import starting, there
 from holdfast.agents.supervisor import background, elsewhere
+from holdfast.agents.supervisor.beginning import give_input, note_enforcement, start_process
 from holdfast.agents.supervisor.elsewhere import CUT_SHORT
 from holdfast.agents.worker import channels, logins, ownsandbox
+from holdfast.agents.worker.answering import ask_about_host, settle_host
 from holdfast.agents.worker.book import PROCESS, Record, WorkerRecords, describe, new_id, note_reach
-from holdfast.agents.worker.explaining import Explaining, held, release
-from holdfast.agents.worker.handover import Handover
-from holdfast.agents.worker.launching import PreparedStart, WorkerSpec, prepare
+from holdfast.agents.worker.explaining import Explaining, release
+from holdfast.agents.worker.launching import Handover, PreparedStart, WorkerSpec, prepare
 from holdfast.agents.worker.ownfiles import link_below, remove_below
 from holdfast.agents.worker.ownsandbox import KnownVersions, OwnSandboxPlaces
 from holdfast.agents.worker.preflight import preflight
@@ -56,7 +59,6 @@ from holdfast.errors import (
 )
 from holdfast.local.atomicfile import write_below
 from holdfast.local.tasks import TaskSet
-from holdfast.sandbox.policy.secretwish import KEYS
 
 log = logging.getLogger(__name__)
 
@@ -282,7 +284,7 @@ class Supervisor:
         explaining = _prepare_tracing(record, ready)
         before = await looking  # whatever changes from now on may be its doing
         try:
-            process = await _start_process(environment, record, ready, traced=explaining is not None)
+            process = await start_process(environment, worker, ready, traced=explaining is not None)
         except (SandboxUnavailable, InvalidRequest) as exc:
             if ready.commands is None:
                 raise
@@ -296,9 +298,9 @@ class Supervisor:
             ready = prepare(wish, state=ready.state, known=self._known, unnamed=unnamed, unkept=unkept)
             note_reach(record, ready)
             _write_files(ready)
-            process = await _start_process(environment, record, ready, traced=explaining is not None)
+            process = await start_process(environment, worker, ready, traced=explaining is not None)
         record.pid, record.phase = process.pid, "started"
-        _note_enforcement(record, process, ready)
+        note_enforcement(record, process, ready)
         if record.one_sandbox is not None and wish.own_sandbox:
             record.weakened.append(f"its commands share its sandbox and its network: {record.one_sandbox}")
         if record.weakened:
@@ -319,7 +321,7 @@ class Supervisor:
             worker.save()
         self._tasks.start(self._follow(worker, environment, process))
         self._tasks.start(asyncio.to_thread(self.book.complete_baseline, record, before))
-        await _give_input(process, ready)
+        await give_input(process, ready)
 
     # --- on another machine
 
@@ -357,7 +359,7 @@ class Supervisor:
         record, ready = worker.record, start.ready
         try:
             await elsewhere.send(self.book, record, start, handover, environment)
-            process = await _start_process(environment, record, ready, traced=False)
+            process = await start_process(environment, worker, ready, traced=False)
         except HoldfastError as exc:
             if handover is not None and isinstance(exc, SessionLost):  # whether it runs is not known
                 self._environments.pop(record.id, None)
@@ -369,14 +371,14 @@ class Supervisor:
                 record.place = ""
             raise
         record.phase = "started"
-        _note_enforcement(record, process, ready)
+        note_enforcement(record, process, ready)
         if record.confined and process.enforcement is None:
             record.weakened.append("its server does not say what it enforces")
         watched = record.watch and record.unwatched is None
         record.notes += starting.describe_unseen(watched=watched, why=record.unwatched)
         worker.save()
         self._tasks.start(self._far.follow(worker, (environment, process)))
-        await _give_input(process, ready)
+        await give_input(process, ready)
 
     # --- what of its user's it has
 
@@ -446,7 +448,16 @@ class Supervisor:
             return
         self._environments[record.id] = environment
         try:
-            process = await environment.adopt(PROCESS, tty=record.tty, watch=record.watch)
+            for asked in worker.asked():
+                if asked.want is Want.NETWORK:  # whoever waited was told no when its supervisor went
+                    settle_host(worker, asked.request, "nobody was there to ask")
+            process = await environment.adopt(
+                PROCESS,
+                tty=record.tty,
+                watch=record.watch,
+                decide=functools.partial(ask_about_host, worker) if record.ask_s else None,
+                decide_s=record.ask_s,
+            )
         except HoldfastError as exc:
             if record.phase == "started":
                 worker.vanished(f"its process is gone: {exc}")
@@ -549,51 +560,11 @@ def _write_files(ready: PreparedStart) -> None:
         write_below(ready.state, Path(path).relative_to(ready.state).parts, text.encode())
 
 
-async def _start_process(
-    environment: Environment, record: Record, ready: PreparedStart, *, traced: bool
-) -> Process:
-    return await environment.start(
-        held(ready.argv, ready.environment) if traced else ready.argv,
-        cwd=record.cwd,
-        env=None if record.host is not None else ready.environment,
-        more_env=ready.environment,
-        policy=ready.policy,
-        tty=ready.tty,
-        stdin=ready.stdin is not None or record.acp,
-        process_id=PROCESS,
-        watch=record.watch,
-        limits=ready.limits,
-        commands=ready.commands,
-    )
-
-
-async def _give_input(process: Process, ready: PreparedStart) -> None:
-    if ready.stdin is not None:
-        with contextlib.suppress(HoldfastError):  # it ended without reading all of it, which is its right
-            await process.write(ready.stdin)
-            await process.close_stdin()
-
-
 def find_unkept() -> str:
     """Why no key stays outside of workers on this machine; nothing if keys do."""
     if find_spec("cryptography") is not None:
         return ""
     return "the extra `keys` is not installed: pip install 'holdfast-agents[keys]'"
-
-
-def _note_enforcement(record: Record, process: Process, ready: PreparedStart) -> None:
-    """What its server says that it does, and does not."""
-    if process.watch is not None and not process.watch.on:
-        record.unwatched = process.watch.why
-    if process.enforcement is not None:
-        record.backend = process.enforcement.backend
-        record.weakened = [*process.enforcement.missing, *process.enforcement.weakened]
-        told = process.enforcement.network
-        record.by_name = [line for line in told if not line.startswith(KEYS)]
-        record.keys = [line for line in told if line.startswith(KEYS)]
-    record.keys += ready.entering
-    if ready.reach.lost:
-        record.weakened.append(f"it has the whole network, and not its provider's hosts: {ready.reach.lost}")
 
 
 def _prepare_tracing(record: Record, ready: PreparedStart) -> Explaining | None:

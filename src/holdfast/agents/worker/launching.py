@@ -20,9 +20,8 @@ from holdfast.agents.catalog.agent import (
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.catalog.hostfiles import Way, read_settings
 from holdfast.agents.catalog.keptkeys import decide_keys
-from holdfast.agents.catalog.known import find_agent
+from holdfast.agents.catalog.lookup import find_agent
 from holdfast.agents.worker.acp import AcpRequest
-from holdfast.agents.worker.handover import Handover
 from holdfast.agents.worker.ownfiles import FoundLogin, OwnFiles, read_own_files, read_regular
 from holdfast.agents.worker.ownsandbox import OwnSandboxPlaces
 from holdfast.agents.worker.reach import WorkerReach, decide_reach, find_bases
@@ -53,6 +52,22 @@ _SHARED_TMP: Final = "/tmp"  # noqa: S108 - to keep it away
 _PROMPT: Final = "<prompt>"  # what a record has in its place
 _PACKAGE_DEPTH: Final = 6  # folders between a program and its package.json
 _MAX_PACKAGE: Final = 256 << 10  # bytes of one
+
+
+class Handover(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a worker on another machine that reports to somebody here: what lies beside its work, there as here.
+
+    `folder` is in its directory here: what is in there goes along, and its outbox gets what the worker says.
+    `grant` is what the worker finds there as run.json, whose path it is told by `variable`.
+    """
+
+    folder: str
+    grant: str
+    variable: str
+    reports: bool = True  # it is expected to say what became of its task, and needs Holdfast for that
+
+    def __repr__(self) -> str:
+        return f"Handover({self.folder!r})"  # logs and tracebacks show no token
 
 
 class WorkerSpec(msgspec.Struct, kw_only=True):
@@ -265,6 +280,8 @@ def find_why_not(wish: WorkerSpec, reach: WorkerReach, unkept: str) -> str:
         return "it runs without a sandbox"
     if wish.keys_inside:
         return "as asked"
+    if not reach.whole and not reach.hosts.allow:
+        return "it reaches no host"  # and must not reach one for the sake of its key
     return unkept or (reach.lost or "it has the whole network" if reach.whole else "")
 
 

@@ -4,5 +4,5 @@ outcomes, liveness, load, environments.
 Imports: agents.catalog, agents.evidence, agents.fleet, board.rules, egress, egress.bounds, errors,
 sandbox.policy, wire.
 Open to other rooms: dispatcherstatus, fleet, inheritance, liveness, outcome, pressure, profiles, prompts,
-reminders, rounds, runsteps.
+reminders, rounds, runsteps, traffic.
 """

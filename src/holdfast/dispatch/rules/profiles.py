@@ -24,7 +24,7 @@ import msgspec
 
 from holdfast.agents.catalog.agent import Agent
 from holdfast.agents.catalog.catalog import CATALOG
-from holdfast.agents.catalog.known import find_agent
+from holdfast.agents.catalog.lookup import find_agent
 from holdfast.board.rules import budget
 from holdfast.board.rules.budget import Budget
 from holdfast.board.rules.rows import Run

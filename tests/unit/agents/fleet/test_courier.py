@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.agents.fleet import courier
 from holdfast.agents.fleet.courier import Courier
-from holdfast.agents.worker.handover import Handover
+from holdfast.agents.worker.launching import Handover
 from holdfast.client.policy import Policy
 from holdfast.errors import NotFound, OperationFailed
 

@@ -1,0 +1,56 @@
+"""The process of a worker: begun, given its input, and what its server says that holds for it."""
+
+import contextlib
+import functools
+
+from holdfast.agents.worker.answering import ask_about_host
+from holdfast.agents.worker.book import PROCESS, Record
+from holdfast.agents.worker.explaining import held
+from holdfast.agents.worker.launching import PreparedStart
+from holdfast.agents.worker.worker import FollowedWorker
+from holdfast.client.environment import Environment
+from holdfast.client.process import Process
+from holdfast.errors import HoldfastError
+from holdfast.sandbox.policy.secretwish import KEYS
+
+
+async def start_process(
+    environment: Environment, worker: FollowedWorker, ready: PreparedStart, *, traced: bool
+) -> Process:
+    record = worker.record
+    return await environment.start(
+        held(ready.argv, ready.environment) if traced else ready.argv,
+        cwd=record.cwd,
+        env=None if record.host is not None else ready.environment,
+        more_env=ready.environment,
+        policy=ready.policy,
+        tty=ready.tty,
+        stdin=ready.stdin is not None or record.acp,
+        process_id=PROCESS,
+        watch=record.watch,
+        limits=ready.limits,
+        commands=ready.commands,
+        decide=functools.partial(ask_about_host, worker) if ready.policy.wish.hosts.ask_s else None,
+    )
+
+
+async def give_input(process: Process, ready: PreparedStart) -> None:
+    if ready.stdin is not None:
+        with contextlib.suppress(HoldfastError):  # it ended without reading all of it, which is its right
+            await process.write(ready.stdin)
+            await process.close_stdin()
+
+
+def note_enforcement(record: Record, process: Process, ready: PreparedStart) -> None:
+    """What its server says that it does, and does not."""
+    if process.watch is not None and not process.watch.on:
+        record.unwatched = process.watch.why
+    if process.enforcement is not None:
+        record.backend = process.enforcement.backend
+        record.weakened = [*process.enforcement.missing, *process.enforcement.weakened]
+        told = process.enforcement.network
+        record.by_name = [line for line in told if not line.startswith(KEYS)]
+        record.keys = [line for line in told if line.startswith(KEYS)]
+    record.keys += ready.entering
+    if ready.reach.lost:
+        record.weakened.append(f"it has the whole network, and not its provider's hosts: {ready.reach.lost}")
