@@ -1,13 +1,18 @@
-"""docs/reference/agents.md, the confusion table of what is said of workers, as `make agents` recorded it."""
+"""docs/reference/agents.md, the confusion table of what is said of workers, as `make agents` recorded it, and
+docs/reference/agent-records.md, the CLIs that records describe.
+"""
 
 import fnmatch
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.agents.catalog.agent import Agent
 from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.catalog.known import read_shipped
 from tests.agents.cases import CELLS, IN_TIME_S, PIPE, REASONS, SITUATIONS
+from tests.unit.agents.evidence.test_recorded_verdicts import EXPECTED
 from tools.markdown import page, table
 
 RECORDED: Final = Path(__file__).resolve().parent.parent / "tests" / "agents" / "results.json"
@@ -48,13 +53,63 @@ def faults_page() -> str:
         "## What of its user's a worker has",
         "When its state is relocated, which is the default, and it is not sent to another provider "
         "([more](../howto/log-in-agents.md)).",
-        table(("CLI", "file", "what", "how it enters", "of its settings"), _host_files()),
+        table(("CLI", "file", "what", "how it enters", "of its settings"), _host_files(CATALOG.values())),
         "## Versions",
         table(("CLI", "version"), [(name, agent["version"]) for name, agent in told.items()]),
     )
 
 
-def _host_files() -> list[tuple[str, ...]]:
+_CASES: Final = {
+    "success": "an answer",
+    "tool": "a command is run",
+    "401": "401",
+    "404": "404",
+    "429": "429",
+    "500": "500 again and again",
+    "dns": "the provider's name is not found",
+    "down": "nobody listens at the provider's address",
+    "truncated": "the stream is cut",
+    "refused": "a command that nobody approves",
+    "denied": "a command that the sandbox refuses",
+    "read-only-home": "its home is read-only",
+    "logged-out": "nobody is logged in",
+}
+
+
+def records_page() -> str:
+    """Every record that we ship: what was tried, and what is said of each run that was recorded."""
+    shipped = read_shipped().agents
+    return page(
+        "Agent CLIs by records",
+        "These need no Python ([how](../howto/describe-an-agent.md)). Their records are in\n"
+        "`src/holdfast/agents/catalog/records/`; a table of the same name in `agents.toml` replaces one.",
+        table(
+            ("CLI", "program", "tried", "not tried"),
+            [(name, f"`{one.binary}`", one.tried, one.untried) for name, one in shipped.items()],
+        ),
+        "## What is said of recorded runs",
+        "The real program, a scripted provider on loopback; a run that went on when the recording was\n"
+        "stopped is told as it was then. `completed unverified` is an end with exit code 0 of a CLI that\n"
+        "says too little of itself, or whose last command failed. An empty cell was not recorded.",
+        table(("run", *shipped), [(words, *_told(shipped, case)) for case, words in _CASES.items()]),
+        "## What of its user's a worker has",
+        "When its state is relocated, and it is not sent to another provider.",
+        table(("CLI", "file", "what", "how it enters", "of its settings"), _host_files(shipped.values())),
+        "## Variables that pass",
+        "Keys of its user's that `holdfast worker run` passes, unless it is sent to another provider.",
+        table(
+            ("CLI", "variables"),
+            [(name, ", ".join(f"`{key}`" for key in one.keys)) for name, one in shipped.items()],
+        ),
+    )
+
+
+def _told(shipped: Iterable[str], case: str) -> list[str]:
+    said = [EXPECTED.get(f"{name}/{case}", "") for name in shipped]
+    return [f"`{words}`" if words else "" for words in said]
+
+
+def _host_files(agents: Iterable[Agent]) -> list[tuple[str, ...]]:
     return [
         (
             agent.name,
@@ -63,7 +118,7 @@ def _host_files() -> list[tuple[str, ...]]:
             file.way.value,
             _settings("only", file.keep) or _settings("not", file.drop),
         )
-        for agent in CATALOG.values()
+        for agent in agents
         for file in agent.host_files
     ]
 

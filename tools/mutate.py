@@ -199,7 +199,7 @@ MUTATIONS: Final = (
         "limits-on-use",
         "limits are not passed on to whoever holds them",
         "src/holdfast/confine/starts.py",
-        'limits=b"" if limits is None else _limits().encode(limits),',
+        'limits=b"" if limits is None else _limits().encode(limits, run),',
         'limits=b"",',
     ),
     Mutation(

@@ -25,7 +25,7 @@ from holdfast.sandbox.watcher.foresight import access
 from holdfast.sandbox.watcher.notifyfilter import CALLS, LISTEN, SEND, Call
 from holdfast.wire.methods import METHODS, MethodRow
 from holdfast.wire.paths import PathUri
-from tools.agent_pages import faults_page
+from tools.agent_pages import faults_page, records_page
 from tools.api_page import api_page
 from tools.doctor_pages import exit_codes_page, findings_page, fingerprints_page
 from tools.markdown import page, table
@@ -363,6 +363,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "sandbox.md": sandbox_page,
     "agent-configuration.md": agents_page,
     "agents.md": faults_page,
+    "agent-records.md": records_page,
     "mcp.md": tools_page,
     "fingerprints.md": fingerprints_page,
     "findings.md": findings_page,

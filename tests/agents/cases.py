@@ -185,27 +185,16 @@ SETTINGS: Final = {
 
 # Cells that are not right in time, and why.
 _ONLY_429: Final = "it repeats the status, 429, and not what the provider says about it"
-_FROM_START: Final = "recorded from its start, of which that is most, and not from the fact"
 REASONS: Final[dict[tuple[str, str, str], str]] = {
-    **{(cli, TTY, "decision"): _FROM_START for cli in ("opencode", "gemini", "qwen")},
+    ("codex", PIPE, "quota"): _ONLY_429,
+    ("codex", TTY, "quota"): _ONLY_429,
+    ("claude", PIPE, "quota"): _ONLY_429,
     ("opencode", PIPE, "hang"): "it says nothing before its first answer, so that it seems to be starting",
-    ("qwen", PIPE, "none"): _FROM_START,
-    (
-        "opencode",
-        TTY,
-        "401",
-    ): "it redraws for seconds after a turn, and a screen must stand still to be believed",
-    **{
-        (cli, PIPE, "truncate"): "it tries half an answer again, several times, before it calls it a failure"
-        for cli in ("opencode", "gemini", "qwen")
-    },
+    ("qwen", PIPE, "truncate"): "it tries half an answer again, several times, before it calls it a failure",
     **{
         ("gemini", mode, name): "its event calls a failed command a success, and has no exit code"
         for mode, name in ((PIPE, "tool-fails"), (ACP, "tool-fails"), (PIPE, "command-killed"))
     },
-    ("codex", PIPE, "quota"): _ONLY_429,
-    ("codex", TTY, "quota"): _ONLY_429,
-    ("claude", PIPE, "quota"): _ONLY_429,
 }
 
 

@@ -1,4 +1,4 @@
-"""CLIs that a record describes: programs, sandbox and users' files are real; the model is scripted.
+"""CLIs that a record describes: real programs, sandbox and files of their users; the model is scripted.
 
 They are large, and fetched by `make agents` alone; what they say is in tests/unit/agents/recorded.
 """
@@ -29,6 +29,8 @@ OWN_KEY: Final = "sk-of-the-user-0123456789abcdef"
 def _settings(name: str, url: str) -> dict[str, str]:
     """What somebody has in the home who configured this CLI, and gave it a key."""
     base = f"{url}/v1"
+    document: dict[str, Any]
+    mine: dict[str, Any]
     match name:
         case "goose":
             return {

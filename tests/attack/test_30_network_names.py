@@ -26,6 +26,7 @@ SCRIPT: Final = Path(__file__).with_name("names_attempts.py")
 NAMES: Final = re.findall(r"^@attempt\ndef (\w+)", SCRIPT.read_text("utf-8"), re.MULTILINE)
 ATTEMPTS: Final = [name.replace("_", "-") for name in NAMES]
 CONTROLS: Final = ("control-plain", "control-tls", "control-loopback")
+BACKENDS: Final = ("namespaces", "bwrap")  # Landlock alone refuses such a policy
 
 
 @dataclass(frozen=True)
@@ -37,13 +38,20 @@ class Battle:
     refused: dict[str, list[str]]  # host -> rules
 
 
+@pytest.fixture(scope="module", params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module", params=IDENTITIES)
-def battle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Battle]:
+def battle(
+    request: pytest.FixtureRequest, backend: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Battle]:
     with place(request.param) as home, web_hosts(tmp_path_factory.mktemp("hosts")) as hosts:
-        yield fight(home, hosts)
+        yield fight(home, hosts, backend)
 
 
-def fight(home: Place, hosts: WebHosts) -> Battle:
+def fight(home: Place, hosts: WebHosts, backend: str) -> Battle:
     authority = home.outside / "authority.pem"
     authority.write_bytes(hosts.authority.read_bytes())
     script = home.outside / "attempts.py"
@@ -66,12 +74,12 @@ def fight(home: Place, hosts: WebHosts) -> Battle:
             "authority": str(authority),
             "resolver": str(resolver),
         }
+        limits = ("--json", "--backend", backend, "--profile", str(profile))
         with OtherCommand(home, hosts, scene["other"]):
-            done = home.run(
-                "--json", "--profile", str(profile), "--", "/usr/bin/python3", str(script), json.dumps(scene)
-            )
+            done = home.run(*limits, "--", "/usr/bin/python3", str(script), json.dumps(scene))
     assert done.code == 0, done.err
     ending = json.loads(done.err.splitlines()[-1])
+    assert ending["enforcement"]["backend"] == backend
     refused: dict[str, list[str]] = {}
     for row in ending["network"]["refused"]:
         refused.setdefault(row["host"], []).append(row["rule"])

@@ -39,21 +39,22 @@ class Battle:
     output: str  # all that was said outside
 
 
+DEEP: Final = (("root", "server"), ("root", "bwrap"), ("user", "bwrap"))
 FIELDS: Final = [
     pytest.param(
-        (identity.values[0], far),
-        id=f"{identity.id}-{'server' if far else 'exec'}",
-        marks=[*identity.marks, *([pytest.mark.deep] if far and identity.values[0] == 0 else [])],
+        (identity.values[0], way),
+        id=f"{identity.id}-{way}",
+        marks=[*identity.marks, *([pytest.mark.deep] if (identity.id, way) in DEEP else [])],
     )
-    for identity, far in itertools.product(IDENTITIES, (False, True))
+    for identity, way in itertools.product(IDENTITIES, ("exec", "server", "bwrap"))
 ]
 
 
 @pytest.fixture(scope="module", params=FIELDS)
 def battle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Battle]:
-    uid, far = request.param
+    uid, way = request.param
     with place(uid) as home, web_hosts(tmp_path_factory.mktemp("hosts")) as hosts:
-        yield fight(home, hosts, far=far)
+        yield fight(home, hosts, way)
 
 
 @contextlib.contextmanager
@@ -86,7 +87,7 @@ def show_processes(word: str) -> str:
     return "\n".join(found)
 
 
-def fight(home: Place, hosts: WebHosts, *, far: bool) -> Battle:
+def fight(home: Place, hosts: WebHosts, way: str) -> Battle:
     for name, content in (("authority.pem", hosts.authority), ("attempts.py", SCRIPT)):
         (home.outside / name).write_bytes(content.read_bytes())
     (home.outside / "key").write_text(f"{IN_FILE}\n", "utf-8")
@@ -98,10 +99,11 @@ def fight(home: Place, hosts: WebHosts, *, far: bool) -> Battle:
     scene = {**hosts.ports, "authority": authority, "file": str(home.outside / "key")}
     words = ["--json", "--profile", str(profile), "--secret", f"API_KEY@tls.test:{tls}"]
     words += ["--secret", f"FILE_KEY=file:{home.outside / 'key'}@tls.test:{tls}"]
+    words += ["--backend", "bwrap"] if way == "bwrap" else []
     command = ("--", "/usr/bin/python3", str(home.outside / "attempts.py"), json.dumps(scene))
     env = {"API_KEY": REAL, "ALSO": f"Bearer {REAL}", "SSL_CERT_FILE": authority}
     told: list[str] = []
-    if far:
+    if way == "server":
         with serving(home, authority) as (url, told):
             done = home.run("--env", url, "--cwd", str(home.workspace), *words, *command, env=env)
     else:

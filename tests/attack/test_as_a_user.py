@@ -9,11 +9,13 @@ from typing import Final
 import pytest
 
 from tests.support.root_only import root_only
+from tests.support.tiers import DEEP
 from tests.support.user_suite import SUITE_S, run_as_user
 
 FILES: Final = (
     *("test_03_git", "test_09_forged_diffs", "test_10_file_names", "test_15_locks"),
-    *("test_20_commands", "test_22_managed_proxy"),
+    *("test_22_managed_proxy", "test_34_worker_hosts"),
+    pytest.param("test_20_commands", marks=DEEP),  # in another 20 s
 )
 
 

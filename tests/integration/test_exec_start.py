@@ -54,10 +54,11 @@ def place() -> Iterator[Place]:
     shutil.rmtree(made.top)
 
 
-def test_a_command_that_goes_well_loads_nothing_that_it_does_not_need(place: Place) -> None:
+@pytest.mark.parametrize("hosts", [[], ["--allow-host", "api.test"]])
+def test_a_command_that_goes_well_loads_nothing_that_it_does_not_need(place: Place, hosts: list[str]) -> None:
     """Where it may write what we are loaded from, as in a checkout below /tmp, more is loaded first."""
     done = subprocess.run(
-        [sys.executable, "-c", LOADED, "exec", "--read-only", "--", "true"],
+        [sys.executable, "-c", LOADED, "exec", "--read-only", *hosts, "--", "true"],
         cwd=place.workspace,
         capture_output=True,
         text=True,
@@ -140,6 +141,39 @@ do printf %s "$PLANTED" > $file; done; touch {place.outside}/x"""
     )
     assert f"denies writing {place.outside}/x" in done.stderr
     assert (copied / "confine" / "verdict.py").read_text() == planted
+    assert not os.path.exists(marker)
+
+
+def test_a_command_that_can_change_our_own_code_does_not_say_who_serves_its_names(place: Place) -> None:
+    """Whoever serves them has loaded everything before the command could write."""
+    copied = place.workspace / "lib" / "holdfast"
+    shutil.copytree(Path(holdfast.__file__).parent, copied, ignore=shutil.ignore_patterns("__pycache__"))
+    marker = str(place.outside / "ran")
+    script = """
+for file in lib/holdfast/egress/*.py lib/holdfast/confine/*.py; do printf %s "$PLANTED" > $file; done
+getent hosts api.test; printf %s "$PLANTED" > lib/holdfast/light.py"""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            "holdfast",
+            "exec",
+            "--allow-host",
+            "api.test",
+            "--",
+            "sh",
+            "-c",
+            script,
+        ],
+        cwd=place.workspace,
+        env=place.env() | {"PYTHONPATH": str(copied.parent), "PLANTED": PLANTED.format(marker=marker)},
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+    )
+    assert (done.returncode, "api.test" in done.stdout) == (0, True), done.stderr
+    assert (copied / "egress" / "broker.py").read_text() == PLANTED.format(marker=marker)
     assert not os.path.exists(marker)
 
 

@@ -4,7 +4,8 @@ import json
 import shlex
 import sys
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -70,6 +71,39 @@ async def test_codex_does_its_task_and_reports(yard: Yard) -> None:
     [run] = yard.store.runs(task.id)
     assert b"+it\n" in yard.store.file(task.id, run.id, "diff.patch")
     assert run.session
+
+
+async def test_codex_works_with_nothing_but_the_host_of_its_provider(yard: Yard) -> None:
+    """By its name, which nobody else knows; its commands reach nobody, and what went out is on the board."""
+    reach = "exec 3<>/dev/tcp/model.test/{port} || exec 3<>/dev/tcp/127.0.0.1/{port}"
+
+    async def play(model: Provider) -> AsyncIterator[list[Item]]:
+        port = urlsplit(model.url).port
+        yield [command("tried", f"bash -c '{reach.format(port=port)}'"), MADE]
+        yield [report("made it")]
+
+    async with scripted(play) as model:
+        port = urlsplit(model.url).port
+        (yard.bin / "codex").symlink_to(requires_codex())
+        yard.profile(
+            "codex",
+            agent="codex",
+            model="gpt-5.5",
+            provider=f"http://model.test:{port}",
+            key_env="HOME",
+            hosts={"addresses": {"model.test": "127.0.0.1"}},
+        )
+        task = yard.create("make made.txt", assignee="codex")
+        async with yard.dispatching(once=True) as serving:
+            await yard.over(serving)
+    done = yard.store.task(task.id)
+    assert (done.status, done.result) == (TaskStatus.DONE, "made it"), model.outputs
+    assert model.exit_code("tried") != 0
+    told: Any = yard.told("run_network")[task.id]
+    assert (told["whole"], told["hosts"], told["counted"]) == (False, [f"model.test:{port}"], True)
+    [row] = told["sent"]
+    assert (row["host"], row["port"]) == ("model.test", port)
+    assert min(row["connections"], row["sent"], row["received"]) > 0
 
 
 async def test_codex_is_asked_for_its_report_in_the_session_of_its_work(yard: Yard) -> None:

@@ -56,6 +56,7 @@ THEY_CAN = {"windowsMxc": False}
 if Path(pwd.getpwuid(os.geteuid()).pw_shell).name != "sh":
     THEY_CAN |= {"credentialMasking": True, "credentialMaskingCustomProviders": True}
 WE_CAN: Final = {
+    "holdfastAskHosts": True,
     "holdfastCloseStdin": True,
     "holdfastCommands": True,
     "holdfastLimits": True,

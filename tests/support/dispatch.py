@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -15,6 +14,7 @@ from typing import Any, Final
 
 import pytest
 
+from holdfast.agents.catalog.hostfiles import write_settings
 from holdfast.agents.sdk import Workers
 from holdfast.agents.supervisor import background
 from holdfast.board.database.database import Transaction
@@ -146,8 +146,7 @@ class Yard:
     def profile(self, name: str, **members: object) -> None:
         """Another profile of the user."""
         with open(self.home / "worker-profiles.toml", "a", encoding="utf-8") as file:
-            lines = [f"{key} = {json.dumps(value)}" for key, value in members.items()]
-            file.write("\n".join([f"[{name}]", *lines, ""]))
+            file.write(f"[{name}]\n{write_settings('profiles.toml', dict(members))}")
 
     def program(self, name: str, script: str) -> None:
         """Something on the PATH of workers."""

@@ -30,6 +30,10 @@ class Names:
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
 
+async def no_daemon(_port: int) -> bool:
+    return False
+
+
 def nothing_own(_address: Address) -> bool:
     return False
 
@@ -94,7 +98,7 @@ class Proxied:
         self._serve = serve
         self._gate = Gate(
             ProxyPolicy(parse_rules(allow, deny, private=private), limited),
-            Dialer(self.names, upstream or Upstreams(), is_own=nothing_own, is_daemon=lambda _port: False),
+            Dialer(self.names, upstream or Upstreams(), is_own=nothing_own, is_daemon=no_daemon),
             tell=lambda attempt, verdict: self.told.append((attempt, verdict)),
             ask=ask,
         )

@@ -185,6 +185,7 @@ class Store:
     keep = _write(files.keep)
     brief = _write(messages.brief)
     verify = _write(run_verbs.verify)
+    tell_network = _write(run_verbs.tell_network)
     refuse_file = _write(run_verbs.refuse_file)
     record_checks = _write(reviews.record_checks)
     fail = _write(run_verbs.fail)

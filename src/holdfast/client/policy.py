@@ -14,13 +14,15 @@ from typing import Final, Literal, Protocol, TypeAlias, assert_never
 import msgspec
 
 from holdfast.client.remotepath import RemotePath, to_uri
+from holdfast.egress.bounds.allowance import parse_limit
+from holdfast.egress.clients.recipes import check_name
 from holdfast.egress.hosts import parse_rule
 from holdfast.errors import UsageError
 from holdfast.sandbox import values
 from holdfast.sandbox.limits import Limits
 from holdfast.sandbox.policy import policy, profile
 from holdfast.sandbox.policy.globs import bind_pattern
-from holdfast.sandbox.policy.hostwish import HostWish
+from holdfast.sandbox.policy.hostwish import ASK_S, HostWish, is_inspected
 from holdfast.sandbox.policy.policy import Access, At, Glob, Network, Place, PolicyKind, Rule, Special, Target
 from holdfast.sandbox.policy.policy import Policy as Wish
 from holdfast.sandbox.policy.secretwish import SecretWish, parse_secret
@@ -172,6 +174,27 @@ class Policy:
             raise UsageError("a policy without a sandbox reaches every host")
         return replace(self, wish=self.wish.allow_host(rule))
 
+    def allow_net(self, preset: str) -> "Policy":
+        """Also reach the hosts that a client's settings on this machine name: `pip`, `npm`, `cargo`, `go`,
+        `apt`, `git` or `model`. They are read when a command is started, and not from the workspace.
+
+        Raises:
+            UsageError: there is no such client, or no sandbox.
+        """
+        if self.wish.kind is PolicyKind.DISABLED:
+            raise UsageError("a policy without a sandbox reaches every host")
+        check_name(preset)
+        return replace(self, wish=self.wish.allow_net(preset))
+
+    def limit_net(self, limit: str) -> "Policy":
+        """Bound what passes to allowed hosts: `500M`, `10M/s`, `20conn/s`, for some hosts as `HOST=500M`.
+
+        Raises:
+            UsageError: it is no limit.
+        """
+        parse_limit(limit)
+        return replace(self, wish=self.wish.limit_net(limit))
+
     def deny_host(self, rule: str) -> "Policy":
         """Reach this host not, although a pattern allows it.
 
@@ -185,6 +208,20 @@ class Policy:
         """Reach allowed hosts also at addresses that are not public."""
         hosts = values.replace(self.wish.hosts, private=True)
         return replace(self, wish=values.replace(self.wish, hosts=hosts))
+
+    def ask_network(self, within_s: float = ASK_S) -> "Policy":
+        """Have `decide` of a start asked about hosts that no rule decides about; the network is off then.
+
+        A connection waits for the answer; no answer within this time is no.
+
+        Raises:
+            UsageError: there is no time, or no sandbox.
+        """
+        if within_s <= 0:
+            raise UsageError("whoever decides needs some time")
+        if self.wish.kind is PolicyKind.DISABLED:
+            raise UsageError("a policy without a sandbox reaches every host")
+        return replace(self, wish=self.wish.ask_network(within_s))
 
     def keep_secret(self, text: str, value: str | None = None) -> "Policy":
         """Keep a key outside of commands: `OPENAI_API_KEY@api.openai.com`, and the key itself.
@@ -280,6 +317,7 @@ class Policy:
         root = "" if self.root is None else f"; workspace {self.root}"
         granted = "".join(f"; socket {path}" for path in self.wish.sockets)
         granted += "".join(f"; host {rule}" for rule in self.wish.hosts.allow)
+        granted += "; ask about hosts" if self.wish.hosts.ask_s else ""
         granted += "".join(f"; key of {key.name} outside" for key in self.keys)
         return f"<Policy {files}; network {network}{granted}{root}>"
 
@@ -289,9 +327,16 @@ class Policy:
 
 
 def _hosts(wish: HostWish) -> AllowedHosts | msgspec.UnsetType:
-    if not wish.allow:
+    if (rule := next(filter(is_inspected, wish.allow), None)) is not None:
+        raise UsageError(
+            f"{rule}: requests inside of TLS are read on this machine only, for holdfast exec",
+            remedy="allow the host as a whole, or run holdfast exec over there",
+        )
+    if not wish.reaches_any:
         return msgspec.UNSET
-    return AllowedHosts(list(wish.allow), list(wish.deny), wish.private, dict(wish.addresses), list(wish.own))
+    asked = max(1, round(wish.ask_s * 1000)) if wish.ask_s else msgspec.UNSET
+    rules = (list(wish.allow), list(wish.deny), wish.private, dict(wish.addresses), list(wish.own))
+    return AllowedHosts(*rules, limits=list(wish.limits), ask_timeout_ms=asked)
 
 
 def _network(*, on: bool) -> Network:

@@ -54,8 +54,8 @@ def doctor(context: click.Context, as_json: bool) -> None:
         _require_linux()
     if context.invoked_subcommand is not None:
         return
-    from holdfast.agents.catalog.installed import describe_installed
     from holdfast.agents.catalog.known import read_known
+    from holdfast.agents.installed import describe_installed
     from holdfast.doctor.facts import facts, rules
 
     known = read_known()

@@ -37,9 +37,9 @@ def environment() -> None:
 @environment.command("list", cls=AnswerCommand)
 @json_option
 def list_() -> Answer:
-    """List environments with what was last seen of them, without connecting to any.
+    """List environments with what was last seen of them.
 
-    A dispatcher looks at those that work is for, and `environment check` at one.
+    This connects to none: a dispatcher looks at those that work is for, and `environment check` at one.
 
     \b
     Example:

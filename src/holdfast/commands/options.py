@@ -101,13 +101,34 @@ LIMITS: Final = (
     ExecOption(
         "--allow-host",
         "Network off but for this host, at ports 80 and 443 or the one behind a colon: api.example.com, "
-        "*.example.org:443. Can be repeated.",
+        "*.example.org:443; a URL with methods before it allows such requests only: "
+        "'GET,HEAD https://api.example.com/v1/'. Can be repeated.",
         "many",
-        "HOST[:PORT]",
+        "HOST[:PORT]|URL",
+    ),
+    ExecOption(
+        "--allow-net",
+        "Network off but for the hosts that this client's own settings name: pip, npm, cargo, go, apt, git, "
+        "model. Can be repeated.",
+        "many",
+        "CLIENT",
     ),
     ExecOption("--deny-host", "Not this one of the allowed hosts. Can be repeated.", "many", "HOST[:PORT]"),
     ExecOption(
+        "--net-limit",
+        "Bound what passes to allowed hosts: 500M in all, 10M/s, or 20conn/s; of one host or pattern as "
+        "api.example.com=500M. Can be repeated.",
+        "many",
+        "[HOST=]AMOUNT",
+    ),
+    ExecOption(
         "--allow-private", "Let allowed hosts be at addresses that are not public, as those of a LAN.", "flag"
+    ),
+    ExecOption(
+        "--ask-network",
+        "Network off, and ask at the terminal about each host that no rule allows or denies; the connection "
+        "waits for the answer, and without one in 60 s it is no.",
+        "flag",
     ),
     ExecOption(
         "--secret",
@@ -170,8 +191,11 @@ class ExecLimits:
     network: str | None
     loopback_port: tuple[int, ...]
     allow_host: tuple[str, ...]
+    allow_net: tuple[str, ...]
     deny_host: tuple[str, ...]
+    net_limit: tuple[str, ...]
     allow_private: bool
+    ask_network: bool
     secret: tuple[str, ...]
     cwd: str | None
     backend: str
@@ -205,8 +229,11 @@ class ExecLimits:
             watch=watch,
             allow_credentials=self.allow_credentials,
             allow_host=self.allow_host,
+            allow_net=self.allow_net,
             deny_host=self.deny_host,
+            net_limit=self.net_limit,
             allow_private=self.allow_private,
+            ask_network=self.ask_network,
             secrets=self.secret,
             pass_env=self.pass_env,
             limits=limits,

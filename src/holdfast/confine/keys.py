@@ -15,6 +15,7 @@ from holdfast.sandbox.values import value
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from holdfast.egress.hosts import Requests
     from holdfast.egress.keys.inspector import Inspector
     from holdfast.egress.keys.placeholders import Key
     from holdfast.sandbox.policy.policy import Policy
@@ -36,6 +37,7 @@ class KeptKeys:
     folder: str
     trusted: tuple[str, ...]  # files that the user's own variables name
     replaced: tuple[str, ...]  # those variables
+    inspects: bool = False  # hosts without a key too, whose TLS ends here
 
     @property
     def bundle(self) -> str:
@@ -45,7 +47,7 @@ class KeptKeys:
     def variables(self) -> dict[str, str]:
         """What the command gets."""
         placeholders = {key.name: key.placeholder for key in self.keys}
-        tls = any(key.targets - key.plain for key in self.keys)
+        tls = self.inspects or any(key.targets - key.plain for key in self.keys)
         return dict.fromkeys(CA_VARIABLES if tls else (), self.bundle) | placeholders
 
     def find_in(self, text: str) -> str | None:
@@ -70,12 +72,14 @@ class KeptKeys:
         """For the file. Raises OSError."""
         os.mkdir(self.folder, 0o700)
 
-    def make_inspector(self) -> "Inspector":
+    def make_inspector(
+        self, requested: "Mapping[tuple[str, int], Sequence[Requests]] | None" = None
+    ) -> "Inspector":
         """Who puts the keys into requests; the file is made. Raises OSError."""
         from holdfast.egress.keys.authority import write_bundle
         from holdfast.egress.keys.inspector import Inspector
 
-        made = Inspector(self.keys, self.trusted)
+        made = Inspector(self.keys, self.trusted, requested)
         write_bundle(self.bundle, made.certificate, self.trusted)
         return made
 
@@ -126,7 +130,10 @@ def keep_keys(given: "Iterable[tuple[Sequence[SecretWish], str]]", environ: Mapp
     import tempfile
 
     if importlib.util.find_spec("cryptography") is None:
-        raise UsageError("--secret needs `cryptography`", remedy="pip install 'holdfast-agents[keys]'")
+        raise UsageError(
+            "to read requests inside of TLS needs `cryptography`",
+            remedy="pip install 'holdfast-agents[keys]'",
+        )
     keys = tuple(_keep(wishes, key) for wishes, key in given)
     both = {target for key in keys for target in key.plain}.intersection(
         target for key in keys for target in key.targets - key.plain

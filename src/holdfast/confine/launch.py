@@ -24,6 +24,7 @@ from holdfast.confine import starts
 from holdfast.confine.loopback import Loopback, Services, refuse
 from holdfast.confine.names import NameBrokers
 from holdfast.confine.starts import Command, Confinement, Exit, StartedCommand, StartFailed
+from holdfast.egress.traffic import Traffic
 from holdfast.errors import OperationFailed
 from holdfast.sandbox.limits import Limits
 from holdfast.sandbox.policy.hostwish import HostWish, find_loopback_ports
@@ -32,8 +33,9 @@ from holdfast.sandbox.protocol.loopback import MAX_LISTENERS
 from holdfast.sandbox.protocol.names import count_handed
 from holdfast.sandbox.values import replace
 
-if TYPE_CHECKING:  # loaded for a command that has keys
+if TYPE_CHECKING:  # loaded for a command that has keys, or whose hosts are asked about
     from holdfast.confine.keysprocess import KeysProcess
+    from holdfast.egress.asking.asker import Ask
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +58,8 @@ class _Child:
     on_exit: Callable[[Exit], None]
     services: Services
     hosts: HostWish | None = None  # that it reaches by name
+    ask: "Ask | None" = None  # about others
+    traffic: Traffic | None = None  # where that is counted
     keys: "KeysProcess | None" = None  # who serves those, where keys are put into requests
 
 
@@ -97,6 +101,8 @@ class LauncherClient:
         limits: Limits | None = None,
         run: int | None = None,
         services: Services | None = None,
+        ask: "Ask | None" = None,
+        traffic: Traffic | None = None,
         keys: "KeysProcess | None" = None,
     ) -> StartedCommand:
         """Run `command` on these descriptors.
@@ -104,7 +110,8 @@ class LauncherClient:
         On `watch` a confined command hands its listener out. All stay the caller's to close. `on_exit` is
         called exactly once if this returns. `services` answer at the inner ports of its confinement. `run`
         says with what its limits are shared. `keys` serves the hosts that it reaches by name, and is ended
-        with the command, or if this raises.
+        with the command, or if this raises. What goes out by name is counted in `traffic`; `ask` is asked
+        about hosts that no rule decides about.
 
         Raises:
             StartFailed: the program could not be executed; nothing runs.
@@ -121,7 +128,7 @@ class LauncherClient:
                 raise StartFailed(exc.errno or errno.EIO) from None
             raise
         child.hosts = None if confinement is None else confinement.plan.hosts
-        child.keys = keys
+        child.traffic, child.keys, child.ask = traffic, keys, ask
         return await self._outcome(child)
 
     def _send_start(
@@ -266,11 +273,11 @@ class LauncherClient:
             return
         if listeners and child.keys is not None and child.hosts is not None:
             handed, listeners = _divide(listeners, find_loopback_ports(child.hosts))
-            child.keys.serve(handed)
+            child.keys.serve(handed, child.ask)
             for fd in handed:
                 os.close(fd)
         elif listeners and child.hosts is not None:
-            listeners = self._names.open(event.id, child.hosts, listeners)
+            listeners = self._names.open(event.id, child.hosts, listeners, child.traffic, child.ask)
         if listeners:
             self._loopback.open(event.id, listeners, {**self._names.services(event.id), **child.services})
         if event.op == orders.EXITED:
@@ -301,7 +308,10 @@ class LauncherClient:
             if child is None or end is None or not told:
                 await keys.aclose()
                 return
-            child.on_exit(replace(end, traffic=await keys.end()))
+            traffic = await keys.end()
+            if traffic is not None and child.traffic is not None:
+                child.traffic.take(traffic)
+            child.on_exit(replace(end, traffic=traffic))
 
         task = asyncio.get_running_loop().create_task(hear_out())
         self._ending.add(task)

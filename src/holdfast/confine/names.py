@@ -1,32 +1,41 @@
 """The process that serves the names of one command of `holdfast exec`, and what becomes of it.
 
-It is a fork of ours, made before the command is planned, and loads what it needs while the command starts:
-nobody waits for that but the first question. It ends with us, and when the command has ended it says what
-went out. The server does the same on its own loop, with the same broker (`launch.py`).
+It is a fork of ours, made when the command asks for its first name or has run for a moment: the sockets are
+there before, so nothing that is asked gets lost, and the start of a command does not wait for it. It ends
+with us, and when the command has ended it says what went out. The server does the same on its own loop, with
+the same broker (`launch.py`).
 
-What it loads is loaded before the fork of anything that the command could have changed: `wait_ready` is for
-commands that may write where that is.
+A command that may write where it is loaded from would say what it is: then it has loaded all that it needs
+before the command runs. So it has for keys that stay outside, which need more than the standard library:
+while a command runs nothing else is looked for.
+
+With somebody to ask (`ask_s`) it says each question as a line, and hears the answer as one.
 """
 
 import os
 import select
 
-from holdfast.annotations import TYPE_CHECKING, Any, Callable, Final, NoReturn, Sequence
-from holdfast.errors import SandboxUnavailable, UsageError
+from holdfast.annotations import TYPE_CHECKING, Any, Callable, Final, NoReturn, Protocol, Sequence
+from holdfast.errors import SandboxUnavailable
 from holdfast.light import signal, suppress
 from holdfast.sandbox.kernel import kernel
-from holdfast.sandbox.policy.hostwish import is_plain
+from holdfast.sandbox.policy.hostwish import are_plain
 
 if TYPE_CHECKING:
     import _socket
+    import asyncio
     from collections.abc import Mapping
 
     from holdfast.confine.keys import KeptKeys
     from holdfast.confine.loopback import Service
+    from holdfast.egress.asking.asker import Ask
+    from holdfast.egress.asking.questions import Answer, HostQuestion
     from holdfast.egress.broker import NameBroker
     from holdfast.egress.dial import Dialer
     from holdfast.egress.hosts import HostRules
     from holdfast.egress.keys.inspector import Inspector
+    from holdfast.egress.traffic import Traffic
+    from holdfast.local.loop import AnyLoop
     from holdfast.sandbox.policy.hostwish import HostWish
 
 READY_S: Final = 20.0  # a machine under load loads a few modules
@@ -34,79 +43,170 @@ STOP_S: Final = 5.0  # what was sent arrives, or is cut off
 MAX_REPORT: Final = 4 * 1024 * 1024  # rows of a thousand hosts, with their names
 _WANTED: Final = 16 * 1024  # descriptors of the process of one command
 _SHARE: Final = 0.5  # of the descriptors that a process may have: the rest is for everything else
-_CHECK, LOAD, SERVE = b"c", b"l", b"s"  # what it is told
-_FINE, READY = b"fine\n", b"ready\n"  # what it says
+_SOON_S: Final = 0.005  # most commands end before, or ask after what is needed for an answer was loaded
+LOAD, SERVE = b"l", b"s"  # what it is told
+READY: Final = b"ready\n"  # what it says
+ASKS, WITHDRAWS = b"?", b"-"  # how its lines begin while it serves, but for the report
+_MAX_ANSWER: Final = 4096  # bytes of answers that are read at once
+
+
+class Answerer(Protocol):
+    """Who answers questions about hosts: `ask` is told one, and calls what it is given once, with the answer.
+
+    A question has the fields of `egress.asking.questions.HostQuestion`.
+    """
+
+    def ask(self, question: "dict[str, Any]", answer: "Callable[[str], None]") -> None: ...
+
+    def withdraw(self, id_: int) -> None: ...
 
 
 class NamesProcess:
-    """The process: it checks the hosts, is ready, gets the sockets of a command, and is told the end."""
+    """The process, from the check of its hosts to what it says at the end; it need not exist in between."""
 
     def __init__(self, hosts: "HostWish", keys: "KeptKeys | None" = None) -> None:
-        """With keys that stay outside, their certificates are there once it is ready. Raises OSError."""
+        """With keys that stay outside, their certificates are there once it is ready."""
+        self._hosts, self._keys = hosts, keys
+        self._sock: _socket.socket | None = None
+        self._pid = 0
+        self._said = b""
+        self._held: tuple[int, ...] = ()  # the sockets of a command that has asked nothing so far
+        self._asked: tuple[int, ...] = ()  # those of them where it asks, or connects
+        self._loop: AnyLoop | None = None
+        self._serving = self._ready = False
+        self._answerer: Answerer | None = None
+
+    def check(self) -> None:
+        """The hosts are understood; what they mean is not loaded for what is plainly one.
+
+        Raises:
+            UsageError: a rule makes no sense.
+        """
+        if not are_plain(self._hosts):
+            read_rules(self._hosts)
+
+    def load(self) -> None:
+        """Make it now, and let it load all that it needs. Raises OSError."""
+        if self._sock is None:
+            self._fork().send(LOAD)
+
+    def wait_ready(self) -> None:
+        """Nothing more is loaded from now on.
+
+        Raises:
+            SandboxUnavailable: it does not come up.
+            OSError: it cannot be made.
+        """
+        self.load()
+        self._wait_for(READY)
+
+    def serve(self, fds: Sequence[int], loop: "AnyLoop", answerer: Answerer | None = None) -> None:
+        """Serve these sockets of the command, which stay the caller's, as soon as somebody comes there.
+
+        They are those of names, and ports besides. `answerer` answers its questions.
+        """
+        from holdfast.sandbox.protocol.names import QUESTIONS, count_handed
+
+        self._held, self._loop, self._answerer = tuple(map(os.dup, fds)), loop, answerer
+        self._asked = (*self._held[:QUESTIONS], *self._held[count_handed(fds) :])
+        self._serving = True
+        for fd in self._asked:
+            loop.add_reader(fd, self._begin)
+        loop.call_later(_SOON_S, self._begin)
+
+    def _begin(self) -> None:
+        """Somebody asks, or is about to: whoever is to answer gets the sockets."""
+        if not self._held:
+            return
+        import _socket as socket
+        import struct
+
+        fds = struct.pack(f"{len(self._held)}i", *self._held)
+        try:
+            sock = self._fork() if self._sock is None else self._sock
+            sock.sendmsg([SERVE], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+            if self._answerer is not None and self._loop is not None:
+                self._loop.add_reader(sock.fileno(), self._hear_questions, sock, self._answerer)
+        except OSError:
+            self._serving = False  # nothing answers then, and nobody can say what was asked
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        for fd in self._asked:
+            if self._loop is not None:
+                self._loop.remove_reader(fd)
+        for fd in self._held:
+            os.close(fd)
+        self._held = self._asked = ()
+
+    def _fork(self) -> "_socket.socket":
+        """Raises OSError."""
         import _socket as socket
 
         self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._said = b""
-        self._plain = not hosts.addresses and all(map(is_plain, (*hosts.allow, *hosts.deny)))
-        self._serving = False
         parent = os.getpid()
         try:
             self._pid = os.fork()
             if self._pid == 0:
-                _be(parent, theirs, hosts, keys)
+                _be(parent, theirs, self._hosts, self._keys)
         finally:
             theirs.close()
+        return self._sock
 
-    def check(self) -> None:
-        """The hosts are understood; of what is plainly a rule nobody has to be asked.
+    def _hear_questions(self, sock: "_socket.socket", answerer: Answerer) -> None:
+        try:
+            heard = self._receive(0)
+        except OSError:
+            heard = False
+        if not heard and self._loop is not None:
+            self._loop.remove_reader(sock.fileno())
+        while b"\n" in self._said:
+            line, _, self._said = self._said.partition(b"\n")
+            if line + b"\n" == READY:
+                self._ready = True
+            elif line.startswith(ASKS):
+                self._ask(sock, line[1:], answerer)
+            elif line.startswith(WITHDRAWS):
+                answerer.withdraw(int(line[1:]))
 
-        Raises:
-            UsageError: a rule makes no sense.
-            SandboxUnavailable: the process is gone.
-        """
-        if self._plain:
-            return
-        self._sock.send(_CHECK)
-        self._wait_for(b"\n")
-        if not self._said.startswith(_FINE):
-            self._wait_for(b"\0")
-            message, remedy = self._said.rstrip(b"\0").decode("utf-8", "replace").split("\n")[:2]
-            raise UsageError(message, remedy=remedy or None)
+    def _ask(self, sock: "_socket.socket", line: bytes, answerer: Answerer) -> None:
+        import json
 
-    def wait_ready(self) -> None:
-        """Nothing more is loaded. Raises SandboxUnavailable."""
-        self._sock.send(LOAD)
-        self._wait_for(READY)
+        question = json.loads(line)
 
-    def serve(self, fds: Sequence[int]) -> None:
-        """Serve these sockets of the command, which stay the caller's: those of names, and ports besides."""
-        import _socket as socket
-        import struct
+        def answer(text: str) -> None:
+            with suppress(OSError):  # it is gone, and nobody waits
+                sock.send(f"{question['id']} {text}\n".encode())
 
-        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(fds)}i", *fds))
-        self._sock.sendmsg([SERVE], [rights])
-        self._serving = True
+        answerer.ask(question, answer)
 
     def end(self) -> dict[str, Any] | None:
         """The command has ended: what went out, once what it sent has arrived. None: nobody knows.
 
         The process is gone then: to look for what else is left of a command takes long while it is there.
         """
+        asked = not self._held
+        self._let_go()
+        if self._sock is not None and self._loop is not None:
+            self._loop.remove_reader(self._sock.fileno())
         try:
-            return self._hear_out()
+            return self._hear_out() if asked else _nothing()
         finally:
-            self._sock.close()
-            with suppress(ProcessLookupError, ChildProcessError):  # it was reaped with others
-                os.kill(self._pid, signal.SIGKILL)
-                os.waitpid(self._pid, 0)
+            if self._sock is not None:
+                self._sock.close()
+            if self._pid:
+                with suppress(ProcessLookupError, ChildProcessError):  # it was reaped with others
+                    os.kill(self._pid, signal.SIGKILL)
+                    os.waitpid(self._pid, 0)
 
     def _hear_out(self) -> dict[str, Any] | None:
         import _socket as socket
 
-        if not self._serving:
+        if not self._serving or self._sock is None:
             return None
         if not self._is_ready():
-            return {"sent": [], "refused": [], "dropped": 0}  # nobody was answered before it ended
+            return _nothing()  # nobody was answered before it ended
         try:
             self._sock.shutdown(socket.SHUT_WR)
             while self._receive(STOP_S):
@@ -115,14 +215,14 @@ class NamesProcess:
             return None  # it is late, or gone
         import json
 
-        told = self._said.rpartition(READY)[2]
+        told = self._said.rpartition(b"\n")[2]
         try:
             return json.loads(told) if told else None
         except ValueError:
             return None
 
     def _is_ready(self) -> bool:
-        while READY not in self._said:
+        while not self._ready and READY not in self._said:
             try:
                 if not self._receive(0):
                     return True  # it is gone, which is told otherwise
@@ -143,6 +243,8 @@ class NamesProcess:
 
     def _receive(self, timeout_s: float) -> bool:
         """Hear more; False at its end. Raises OSError."""
+        if self._sock is None:
+            return False
         asked = select.poll()
         asked.register(self._sock.fileno(), select.POLLIN)
         if not asked.poll(timeout_s * 1000) or len(self._said) > MAX_REPORT:
@@ -150,6 +252,11 @@ class NamesProcess:
         data: bytes = self._sock.recv(64 * 1024)
         self._said += data
         return bool(data)
+
+
+def _nothing() -> dict[str, Any]:
+    """What is told of a command that asked for no name (`egress/traffic.py`)."""
+    return {"sent": [], "refused": [], "dropped": 0}
 
 
 def _be(parent: int, told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") -> NoReturn:
@@ -183,21 +290,13 @@ def end_with_parent(keys: "KeptKeys | None") -> None:
 
 
 def serve(told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") -> None:
-    """Do what we are told, and load what that needs then: until the command runs others have more to do."""
+    """Do what we are told: load everything, or that and serve these sockets."""
     from holdfast.sandbox.protocol import orders
     from holdfast.sandbox.protocol.loopback import MAX_LISTENERS
 
     inspector = None
     while True:
         word, fds = orders.receive_with_fds(told, 1, MAX_LISTENERS)
-        if word == _CHECK:
-            try:
-                read_rules(hosts)
-            except UsageError as exc:
-                told.send(f"{exc}\n{exc.remedy or ''}\n\0".encode())
-                return
-            told.send(_FINE)
-            continue
         if word not in (LOAD, SERVE):
             return
         import asyncio
@@ -209,7 +308,7 @@ def serve(told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") ->
         rules = read_rules(hosts)
         make_broker(rules, hosts, None)
         if keys is not None and inspector is None:
-            inspector = keys.make_inspector()
+            inspector = keys.make_inspector(rules.requested)
             kernel.forbid_inspection()  # whoever reads our memory has the keys
         most = _SHARE * _raise_limit()
         told.send(READY)
@@ -218,7 +317,11 @@ def serve(told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") ->
             make = partial(make_broker, rules, hosts, fds[:count], inspector=inspector)
             report = asyncio.run(_serve_until_told(told, make, most, fds[count:]))
             told.setblocking(True)
-            told.sendall(json.dumps(report).encode())
+            try:
+                told.sendall(json.dumps(report).encode())
+            except OSError:  # our parent was killed: it hears nothing and removes nothing
+                if keys is not None:
+                    keys.forget()
             return
 
 
@@ -227,8 +330,9 @@ async def _serve_until_told(
 ) -> dict[str, object]:
     import asyncio
 
+    questions = _Questions(told)
     broker: NameBroker | None = make(
-        has_room=lambda count: broker is None or broker.descriptors + count <= most
+        has_room=lambda count: broker is None or broker.descriptors + count <= most, ask=questions.ask
     )
     if broker is None:
         raise AssertionError("it has its sockets")
@@ -241,13 +345,56 @@ async def _serve_until_told(
         loopback.open(0, ports, broker.services)
     ended = asyncio.Event()
     told.setblocking(False)
-    asyncio.get_running_loop().add_reader(told.fileno(), ended.set)
+    asyncio.get_running_loop().add_reader(told.fileno(), questions.hear, ended.set)
     await ended.wait()
     asyncio.get_running_loop().remove_reader(told.fileno())
     if loopback is not None:
         await loopback.aclose()
     await broker.aclose()
     return broker.traffic.report()
+
+
+class _Questions:
+    """Questions to the process that we are a fork of, and its answers."""
+
+    def __init__(self, told: "_socket.socket") -> None:
+        self._told = told
+        self._heard = b""
+        self._open: dict[int, asyncio.Future[Answer]] = {}
+
+    async def ask(self, question: "HostQuestion") -> "Answer":
+        """Raises OSError."""
+        import asyncio
+        import json
+        from dataclasses import asdict
+
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._open[question.id] = answer
+        try:
+            self._told.send(ASKS + json.dumps(asdict(question)).encode() + b"\n")
+            return await answer
+        finally:
+            del self._open[question.id]
+            if not answer.done() or answer.cancelled():
+                with suppress(OSError):
+                    self._told.send(WITHDRAWS + f"{question.id}\n".encode())
+
+    def hear(self, end: Callable[[], object]) -> None:
+        from holdfast.egress.asking.questions import Answer
+
+        try:
+            data = self._told.recv(_MAX_ANSWER)
+        except OSError:
+            data = b""  # it died without having heard all that we said
+        if not data:
+            end()
+            return
+        *lines, self._heard = (self._heard + data).split(b"\n")
+        for line in lines:
+            number, _, text = line.decode().partition(" ")
+            waiting = self._open.get(int(number))
+            if waiting is not None and not waiting.done():
+                waiting.set_result(Answer(text))
 
 
 class NameBrokers:
@@ -262,12 +409,22 @@ class NameBrokers:
     def _has_room(self, count: int) -> bool:
         return sum(broker.descriptors for broker in self._brokers.values()) + count <= self._most
 
-    def open(self, id_: int, hosts: "HostWish", fds: Sequence[int]) -> list[int]:
-        """Serve this command with the sockets of its names; those that are left of the descriptors."""
+    def open(
+        self,
+        id_: int,
+        hosts: "HostWish",
+        fds: Sequence[int],
+        traffic: "Traffic | None" = None,
+        ask: "Ask | None" = None,
+    ) -> list[int]:
+        """Serve this command with the sockets of its names; those that are left of the descriptors.
+
+        What went out is counted in `traffic`. `ask` is asked about hosts, if its policy has somebody asked.
+        """
         from holdfast.sandbox.protocol.names import count_handed
 
         count = count_handed(fds)
-        broker = make_broker(read_rules(hosts), hosts, fds[:count], self._has_room)
+        broker = make_broker(read_rules(hosts), hosts, fds[:count], self._has_room, traffic=traffic, ask=ask)
         if broker is not None:
             broker.open()
             self._brokers[id_] = broker
@@ -300,8 +457,24 @@ def read_rules(hosts: "HostWish") -> "HostRules":
     """
     from holdfast.egress.hosts import check_addresses, parse_rules
 
+    if hosts.limits:
+        from holdfast.egress.bounds.allowance import parse_limits
+
+        parse_limits(hosts.limits)
     check_addresses(hosts.addresses)
-    return parse_rules(hosts.allow, hosts.deny, private=hosts.private, own=hosts.own)
+    rules = parse_rules(hosts.allow, hosts.deny, private=hosts.private, own=hosts.own)
+    return _narrow_keys(rules, hosts.secrets) if hosts.secrets else rules
+
+
+def _narrow_keys(rules: "HostRules", secrets: Sequence[str]) -> "HostRules":
+    """A key allows its host as a whole, unless a rule says which requests are meant."""
+    from holdfast.egress.hosts import HostRules, parse_rule
+    from holdfast.sandbox.policy.secretwish import parse_secret
+
+    narrow = {(rule.name, rule.ports) for rule in rules.allow if rule.only is not None}
+    implied = {parse_rule(parse_secret(text).rule) for text in secrets}
+    kept = [rule for rule in rules.allow if rule not in implied or (rule.name, rule.ports) not in narrow]
+    return HostRules(tuple(kept), rules.deny, rules.private, rules.own)
 
 
 def make_broker(
@@ -310,15 +483,26 @@ def make_broker(
     fds: Sequence[int] | None,
     has_room: Callable[[int], bool] = lambda _: True,
     inspector: "Inspector | None" = None,
+    traffic: "Traffic | None" = None,
+    ask: "Ask | None" = None,
 ) -> "NameBroker | None":
     """A broker for these sockets, which it takes over; without any, what it needs is loaded."""
+    from holdfast.egress.asking.asker import ask_nobody
     from holdfast.egress.broker import NameBroker
     from holdfast.egress.inside import InsideSockets
 
     dialer = make_dialer(hosts)
     if fds is None:
         return None
-    return NameBroker(rules, InsideSockets(fds), dialer, has_room, inspector)
+    inside, answers = InsideSockets(fds), ask_nobody if ask is None else ask
+    broker = NameBroker(
+        *(rules, inside, dialer, has_room, inspector, traffic), ask=answers, ask_s=hosts.ask_s
+    )
+    if hosts.limits:
+        from holdfast.egress.bounds.allowance import Allowance, parse_limits
+
+        broker.allowance = Allowance(parse_limits(hosts.limits))
+    return broker
 
 
 def make_dialer(hosts: "HostWish") -> "Dialer":

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import Final, assert_never
 
+from holdfast.egress.bounds.allowance import parse_limits
 from holdfast.egress.hosts import check_addresses, parse_rules
 from holdfast.errors import SandboxUnavailable, UsageError
 from holdfast.sandbox.limits import Limits
@@ -50,19 +51,27 @@ def policy_of(context: SandboxContext) -> Policy:
     policy = replace(_policy_of(context), sockets=tuple(context.unix_sockets or ()))
     if not context.hosts or policy.kind is PolicyKind.DISABLED:
         return policy
-    if policy.network is Network.ON and context.hosts.allow:
+    hosts = _hosts_of(context.hosts)
+    if policy.network is Network.ON and hosts.reaches_any:
         raise UsageError("hosts say what is left of a network that is restricted")
-    return replace(policy, hosts=_hosts_of(context.hosts))
+    return replace(policy, hosts=hosts)
 
 
 def _hosts_of(asked: wire.AllowedHosts) -> HostWish:
     """Raises UsageError unless every rule makes sense."""
     if len(asked.allow) + len(asked.deny) + len(asked.addresses) + len(asked.own) > MAX_HOST_RULES:
         raise UsageError(f"more than {MAX_HOST_RULES} rules about hosts")
-    parse_rules(asked.allow, asked.deny, own=asked.own)
+    if any(
+        rule.only and rule.only.scheme == "https"
+        for rule in parse_rules(asked.allow, asked.deny, own=asked.own).allow
+    ):
+        raise UsageError("requests inside of TLS are read for holdfast exec only: allow the host as a whole")
     given = tuple((name.lower().removesuffix("."), at) for name, at in asked.addresses.items())
     check_addresses(given)
-    return HostWish(tuple(asked.allow), tuple(asked.deny), asked.private, given, own=tuple(asked.own))
+    parse_limits(asked.limits)
+    allow, deny, own, limits = map(tuple, (asked.allow, asked.deny, asked.own, asked.limits))
+    ask_s = (asked.ask_timeout_ms or 0) / 1000
+    return HostWish(allow, deny, asked.private, given, own=own, limits=limits, ask_s=ask_s)
 
 
 def _policy_of(context: SandboxContext) -> Policy:

@@ -15,7 +15,7 @@ from holdfast.sandbox.plan.plan import MAX_SOCKETS, Base, Plan, StepKind
 from holdfast.sandbox.plan.planner import plan_for, settle
 from holdfast.sandbox.plan.resolve import look, trace
 from holdfast.sandbox.plan.select import BY_NAME, UNCONFINED, WEAKNESSES, Enforcement, Way, declare
-from holdfast.sandbox.policy.hostwish import find_loopback_ports
+from holdfast.sandbox.policy.hostwish import find_loopback_ports, is_inspected
 from holdfast.sandbox.policy.policy import Access, BoundPolicy
 from holdfast.sandbox.protocol import orders
 from holdfast.sandbox.values import replace, value
@@ -169,6 +169,10 @@ def confined_by(held: Enforcement, plan: Plan, *, degraded: bool) -> tuple[Enfor
         from holdfast.sandbox.policy.secretwish import describe_secret
 
         network += tuple(map(describe_secret, plan.hosts.secrets))
+    if plan.hosts is not None:
+        inspected = filter(is_inspected, plan.hosts.allow)
+        network += tuple(f"requests: TLS of {rule} ends at the broker outside" for rule in inspected)
+        network += tuple(f"preset {origin}" for origin in plan.hosts.origins)
     return replace(held, weakened=held.weakened + plan.open_names, network=network), confinement
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from msgspec import UnsetType
 
     from holdfast.confine.starts import Sandbox
+    from holdfast.egress.traffic import RefusedHost
     from holdfast.sandbox.limits import Reached
     from holdfast.wire.processes import (
         DenialReport,
@@ -167,6 +168,30 @@ def network_report(traffic: "Mapping[str, Any] | None") -> "NetworkReport | Unse
     return NetworkReport(sent, [HostRefusal(**row) for row in traffic["refused"]], traffic["dropped"])
 
 
+def denial_of_host(process_id: str, refused: "RefusedHost", count: int, *, at_ms: int) -> "DeniedCall":
+    """So many more refusals of a host, as a watcher would tell: its name, with the port where it is known."""
+    from holdfast.wire.processes import DeniedCall
+
+    named = refused.host if refused.port is None else f"{refused.host}:{refused.port}"
+    unknown = refused.port is None
+    return DeniedCall(
+        process_id=process_id,
+        number=0,
+        access="connect",
+        asked=named,
+        path=named,
+        syscall="getaddrinfo" if unknown else "connect",
+        errno="EAI_NONAME" if unknown else "ECONNREFUSED",
+        predicted=False,
+        pid=0,
+        comm=refused.program or "",
+        count=count,
+        at_ms=at_ms,
+        rule=refused.rule,
+        grant=refused.grant,
+    )
+
+
 def prove_by_name(denial: Denial | None, traffic: "Mapping[str, Any] | None") -> Denial | None:
     """A denial read from the output, by which hosts were refused: that one if it was, or else the last."""
     refused = traffic["refused"] if traffic else ()
@@ -176,7 +201,8 @@ def prove_by_name(denial: Denial | None, traffic: "Mapping[str, Any] | None") ->
     row = next((row for row in refused if row["host"] == named), refused[-1])
     times = "once" if row["count"] == 1 else f"{row['count']} times"
     what = "asked for by its name" if row["port"] is None else f"connected to at port {row['port']}"
-    evidence = f"{row['host']} was {what}, {times}"
+    who = f" by {row['program']}" if row["program"] else ""
+    evidence = f"{row['host']} was {what}{who}, {times}"
     return Denial(
         "network", None, row["host"], None, row["rule"], row["grant"], 1.0, evidence, witnessed=True
     )

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from holdfast.agents.catalog import known as catalog
+from holdfast.agents.catalog.known import read_known
+from holdfast.agents.catalog.lookup import FILE as RECORDS
 from holdfast.dispatch.rules import profiles
 from holdfast.dispatch.rules.profiles import WorkerProfile
 from holdfast.errors import StartupError
@@ -68,7 +69,7 @@ def find_installed(home: Path, environ: Mapping[str, str]) -> dict[str, WorkerPr
     except (OSError, UnicodeDecodeError):
         raise StartupError(f"cannot read {place}") from None
     search = environ.get("PATH", os.defpath)
-    agents = catalog.read_known(home)
+    agents = read_known(home)
     known = profiles.combine(text, source=str(place), known=agents)
     return {
         name: one
@@ -94,7 +95,7 @@ def notice(home: Path) -> str | None:
 
 def _sign(home: Path) -> _Sign:
     """What differs when a file is written or replaced."""
-    return tuple(_sign_of(place) for place in (file_of(home), home / catalog.FILE))
+    return tuple(_sign_of(place) for place in (file_of(home), home / RECORDS))
 
 
 def _sign_of(place: Path) -> tuple[int, int, int] | None:

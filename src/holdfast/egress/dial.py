@@ -8,6 +8,7 @@ pinned; what our own name server says is checked all the same, if it knows the n
 import asyncio
 import contextlib
 import errno
+import functools
 import ipaddress
 import os
 import socket
@@ -20,7 +21,7 @@ from holdfast.egress import upstream as upstreams
 from holdfast.egress.addresses import Address, is_loopback, is_public, unmap
 from holdfast.egress.hosts import Host
 from holdfast.egress.upstream import Scheme, Upstream, Upstreams
-from holdfast.local.listeners import is_ours
+from holdfast.local.listeners import is_ours, recall
 
 RESOLVE_S: Final = 2.0  # as the reference: a name server that is slower counts as one that does not answer
 CONNECT_S: Final = 10.0  # for all addresses of a name together
@@ -50,11 +51,14 @@ _looking = threading.BoundedSemaphore(MAX_LOOKUPS)
 async def look_up(name: str) -> Sequence[str]:
     """The addresses of a name, as this host's resolver knows them.
 
-    In a thread of its own that nothing waits for: whoever gives up does so at once.
+    In a thread of its own that nothing waits for: whoever gives up does so at once. Nobody is asked about
+    this machine itself (RFC 6761).
 
     Raises:
         OSError: it has none, or there are too many to ask at once.
     """
+    if name == "localhost" or name.endswith((".localhost", ".localhost.")):
+        return ("127.0.0.1", "::1")
     if not _looking.acquire(blocking=False):
         raise LookupFailed(errno.EAGAIN, "too many names are being looked up")
     loop = asyncio.get_running_loop()
@@ -85,6 +89,12 @@ async def look_up(name: str) -> Sequence[str]:
     return await answer
 
 
+async def is_daemon(port: int) -> bool:
+    """Whether a daemon of ours listens on this port; a thread looks only at what was not looked at before."""
+    known = recall(port)
+    return await asyncio.to_thread(is_ours, port) if known is None else known
+
+
 def is_own(address: Address) -> bool:
     """Whether an address is one of this machine's interfaces, by trying to be it."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
@@ -112,7 +122,7 @@ class Dialer:
     resolve: Resolver = look_up
     upstream: Upstreams = upstreams.NONE
     is_own: Callable[[Address], bool] = is_own
-    is_daemon: Callable[[int], bool] = is_ours
+    is_daemon: Callable[[int], Awaitable[bool]] = is_daemon
 
     async def dial(self, host: Host, port: int, *, private: bool = False) -> socket.socket:
         """A connection to a host, through the upstream proxy if there is one; not blocking.
@@ -167,7 +177,7 @@ class Dialer:
             address = unmap(ipaddress.ip_address(sock.getpeername()[0]))
             here = is_loopback(address) or self.is_own(address)
             # Asked once we are connected: it is this one that listens.
-            if here and await asyncio.to_thread(self.is_daemon, port):
+            if here and await self.is_daemon(port):
                 raise NotPublic(address)
         except BaseException:
             sock.close()
@@ -206,14 +216,18 @@ async def connect(addresses: Sequence[Address], port: int) -> socket.socket:
         OSError: none does.
     """
     waiting = _interleave(addresses)[:MAX_ADDRESSES]
-    running: set[asyncio.Task[socket.socket]] = set()
+    running: dict[asyncio.Task[None], socket.socket] = {}
     problem = OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
     try:
         async with asyncio.timeout(CONNECT_S):
             while waiting or running:
                 if waiting:
-                    running.add(asyncio.create_task(_connect(waiting.pop(0), port)))
-                done, running = await asyncio.wait(
+                    address = waiting.pop(0)
+                    sock = _make_socket(address)
+                    if is_loopback(address) and _reaches_at_once(sock, address, port):
+                        return sock
+                    running[asyncio.create_task(_connect(sock, address, port))] = sock
+                done, _ = await asyncio.wait(
                     running,
                     timeout=STAGGER_S if waiting else None,
                     return_when=asyncio.FIRST_COMPLETED,
@@ -221,25 +235,21 @@ async def connect(addresses: Sequence[Address], port: int) -> socket.socket:
                 for task in done:
                     error = task.exception()
                     if error is None:
-                        won = task.result()
-                        for other in done - {task}:
-                            if other.exception() is None:
-                                other.result().close()
-                        return won
+                        return running.pop(task)
+                    running.pop(task).close()
                     problem = error if isinstance(error, OSError) else problem
     except TimeoutError:
         problem = OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
     finally:
-        for task in running:
-            task.add_done_callback(_discard)
+        for task, sock in running.items():
+            task.add_done_callback(functools.partial(_discard, sock))
             task.cancel()
     raise problem
 
 
-def _discard(task: "asyncio.Task[socket.socket]") -> None:
-    """Close what came too late."""
-    if not task.cancelled() and task.exception() is None:
-        task.result().close()
+def _discard(sock: socket.socket, _task: "asyncio.Task[None]") -> None:
+    """Close what came too late, or not at all."""
+    sock.close()
 
 
 def _interleave(addresses: Sequence[Address]) -> list[Address]:
@@ -252,18 +262,39 @@ def _interleave(addresses: Sequence[Address]) -> list[Address]:
     return mixed
 
 
-async def _connect(address: Address, port: int) -> socket.socket:
+def _make_socket(address: Address) -> socket.socket:
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
-    try:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        await asyncio.get_running_loop().sock_connect(sock, (str(address), port))
-        if sock.getsockname() == sock.getpeername():
-            raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens there")  # met itself
-    except BaseException:
-        sock.close()
-        raise
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
+
+
+def _reaches_at_once(sock: socket.socket, address: Address, port: int) -> bool:
+    """Whether it takes no waiting, as on this machine to who listens; else it is on its way."""
+    with contextlib.suppress(OSError):
+        sock.connect((str(address), port))
+    return _is_connected(sock) and not _met_itself(sock)
+
+
+async def _connect(sock: socket.socket, address: Address, port: int) -> None:
+    """Connect a socket, which may be on its way. Raises OSError."""
+    if not _is_connected(sock):
+        await asyncio.get_running_loop().sock_connect(sock, (str(address), port))
+    if _met_itself(sock):
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens there")
+
+
+def _is_connected(sock: socket.socket) -> bool:
+    try:
+        sock.getpeername()
+    except OSError:
+        return False
+    return True
+
+
+def _met_itself(sock: socket.socket) -> bool:
+    """Whether nobody listened, and by chance it was given that very port."""
+    return bool(sock.getsockname() == sock.getpeername())
 
 
 async def _tunnel(sock: socket.socket, above: Upstream, host: Host, port: int) -> None:

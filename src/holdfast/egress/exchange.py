@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeAlias
 
 import h11
 
-from holdfast.egress.splice import CHUNK_BYTES, count_nothing
+from holdfast.egress.splice import CHUNK_BYTES, Hold, count_nothing
 
 MAX_HEAD: Final = 64 * 1024  # of a request or an answer: cookies are large, and nothing is larger
 HEAD_S: Final = 60.0  # to send the next request; a program that keeps a connection open does so for less
@@ -27,7 +27,9 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 
 class BadRequest(Exception):
-    """The request is not one that is taken here; the text says why."""
+    """The request is not one that is taken here; the text says why, and `asked` what it was, if judged."""
+
+    asked: tuple[bytes, bytes] | None = None
 
     def __init__(self, text: str, status: int = 400) -> None:
         super().__init__(text)
@@ -75,6 +77,26 @@ class PlainStream:
     def cut(self) -> None:
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
+
+
+class HeldStream:
+    """A stream on which bytes wait until they may pass."""
+
+    def __init__(self, stream: Stream, hold: Hold) -> None:
+        self._stream, self._hold = stream, hold
+
+    async def receive(self) -> bytes:
+        data = await self._stream.receive()
+        if data:
+            await self._hold(len(data))
+        return data
+
+    async def send(self, data: bytes) -> None:
+        await self._hold(len(data))
+        await self._stream.send(data)
+
+    def cut(self) -> None:
+        self._stream.cut()
 
 
 class Leg:

@@ -4,6 +4,9 @@ A rule is a name (`api.example.com`), its subdomains (`*.example.com`), both (`*
 (`*`, to allow only) or an address, each with a port behind a colon or without. Names are compared as they
 would be asked of a name server: lower case, in ASCII, without the last dot. What a resolver might take for an
 address written otherwise (`0x7f.1`, `2130706433`) is no name.
+
+A rule that is a URL, with methods before it or without (`GET,HEAD https://api.example.com/v1/`), is about
+those requests alone, and the narrowest: what patterns allow of that host is not meant any more.
 """
 
 import enum
@@ -20,8 +23,11 @@ MAX_NAME: Final = 253  # of a name in the DNS, without its last dot
 MAX_TEXT: Final = 1024  # of a host as it was written, before anything is done with it
 DEFAULT_PORTS: Final = frozenset({80, 443})
 ANY_PORT: Final = None
+SCHEMES: Final = {"http": 80, "https": 443}  # of requests that a rule can be about
 _LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)", re.ASCII)
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
+_URL: Final = re.compile(r"(?:([A-Z]+(?:,[A-Z]+)*) )?(https?)://([^/?#@\\\s]+)(/[!-~]*)?", re.ASCII)
+_PATH: Final = re.compile(r"(?:/[A-Za-z0-9._~@:+,=-]*)+", re.ASCII)
 _PORT: Final = re.compile(r"[0-9]{1,5}", re.ASCII)
 
 
@@ -66,15 +72,32 @@ class Extent(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Requests:
+    """Those that a rule is about: by `scheme`, of these methods (None: of any), for paths below `prefix`."""
+
+    scheme: str
+    methods: frozenset[str] | None
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
 class HostRule:
-    """A rule about hosts: those of `extent` around `name`, at these ports; None: at any."""
+    """A rule about hosts: those of `extent` around `name`, at these ports; None: at any.
+
+    With `only` it allows these requests and nothing else.
+    """
 
     extent: Extent
     name: str
     ports: frozenset[int] | None
+    only: Requests | None = None
 
     def __str__(self) -> str:
         host = f"[{self.name}]" if ":" in self.name else self.name
+        if self.only is not None:
+            methods = f"{','.join(sorted(self.only.methods))} " if self.only.methods else ""
+            port = "".join(f":{port}" for port in self.ports or () if port != SCHEMES[self.only.scheme])
+            return f"{methods}{self.only.scheme}://{host}{port}{self.only.prefix}"
         shown = f"{self.extent.value}{host}"
         if self.ports is None or self.ports == DEFAULT_PORTS:
             return shown
@@ -135,6 +158,29 @@ class HostRules:
                 if kind is denies and rule.covers(host, port):
                     return rule
         return None
+
+    def find_requests(self, host: Host, port: int) -> tuple[Requests, ...]:
+        """The requests that this host may be asked; none if it may be asked anything.
+
+        A rule about the whole host lifts those about requests, unless it is a pattern.
+        """
+        found = [
+            rule
+            for denies, rule in self._by_name.get(host.name, ())
+            if not denies and rule.extent is Extent.EXACT and rule.covers(host, port)
+        ]
+        only = tuple(rule.only for rule in found if rule.only is not None)
+        return only if len(only) == len(found) else ()
+
+    @property
+    def requested(self) -> dict[tuple[str, int], tuple[Requests, ...]]:
+        """Hosts at ports that may be asked certain requests alone."""
+        found: dict[tuple[str, int], tuple[Requests, ...]] = {}
+        for rule in self.allow:
+            for port in (rule.ports or ()) if rule.only is not None else ():
+                if only := self.find_requests(Host(rule.name), port):
+                    found[rule.name, port] = only
+        return found
 
 
 def _parents(host: Host) -> Iterator[str]:
@@ -255,11 +301,13 @@ def parse_rule(
     except BadHost as exc:
         raise UsageError(
             f"{text!r:.300} is no rule about hosts: {exc}",
-            remedy="write api.example.com, *.example.com, **.example.com, or a host and its port",
+            remedy="write api.example.com, *.example.com, **.example.com, a host and its port, or a URL",
         ) from None
 
 
 def _rule(text: str, *, denies: bool, default_ports: frozenset[int] | None) -> HostRule:
+    if "://" in text:
+        return _request_rule(text, denies=denies)
     name, port = _split_port(text)
     ports = frozenset({port}) if port is not None else (ANY_PORT if denies else default_ports)
     if name == Extent.ALL.value:
@@ -273,6 +321,24 @@ def _rule(text: str, *, denies: bool, default_ports: frozenset[int] | None) -> H
                 raise BadHost("an address has no subdomains")
             return HostRule(extent, base.name, ports)
     return HostRule(Extent.EXACT, parse_host(name).name, ports)
+
+
+def _request_rule(text: str, *, denies: bool) -> HostRule:
+    """A rule that is a URL."""
+    found = _URL.fullmatch(text)
+    if denies:
+        raise BadHost("a host is denied as a whole")
+    if found is None:
+        raise BadHost("requests are written as GET,POST https://api.example.com/v1/")
+    methods, scheme, authority, path = found[1], found[2], found[3], found[4] or "/"
+    if not _PATH.fullmatch(path) or any(part in (".", "..") for part in path.split("/")):
+        raise BadHost("a path is letters, digits and -._~@:+,= between slashes")
+    name, port = _split_port(authority)
+    host = parse_host(name)
+    if host.address is not None:
+        raise BadHost("requests are those to a name")
+    only = Requests(scheme, frozenset(methods.split(",")) if methods else None, path)
+    return HostRule(Extent.EXACT, host.name, frozenset({port or SCHEMES[scheme]}), only)
 
 
 def parse_rules(

@@ -17,7 +17,7 @@ from holdfast.egress.clienthello import (
     BadHello,
     HelloReader,
 )
-from holdfast.egress.requests import BadRequest, RequestReader
+from holdfast.egress.requests import BadRequest, Judge, RequestReader
 
 WEB_PORTS: Final = (80, 443)
 MAX_FIRST_LINE: Final = 8 * 1024  # until then a text may be a request
@@ -33,23 +33,24 @@ class Protocol(enum.Enum):
 
 
 class Refused(Exception):
-    """It is not passed on. `answer` is what its sender understands."""
+    """It is not passed on. `answer` is what its sender understands; `asked` the request that was judged."""
 
-    def __init__(self, why: str, answer: bytes = b"") -> None:
+    def __init__(self, why: str, answer: bytes = b"", asked: tuple[bytes, bytes] | None = None) -> None:
         super().__init__(why)
-        self.why, self.answer = why, answer
+        self.why, self.answer, self.asked = why, answer, asked
 
 
 class NameCheck:
     """What of one connection may be passed on."""
 
-    def __init__(self, host: str, port: int, *, tls_only: bool = False) -> None:
-        """With `tls_only` it must be TLS, and name the host."""
+    def __init__(self, host: str, port: int, *, tls_only: bool = False, judge: Judge | None = None) -> None:
+        """With `tls_only` it must be TLS, and name the host; with a `judge` plain HTTP, which is judged."""
         self._host, self._port, self._tls_only = host, port, tls_only
         self.protocol = Protocol.UNKNOWN
         self._held = bytearray()
         self._hello: HelloReader | None = HelloReader()
-        self._requests = RequestReader(host, port)
+        self._judged = judge is not None
+        self._requests = RequestReader(host, port, judge)
 
     @property
     def open(self) -> bool:
@@ -93,6 +94,8 @@ class NameCheck:
             self._held.clear()
         if self._tls_only and self.protocol is not Protocol.TLS:
             raise self.refusal("it is not TLS, and keys for this host travel by nothing else")
+        if self._judged and self.protocol is not Protocol.HTTP:
+            raise self.refusal("it is not plain HTTP, and rules of this host are about requests of that")
         if self.protocol is Protocol.OTHER:
             return data
         if self.protocol is Protocol.HTTP:
@@ -112,7 +115,7 @@ class NameCheck:
     def _recognise(self) -> Protocol:
         if self._held[0] == HANDSHAKE:
             return Protocol.TLS
-        if self._port in WEB_PORTS:
+        if self._port in WEB_PORTS or self._judged:
             return Protocol.HTTP  # and nothing else: whatever is odd is refused
         whole = _ENDS_TEXT.search(self._held) is not None or len(self._held) > MAX_FIRST_LINE
         if _FIRST_LINE.match(self._held):
@@ -146,7 +149,7 @@ class NameCheck:
             return call(data)
         except BadRequest as exc:
             why = f"a request in it is refused: {exc}"
-            raise Refused(why, _tell(why)) from None
+            raise Refused(why, _tell(why), exc.asked) from None
 
 
 def _tell(why: str) -> bytes:

@@ -7,7 +7,8 @@ counted and not looked at. After an upgrade that the server agreed to nothing mo
 
 import enum
 import re
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
 
 MAX_HEAD: Final = 64 * 1024  # of one request: line, headers
 MAX_HEADERS: Final = 200
@@ -24,8 +25,14 @@ _SWITCHING: Final = b"101"
 _ABSOLUTE: Final = re.compile(rb"(?i:http)://([^/?#]*)(?:[/?#].*)?")
 
 
+# Why a request is not passed on, by its method, target and the names of its headers; None: it is.
+Judge: TypeAlias = Callable[[bytes, bytes, Sequence[bytes]], str | None]
+
+
 class BadRequest(ValueError):
-    """A request that is not passed on; the text says why."""
+    """A request that is not passed on; the text says why, and `asked` what it was if it was judged."""
+
+    asked: tuple[bytes, bytes] | None = None
 
 
 class _State(enum.Enum):
@@ -39,10 +46,13 @@ class _State(enum.Enum):
 
 
 class RequestReader:
-    """Follows what a client sends on one connection to `host` at `port`."""
+    """Follows what a client sends on one connection to `host` at `port`.
 
-    def __init__(self, host: str, port: int) -> None:
-        self._host, self._port = host, port
+    With a `judge` each request is judged, and has its connection for itself: then it can be answered.
+    """
+
+    def __init__(self, host: str, port: int, judge: Judge | None = None) -> None:
+        self._host, self._port, self._judge = host, port, judge
         self._state = _State.HEAD
         self._held = bytearray()
         self._left = 0  # of a body or a chunk
@@ -173,23 +183,38 @@ class RequestReader:
         if request is None:
             raise BadRequest("its first line is not one of HTTP/1")
         headers = _read_headers(lines)
-        self._check_target(request[1], request[2])
+        path = self._check_target(request[1], request[2])
         self._check_host(headers)
+        if self._judge is not None:
+            self._check_judged(request[1], path, headers)
         self._count += 1
         self._frame(headers, old=request[3] == b"0")
+        if self._judge is not None:
+            return _for_one(line, headers)
         if self._ask_for(headers):
             return _without_upgrade(line, headers)
         return head
 
-    def _check_target(self, method: bytes, target: bytes) -> None:
+    def _check_judged(self, method: bytes, path: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+        if self._count:
+            raise BadRequest("another request follows on the same connection")
+        why = self._judge(method, path, [name for name, _ in headers]) if self._judge else None
+        if why is not None:
+            refused = BadRequest(why)
+            refused.asked = method, path
+            raise refused
+
+    def _check_target(self, method: bytes, target: bytes) -> bytes:
+        """The path that is asked for."""
         if method == b"CONNECT":
             raise BadRequest("CONNECT leads to another host")
         if target.startswith(b"/") or (target == b"*" and method == b"OPTIONS"):
-            return
+            return target
         absolute = _ABSOLUTE.fullmatch(target)
         if absolute is None:
             raise BadRequest("its target is neither a path nor a URL of http")
         self._compare(absolute[1])
+        return target[absolute.end(1) :] or b"/"
 
     def _check_host(self, headers: list[tuple[bytes, bytes]]) -> None:
         hosts = _values(headers, b"host")
@@ -249,6 +274,13 @@ def _read_headers(lines: list[bytes]) -> list[tuple[bytes, bytes]]:
 
 def _values(headers: list[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
     return [value for key, value in headers if key.lower() == name]
+
+
+def _for_one(line: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
+    """The request, after whose answer the server closes the connection."""
+    hop = (b"connection", b"keep-alive", b"upgrade", b"http2-settings", b"proxy-connection")
+    kept = [key + b": " + value for key, value in headers if key.lower() not in hop]
+    return b"\r\n".join((line, *kept, b"Connection: close")) + _END
 
 
 def _without_upgrade(line: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:

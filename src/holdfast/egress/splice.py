@@ -4,13 +4,14 @@ import asyncio
 import contextlib
 import socket
 import struct
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
 
 CHUNK_BYTES: Final = 64 * 1024  # held per direction; whoever sends faster waits
 LARGE_CHUNK_BYTES: Final = 256 * 1024  # the same of one that has filled the other: half as fast again
 LEAVE_S: Final = 2.0  # to read a refusal, which is a line or two
 LEAVE_BYTES: Final = 1024 * 1024  # of a body that nobody wants
+Hold: TypeAlias = Callable[[int], Awaitable[None]]  # before so many bytes pass; raises OSError
 _RESET: Final = struct.pack("ii", 1, 0)  # struct linger: close by a reset
 
 
@@ -43,12 +44,19 @@ async def splice(
             reset(outer)
 
 
-async def pump(source: socket.socket, sink: socket.socket, count: Callable[[int], None]) -> None:
-    """Pass on bytes until the end of file, and that too; `count` hears of each chunk. Raises OSError."""
+async def pump(
+    source: socket.socket, sink: socket.socket, count: Callable[[int], None], hold: Hold | None = None
+) -> None:
+    """Pass on bytes until the end of file, and that too; `count` hears of each chunk. Raises OSError.
+
+    `hold` waits until so many may pass, or raises.
+    """
     loop = asyncio.get_running_loop()
     sink.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # chunks are as the sender made them
     buffer = memoryview(bytearray(CHUNK_BYTES))
     while length := await loop.sock_recv_into(source, buffer):
+        if hold is not None:
+            await hold(length)
         await loop.sock_sendall(sink, buffer[:length])
         count(length)
         if length == len(buffer) < LARGE_CHUNK_BYTES:

@@ -1,8 +1,8 @@
 """What went out of a command's network and what did not, by name. Pure module."""
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
 
 MAX_ROWS: Final = 1024  # of each kind; further hosts are counted together
 _OPTION: Final = "--allow-host"
@@ -20,6 +20,7 @@ class Sent:
     failed: int = 0  # connections that did not come about outside
     first_ms: int = 0
     last_ms: int = 0
+    slowed_ms: int = 0  # for which limits made it wait
 
 
 @dataclass(slots=True)
@@ -36,12 +37,14 @@ class RefusedHost:
 
 
 class Traffic:
-    """The account of one command."""
+    """The account of one command. `tell` is called with a host that is refused, and how often just now."""
 
-    def __init__(self) -> None:
+    def __init__(self, tell: "Callable[[RefusedHost, int], None] | None" = None) -> None:
+        self._tell = tell
         self._sent: dict[tuple[str, int], Sent] = {}
         self._refused: dict[tuple[str, int | None, str], RefusedHost] = {}
-        self.dropped = 0  # refusals for which there was no room
+        self.dropped = 0  # rows for which there was no room
+        self._parts: list[Traffic] = []
 
     def connect(self, host: str, port: int, now_ms: int) -> Sent:
         """A connection begins: the row that it is counted in."""
@@ -68,6 +71,55 @@ class Traffic:
                 return
             self._refused[key] = RefusedHost(host, port, rule, grant, 0, now_ms, program)
         self._refused[key].count += 1
+        if self._tell is not None:
+            self._tell(self._refused[key], 1)
+
+    def take(self, report: Mapping[str, Any]) -> None:
+        """Count what another process counted for us, as its `report` has it."""
+        part = Traffic()
+        part._sent = {(row["host"], row["port"]): Sent(**row) for row in report["sent"]}
+        part._refused = {
+            (row["host"], row["port"], row["rule"]): RefusedHost(**row) for row in report["refused"]
+        }
+        part.dropped = report["dropped"]
+        self._add(part)
+        if self._tell is not None:
+            for refused in part.refused:
+                self._tell(refused, refused.count)
+
+    def join(self, part: "Traffic") -> None:
+        """Count this one here too, as it is when somebody asks; `leave` once nothing more comes of it."""
+        self._parts.append(part)
+
+    def leave(self, part: "Traffic") -> None:
+        if part in self._parts:
+            self._parts.remove(part)
+            self._add(part)
+
+    def _add(self, part: "Traffic") -> None:
+        for sent in part.sent:
+            row = self._sent.get((sent.host, sent.port))
+            if row is not None:
+                row.connections += sent.connections
+                row.sent, row.received = row.sent + sent.sent, row.received + sent.received
+                row.failed += sent.failed
+                row.first_ms, row.last_ms = min(row.first_ms, sent.first_ms), max(row.last_ms, sent.last_ms)
+            elif len(self._sent) < MAX_ROWS:
+                self._sent[sent.host, sent.port] = replace(sent)
+            else:
+                self.dropped += 1
+        for refused in part.refused:
+            key = (refused.host, refused.port, refused.rule)
+            if key in self._refused:
+                self._refused[key].count += refused.count
+            elif len(self._refused) < MAX_ROWS:
+                self._refused[key] = replace(refused)
+            else:
+                self.dropped += 1
+        self.dropped += part.dropped
+
+    def has_refused(self, host: str, port: int | None, rule: str) -> bool:
+        return (host, port, rule) in self._refused
 
     @property
     def sent(self) -> list[Sent]:
@@ -77,8 +129,18 @@ class Traffic:
     def refused(self) -> list[RefusedHost]:
         return list(self._refused.values())
 
+    @property
+    def counts_others(self) -> bool:
+        """Whether anything of another is, or may come to be, counted here."""
+        return bool(self._parts or self._sent or self._refused)
+
     def report(self) -> dict[str, object]:
-        """As a tree of plain values."""
+        """As a tree of plain values, with those that joined."""
+        if self._parts:
+            whole = Traffic()
+            for part in (self, *self._parts):
+                whole._add(part)
+            return whole.report()
         return {
             "sent": [asdict(row) for row in self.sent],
             "refused": [asdict(row) for row in self.refused],

@@ -1,11 +1,10 @@
 """The proxies that this host itself needs to get out, as its environment names them. Pure module."""
 
+import base64  # of the library: whoever loads this while a command runs looks nowhere else
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 from urllib.parse import unquote_to_bytes, urlsplit
-
-import pybase64
 
 from holdfast.egress.addresses import is_loopback
 from holdfast.egress.hosts import Host
@@ -90,7 +89,7 @@ def parse_upstream(url: str) -> Upstream | None:
     if split.username is None:
         return Upstream(split.hostname, port)
     pair = unquote_to_bytes(split.username) + b":" + unquote_to_bytes(split.password or "")
-    return Upstream(split.hostname, port, f"Basic {pybase64.b64encode(pair).decode()}")
+    return Upstream(split.hostname, port, f"Basic {base64.b64encode(pair).decode()}")
 
 
 @dataclass(frozen=True, slots=True)

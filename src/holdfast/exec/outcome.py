@@ -85,7 +85,10 @@ class Ending:
         """What went out, for a person."""
         from holdfast.exec.traffic import describe_sent
 
-        return _printable(describe_sent(self.traffic))
+        told = self.enforcement.network if self.enforcement else ()
+        presets = [text.removeprefix("preset ") for text in told if text.startswith("preset ")]
+        given = [f"holdfast: --allow-net {text}" for text in presets]
+        return _printable([*given, *describe_sent(self.traffic)])
 
     def lines(self) -> list[str]:
         """What a person should know besides the command's own output."""

@@ -15,17 +15,19 @@ from holdfast.exec.outcome import Ending, ExecFailure, Explained, PathAnswer, Pl
 from holdfast.exec.wish import Preset, Wish
 from holdfast.light import signal
 from holdfast.local.loop import Loop
-from holdfast.local.relay import Course, Tail, occupy_standard_descriptors, open_streams
+from holdfast.local.relay import Course, Streams, Tail, occupy_standard_descriptors, open_streams
 from holdfast.sandbox.plan.resolve import locate, make_granted, trace
 from holdfast.sandbox.plan.select import Choice
 from holdfast.sandbox.policy import policy
 from holdfast.sandbox.policy.credentials import credentials, find_secrets
+from holdfast.sandbox.policy.hostwish import is_inspected
 from holdfast.sandbox.policy.paths import absolute, grantable, is_file_to_make, join, name, parent, within
 from holdfast.sandbox.policy.policy import Access, BoundPolicy, Network, Policy, bind
 from holdfast.sandbox.values import replace, value
 
 if TYPE_CHECKING:
     from holdfast.confine.keys import KeptKeys
+    from holdfast.exec.asking import TerminalAnswerer
     from holdfast.sandbox.launcher.spare import EarlyStart
     from holdfast.sandbox.limits import Limits
 
@@ -141,7 +143,7 @@ def scene_of(wish: Wish, environ: Mapping[str, str], argv: Sequence[str] | None 
     for path in withheld.paths:
         policy = policy.deny(path)
     keys = None
-    if policy.hosts.secrets:
+    if policy.hosts.secrets or any(map(is_inspected, policy.hosts.allow)):
         policy, env, withheld, keys = _keep_outside(policy, env, withheld, environ, argv)
     if wish.cwd is not None:
         env["PWD"] = cwd
@@ -155,6 +157,8 @@ def scene_of(wish: Wish, environ: Mapping[str, str], argv: Sequence[str] | None 
             missing.append(f"{path}/" if asked.endswith("/") else path)
         policy = policy.allow_write(path)
     ports = _ports(wish.loopback_ports)
+    if policy.hosts.presets:
+        policy = _find_presets(policy, bind(policy, where), environ, withheld)
     bound = hide_homes(bind(policy, where), environ)
     return ResolvedWish(cwd, env, bound, wish.choice, ports, withheld, limits, tuple(missing), keys)
 
@@ -173,7 +177,7 @@ def _keep_outside(
     """
     from holdfast.confine.keys import find_files, take_keys
 
-    if policy.rules is None:
+    if policy.rules is None and policy.hosts.secrets:
         raise UsageError("--secret keeps a key from a command that --full-access lets read everything")
     for path in find_files(policy.hosts.secrets):
         for one in dict.fromkeys((path, os.path.realpath(path))):
@@ -181,7 +185,9 @@ def _keep_outside(
     if argv is None:
         return policy, env, withheld, None
     keys = take_keys(policy.hosts.secrets, environ)
-    policy = policy.allow_read(keys.folder)
+    keys = replace(keys, inspects=any(map(is_inspected, policy.hosts.allow)))
+    if policy.rules is not None:
+        policy = policy.allow_read(keys.folder)
     names = {key.name for key in keys.keys}
     if (given := next(filter(None, map(keys.find_in, argv)), None)) is not None:
         raise UsageError(
@@ -248,22 +254,55 @@ def _policy(wish: Wish, here: str) -> "tuple[Policy, Limits | None]":
 
 def _with_hosts(policy: Policy, wish: Wish) -> Policy:
     """With the hosts that are reached by name."""
-    if wish.network and (wish.allow_host or wish.secrets or policy.hosts.allow):
-        raise UsageError("--allow-host says what is left of the network when it is off, not on")
+    named = wish.allow_host or wish.allow_net or wish.secrets or wish.ask_network
+    if wish.network and (named or policy.hosts.allow or policy.hosts.presets):
+        option = "--ask-network" if wish.ask_network else "--allow-host"
+        raise UsageError(f"{option} says what is left of the network when it is off, not on")
     for rule in wish.allow_host:
         policy = policy.allow_host(rule)
     for rule in wish.deny_host:
         policy = policy.deny_host(rule)
     for text in wish.secrets:
         policy = policy.keep_secret(text)
+    for preset in wish.allow_net:
+        policy = policy.allow_net(preset)
+    for limit in wish.net_limit:
+        policy = policy.limit_net(limit)
     if wish.allow_private:
         policy = replace(policy, hosts=replace(policy.hosts, private=True))
-    if not policy.hosts.allow and (wish.deny_host or wish.allow_private):
+    if wish.ask_network:
+        policy = policy.ask_network()
+    about = wish.deny_host or wish.allow_private or wish.net_limit
+    if about and not (policy.hosts.reaches_any or policy.hosts.presets):
         raise UsageError(
-            "--deny-host and --allow-private are about hosts that --allow-host allows",
+            "--deny-host, --net-limit and --allow-private are about hosts that --allow-host allows",
             remedy="allow a host by its name: --allow-host api.example.com",
         )
     return policy
+
+
+def _find_presets(
+    policy: Policy, bound: BoundPolicy, environ: Mapping[str, str], withheld: Withheld
+) -> Policy:
+    """With the hosts that clients' settings name, but for settings that the command could have written.
+
+    Raises:
+        UsageError: a client is not known, or says nothing.
+    """
+    from holdfast.egress.clients.recipes import grant_presets
+    from holdfast.egress.clients.surroundings import look_around
+
+    limited = bound.restricted and not bound.explain("/", Access.WRITE).allowed
+
+    def is_writable(path: str) -> bool:
+        return within(path, bound.cwd) or (limited and bound.explain(path, Access.WRITE).allowed)
+
+    found = grant_presets(policy, look_around(environ, is_writable))
+    hidden = {
+        f", from {path}": f"; withheld from the command (--allow-read {path})" for path in withheld.paths
+    }
+    told = [origin + hidden.get(origin[origin.rfind(", from ") :], "") for origin in found.hosts.origins]
+    return replace(found, hosts=replace(found.hosts, origins=tuple(told)))
 
 
 def _is_socket(path: str) -> bool:
@@ -349,9 +388,12 @@ def _execute(scene: ResolvedWish, argv: Sequence[str], early: "EarlyStart | None
     owner = CommandOwner(loop, scene.choice, early)
     course = Course(loop, owner)
     tail = Tail(_MAX_TAIL)
+    answerer: TerminalAnswerer | None = None
     try:
         with open_streams(loop) as streams:
             course.terminal, course.is_job = streams.terminal, streams.tty
+            if scene.bound.hosts.ask_s:
+                answerer = _make_answerer(loop, streams, owner)
             try:
                 sandbox = owner.run(
                     command,
@@ -363,6 +405,7 @@ def _execute(scene: ResolvedWish, argv: Sequence[str], early: "EarlyStart | None
                     stopped=course.on_stopped,
                     limits=scene.limits,
                     keys=scene.keys,
+                    answerer=answerer,
                 )
             except StartFailed as exc:
                 return _not_started(exc, command, owner.sandbox)
@@ -371,6 +414,8 @@ def _execute(scene: ResolvedWish, argv: Sequence[str], early: "EarlyStart | None
             streams.join(tail, lambda: course.signal(signal.SIGHUP), course.stop)
             course.begin()
             loop.run_until(lambda: owner.end is not None)
+            if answerer is not None:
+                answerer.close()
             streams.stop_input()
             course.end()
             # Whoever outlived the command still holds its outputs, which would then never end.
@@ -381,6 +426,19 @@ def _execute(scene: ResolvedWish, argv: Sequence[str], early: "EarlyStart | None
     if owner.end is None:
         raise AssertionError("waited for it")
     return _judge(owner, owner.end, sandbox, tail.read(), scene.cwd)
+
+
+def _make_answerer(loop: Loop, streams: Streams, owner: CommandOwner) -> "TerminalAnswerer":
+    """Whoever sits at our terminal, if we have one."""
+    from holdfast.exec.asking import TerminalAnswerer
+
+    def release() -> None:
+        streams.release()
+        if streams.tty:
+            owner.pass_on(signal.SIGWINCH)  # a program that fills the screen draws it again
+
+    dumb = os.environ.get("TERM", "dumb") == "dumb"
+    return TerminalAnswerer(loop, streams.hold, release, dumb=dumb)
 
 
 def _judge(owner: CommandOwner, end: Exit, sandbox: Sandbox, output: bytes, cwd: str) -> Ending:

@@ -19,7 +19,7 @@ def describe_sent(traffic: "Mapping[str, Any] | None") -> list[str]:
     return [
         f"holdfast: {row['host']}:{row['port']}: {_count(row['connections'], 'connection')}"
         f"{_failed(row['failed'])}, {_size(row['sent'])} sent, {_size(row['received'])} received, "
-        f"{(row['last_ms'] - row['first_ms']) / 1000:.1f} s"
+        f"{(row['last_ms'] - row['first_ms']) / 1000:.1f} s{_slowed(row['slowed_ms'])}"
         for row in rows
     ]
 
@@ -50,6 +50,7 @@ def report(traffic: "Mapping[str, Any]") -> dict[str, object]:
                 "bytesReceived": row["received"],
                 "firstMs": row["first_ms"],
                 "lastMs": row["last_ms"],
+                "slowedMs": row["slowed_ms"],
             }
             for row in traffic["sent"]
         ],
@@ -77,6 +78,10 @@ def _target(row: "Mapping[str, Any]") -> str:
 
 def _failed(count: int) -> str:
     return f" ({count} of them failed)" if count else ""
+
+
+def _slowed(spent_ms: int) -> str:
+    return f", limit reached: slowed by {spent_ms / 1000:.1f} s" if spent_ms else ""
 
 
 def _count(count: int, what: str) -> str:

@@ -68,6 +68,12 @@ def is_ours(port: int) -> bool:
     return any(_is_ours(found) for found in _find_listeners(port))
 
 
+def recall(port: int) -> bool | None:
+    """The same without a look at any process: None if a socket that listens there was never looked at."""
+    known = [_KNOWN.get(found.inode) for found in _find_listeners(port)]
+    return None if None in known else any(known)
+
+
 def parse_listeners(lines: Iterable[str], port: int) -> list[Listener]:
     """Those on this port, from /proc/net/tcp or tcp6."""
     ending = f":{port:04X}"

@@ -96,6 +96,7 @@ def environment_info(environ: Mapping[str, str], *, proxied: bool = False) -> En
             network_proxy_review_domains=proxied,
             sandboxed_file_streaming=True,
             shell_snapshot_v2=True,
+            holdfast_ask_hosts=proxied,
             holdfast_close_stdin=True,
             holdfast_commands=True,
             holdfast_limits=True,

@@ -35,6 +35,7 @@ class Capabilities(MethodResult, frozen=True):
     sandboxed_file_streaming: bool = False
     shell_snapshot_v2: bool = msgspec.field(default=False, name="shellSnapshotV2")
 
+    holdfast_ask_hosts: bool = False
     holdfast_close_stdin: bool = False
     holdfast_commands: bool = False
     holdfast_limits: bool = False

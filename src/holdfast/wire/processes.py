@@ -228,6 +228,7 @@ class HostTraffic(MethodResult, frozen=True):
     failed: int
     first_ms: int  # since 1970
     last_ms: int
+    slowed_ms: int = 0  # for which limits on the network made it wait
 
 
 class HostRefusal(MethodResult, frozen=True):

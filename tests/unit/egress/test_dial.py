@@ -13,6 +13,7 @@ from holdfast.egress.addresses import Address
 from holdfast.egress.dial import Dialer, LookupFailed, NotPublic, connect, is_own, look_up
 from holdfast.egress.hosts import parse_host
 from holdfast.egress.upstream import Proxies, Upstreams
+from holdfast.local.listeners import mark_listener
 from tests.support.egress import Names, all_of, listening, nothing_own
 from tests.support.patience import patient
 from tests.support.rows import every_row
@@ -88,15 +89,14 @@ async def test_a_resolver_that_does_not_answer_is_not_waited_for(monkeypatch: py
     assert caught.value.errno == errno.ETIMEDOUT
 
 
-async def test_our_resolver_knows_localhost_and_is_asked_only_so_often_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert "127.0.0.1" in await look_up("localhost")
+async def test_our_resolver_is_asked_only_so_often_at_once_and_never_for_this_machine() -> None:
     for _ in range(module.MAX_LOOKUPS):
         assert module._looking.acquire(blocking=False)
     try:
         with pytest.raises(LookupFailed, match="too many"):
-            await look_up("localhost")
+            await look_up("api.test")
+        for name in ("localhost", "a.localhost", "a.localhost."):
+            assert await look_up(name) == ("127.0.0.1", "::1")
     finally:
         module._looking.release(module.MAX_LOOKUPS)
 
@@ -106,6 +106,12 @@ async def test_the_next_address_is_tried_when_one_refuses() -> None:
         sock = await Dialer(Names(["127.0.0.2", "::1", "127.0.0.1"])).dial(HOST, port, private=True)
         assert sock.getpeername()[0] == "127.0.0.1"
         sock.close()
+
+
+async def test_who_listens_on_this_machine_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(module, "_connect")
+    async with listening() as (port, _):
+        (await connect([ipaddress.ip_address("127.0.0.1")], port)).close()
 
 
 async def test_when_nobody_answers_the_last_refusal_is_told() -> None:
@@ -118,22 +124,19 @@ async def test_when_nobody_answers_the_last_refusal_is_told() -> None:
 async def test_a_slow_address_does_not_hold_up_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
     cancelled = asyncio.Event()
-    ours, theirs = socket.socketpair()
 
-    async def slow_first(address: Address, _port: int) -> socket.socket:
+    async def slow_first(_sock: socket.socket, address: Address, _port: int) -> None:
         tried.append(str(address))
         if len(tried) == 1:
             try:
                 await asyncio.Event().wait()
             finally:
                 cancelled.set()
-        return ours
 
     monkeypatch.setattr(module, "_connect", slow_first)
     monkeypatch.setattr(module, "STAGGER_S", 0.01)
-    with ours, theirs:
-        found = await connect([ipaddress.ip_address("::1"), ipaddress.ip_address("127.0.0.1")], 1)
-        assert found is ours
+    with await connect([ipaddress.ip_address("::1"), ipaddress.ip_address("127.0.0.1")], 1) as found:
+        assert found.family == socket.AF_INET
         assert tried == ["::1", "127.0.0.1"]
         async with asyncio.timeout(patient(5)):
             await cancelled.wait()
@@ -181,7 +184,9 @@ async def test_the_way_is_known_before_it_is_taken() -> None:
 
 
 async def test_a_daemon_of_ours_is_never_at_the_other_end() -> None:
-    async with listening() as (port, _):
-        dialer = Dialer(Names(["127.0.0.1"]), is_daemon=lambda asked: asked == port)
-        with pytest.raises(NotPublic):
-            await dialer.dial(HOST, port, private=True)
+    with socket.socket() as sock, mark_listener(sock):
+        sock.bind(("127.0.0.1", 0))
+        sock.listen()
+        for _ in range(2):  # the second time it is known
+            with pytest.raises(NotPublic):
+                await Dialer(Names(["127.0.0.1"])).dial(HOST, sock.getsockname()[1], private=True)

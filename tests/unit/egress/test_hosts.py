@@ -240,7 +240,7 @@ def test_a_name_may_turn_out_private_only_where_that_was_granted(
         "*.127.0.0.1",
         "*.[::1]",
         "a:99999",
-        "http://a",
+        "ftp://a",
         "a/b",
     ],
 )

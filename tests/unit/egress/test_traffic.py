@@ -29,3 +29,39 @@ def test_refusals_are_counted_and_bounded() -> None:
 def test_the_smallest_grant_names_a_port_where_it_is_no_usual_one() -> None:
     assert grant_of("a.example", None) == grant_of("a.example", 443) == "--allow-host a.example"
     assert grant_of("a.example", 5432) == "--allow-host a.example:5432"
+
+
+def test_the_account_of_a_command_is_part_of_its_process_while_it_runs_and_after() -> None:
+    whole, part, heard = Traffic(), Traffic(), []
+    whole.connect("a.test", 443, 1000).sent = 5
+    whole.join(part)
+    row = part.connect("a.test", 443, 900)
+    row.sent, row.received, row.last_ms = 7, 9, 2000
+    part.connect("b.test", 80, 1500)
+    part.refuse("c.test", None, "no rule allows it", 1600, grant="--allow-host c.test")
+    live = whole.report()
+    whole.leave(part)
+    whole.leave(part)
+    assert whole.report() == live
+    sent = {(row.host, row.port): row for row in whole.sent}
+    assert (sent["a.test", 443].connections, sent["a.test", 443].sent) == (2, 12)
+    assert (sent["a.test", 443].first_ms, sent["a.test", 443].last_ms) == (900, 2000)
+    assert [row.host for row in whole.refused] == ["c.test"]
+    assert part.report() != whole.report()
+    told = Traffic(lambda row, times: heard.append((row.host, row.count, times)))
+    for _ in range(2):
+        told.refuse("c.test", None, "no rule allows it", 1600, grant=None)
+    told.take(whole.report())
+    assert heard == [("c.test", 1, 1), ("c.test", 2, 1), ("c.test", 1, 1)]
+    assert told.report()["sent"] == whole.report()["sent"]
+
+
+def test_parts_do_not_grow_without_bound() -> None:
+    whole = Traffic()
+    for number in range(MAX_ROWS + 5):
+        part = Traffic()
+        part.connect(f"h{number}.test", 443, 1)
+        whole.join(part)
+        whole.leave(part)
+    assert len(whole.sent) == MAX_ROWS
+    assert whole.report()["dropped"] == 5

@@ -13,6 +13,7 @@ SENT = {
     "received": 3 * 1024 * 1024,
     "first_ms": 1000,
     "last_ms": 3500,
+    "slowed_ms": 0,
 }
 
 

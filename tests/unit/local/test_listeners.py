@@ -43,3 +43,17 @@ def test_the_kernel_and_its_tables_say_the_same(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(listeners, "_SOCK_DIAG", 31)  # where nobody answers, as in some containers
         assert asked == [listeners._find_listeners(port) for port in ports]
         assert all(len(found) == 1 for found in asked)
+
+
+def test_a_socket_is_recalled_once_it_was_looked_at() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port = sock.getsockname()[1]
+        assert listeners.recall(port) is None
+        assert not listeners.is_ours(port)
+        assert listeners.recall(port) is False
+    assert listeners.recall(port) is False  # nobody listens
+    with socket.socket() as sock, listeners.mark_listener(sock):
+        sock.bind(("127.0.0.1", 0))
+        sock.listen()
+        port = sock.getsockname()[1]
+        assert (listeners.recall(port), listeners.is_ours(port), listeners.recall(port)) == (None, True, True)

@@ -65,7 +65,7 @@ class Versions:
 
 
 def _numbers(version: str) -> tuple[int, ...] | None:
-    found = re.search(r"\d{1,9}(?:\.\d{1,9})+", version)
+    found = re.search(r"\d{1,12}(?:\.\d{1,12})+", version)
     return None if found is None else tuple(map(int, found[0].split(".")))
 
 

@@ -93,10 +93,14 @@ _OWN_ERROR = re.compile(r"\[API Error: [^\]]*\]")  # qwen says it in the model's
 _ANSWERS = (AnswerOption("allow", "allow_once", "Allow"), AnswerOption("deny", "reject_once", "Deny"))
 
 
+MAX_LEFT = 8  # commands that are named
+
+
 class ClaudeEvents(JsonEvents):
     _answer = ""  # the one that is being told, and what it used; before it is what the others did
     _counted = TokenUsage()
     _before = TokenUsage()
+    _left: tuple[str, ...] = ()  # commands that it does not wait for
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
@@ -159,6 +163,8 @@ class ClaudeEvents(JsonEvents):
                     claims.append(Progress(Work.THINKING))
                 case "tool_use" | "server_tool_use" | "mcp_tool_use":
                     self.called(text_at(block, "name"), at_path(block, "input"))
+                    if at_path(block, "input", "is_background") is True:
+                        self._left = (*self._left, self.calls.last)[-MAX_LEFT:]
                     claims += [Progress(Work.STREAMING), Working(Work.TOOL)]
                 case kind if kind.endswith("_result"):
                     claims.append(Progress(Work.TOOL))
@@ -215,7 +221,7 @@ class ClaudeEvents(JsonEvents):
         stop = _REASONS.get(text_at(event, "stop_reason"))
         is_error = at_path(event, "is_error")
         if is_error is not True and (is_error is False or subtype == "success") and not (known or stop):
-            return [Result(ok=True, usage=usage, refused=tuple(self.refused))]
+            return [Result(ok=True, usage=usage, refused=tuple(self.refused), unfinished=self._left)]
         errors = " ".join(error for error in list_at(event, "errors") if isinstance(error, str))
         message = (
             text_at(event, "error", "message")
@@ -295,7 +301,11 @@ CLAUDE = Agent(
     ),
     dialogs=(
         Dialog(
-            re.compile(r"Do you want to proceed\?\n \u276f 1\. Yes *$", re.MULTILINE), ("enter",), ("escape",)
+            re.compile(
+                r"Do you want to (?:proceed|create|make|edit)\b[^\n]*\?\n \u276f 1\. Yes *$", re.MULTILINE
+            ),
+            ("enter",),
+            ("escape",),
         ),
     ),
     start_dialogs=(

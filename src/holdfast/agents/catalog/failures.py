@@ -64,7 +64,7 @@ _WORDED: Final = (
     _row(
         Failure.CONFIGURATION,
         r"""
-        Error loading config
+        Error:? loading config
         Config file at \S{1,300} is not valid
         Error in \S{1,300}\bsettings\.json\b
         (?:cannot|could not|failed to) (?:read|parse|load)\b[^\n]{0,300}\b(?:settings|config)\.\w{2,5}\b

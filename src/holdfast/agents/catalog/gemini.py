@@ -49,16 +49,14 @@ _GIVEN_UP = re.compile(
 )
 
 
+MAX_LEFT = 8  # commands that are named
 _LEFT = "Command moved to background "
 
 
 class GeminiEvents(JsonEvents):
     _cut = ""  # the last error, if nothing followed it: a "success" after it is none
     _failure: Failure | None = None  # what that was, where its words alone do not say it
-
-    def __init__(self, retries: Sequence[RetrySign] = (), *, secrets: Sequence[str] = ()) -> None:
-        super().__init__(retries, secrets=secrets)
-        self._left: list[str] = []  # commands that it does not wait for
+    _left: tuple[str, ...] = ()  # commands that it does not wait for
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
@@ -84,7 +82,7 @@ class GeminiEvents(JsonEvents):
     def _tool(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         claims: list[Claim] = [Progress(Work.TOOL)]
         if text_at(event, "output").startswith(_LEFT):
-            self._left.append(self.calls.last)
+            self._left = (*self._left, self.calls.last)[-MAX_LEFT:]
         if text_at(event, "status") == "error":
             said = text_at(event, "error", "message") or text_at(event, "output")
             trouble = of_message(said)
@@ -111,8 +109,7 @@ class GeminiEvents(JsonEvents):
             cached_tokens=count_at(stats, "cached"),
         )
         if text_at(event, "status") == "success" and not self._cut:
-            left = tuple(self._left)
-            return [Result(ok=True, usage=usage, refused=tuple(self.refused), unfinished=left)]
+            return [Result(ok=True, usage=usage, refused=tuple(self.refused), unfinished=self._left)]
         said = text_at(event, "error", "message")
         bad = self.failed(
             said or self._cut or text_at(event, "error", "type"), failure=None if said else self._failure

@@ -9,49 +9,15 @@ import functools
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Final
 
 from holdfast.agents.catalog.agent import Agent
 from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.catalog.lookup import FILE, KnownAgents
 from holdfast.agents.catalog.userrecords import MAX_BYTES, Records, parse_file
 from holdfast.errors import UsageError
 from holdfast.home import default_home
-
-FILE: Final = "agents.toml"
-BUILT_IN: Final = "built in"
-SHIPPED: Final = "shipped record"
-
-
-class KnownAgents(Mapping[str, Agent]):
-    """By name; `invalid` says of the other names why they cannot be used, and `source` who described one."""
-
-    def __init__(self, shipped: Records, own: Records, file: str) -> None:
-        # A wrong record does not leave the shipped one in its place: somebody meant another program.
-        others = {name: agent for name, agent in shipped.agents.items() if name not in own.invalid}
-        self._found = {**others, **own.agents, **CATALOG}
-        self.invalid = {**shipped.invalid, **own.invalid}
-        self._own, self._shipped, self._file = own.agents, shipped.agents, file
-
-    def __getitem__(self, name: str) -> Agent:
-        return self._found[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    def is_record(self, name: str) -> bool:
-        """Is it described by a record, ours or the user's?"""
-        return name in self and self.source(name) != BUILT_IN
-
-    def source(self, name: str) -> str:
-        if name in self._own:
-            return self._file
-        return SHIPPED if name in self._shipped else BUILT_IN
 
 
 def read_known(home: Path | None = None) -> KnownAgents:
@@ -84,27 +50,6 @@ def read_shipped() -> Records:
 def find_vouched(name: str) -> Agent | None:
     """What we ourselves say of the CLI of this name, whatever a record of the user's says besides."""
     return CATALOG.get(name) or read_shipped().agents.get(name)
-
-
-def find_agent(known: Mapping[str, Agent], name: str) -> Agent:
-    """Raises UsageError: there is none, or its record is wrong."""
-    agent = known.get(name)
-    if agent is not None:
-        return agent
-    invalid = known.invalid if isinstance(known, KnownAgents) else {}
-    if name in invalid:
-        raise UsageError(
-            f"the record of `{name}` is invalid: {invalid[name]}", remedy="holdfast worker agents"
-        )
-    remedy = f"one of: {', '.join(sorted(known))}"
-    if FILE in invalid:
-        remedy += f"; nothing of {invalid[FILE]}"
-    raise UsageError(f"no agent `{name}` is known", remedy=remedy)
-
-
-def describe_unknown(name: str) -> Agent:
-    """For a worker whose record is gone: its words are for people, and its exit code means little."""
-    return Agent(name=name, binary=name, package=None, versions=None)
 
 
 def list_agents(home: Path, search: str) -> list[dict[str, str]]:

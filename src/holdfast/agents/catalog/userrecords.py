@@ -31,6 +31,7 @@ from holdfast.agents.catalog.agent import (
     Package,
     PromptBy,
     Provider,
+    Reach,
     RetrySign,
     RunLog,
     StatePath,
@@ -49,6 +50,7 @@ from holdfast.agents.catalog.recordreader import (
 from holdfast.agents.evidence.evidence import Failure, Want, Work
 from holdfast.agents.evidence.holdups import BusySign, WantSign
 from holdfast.agents.evidence.verdict import ExitRules
+from holdfast.egress.hosts import parse_rule
 from holdfast.errors import UsageError
 
 MAX_BYTES: Final = 256 * 1024  # of one file
@@ -58,7 +60,7 @@ REUSED: Final = ("claude", "codex", "gemini", "opencode", "qwen", TEXT)  # parse
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 _PROGRAM: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
-_VERSION: Final = re.compile(r"\d{1,9}(?:\.\d{1,9}){0,4}")
+_VERSION: Final = re.compile(r"\d{1,12}(?:\.\d{1,12}){0,4}")
 _KEY: Final = re.compile(r"[a-z]|enter|escape|up|down|left|right|tab|space|[0-9]")
 _PACKAGE: Final = re.compile(r"(npm|pypi):([@A-Za-z0-9][A-Za-z0-9@/._-]{0,200})")
 KEY_VARIABLE: Final = "HOLDFAST_PROVIDER_KEY"  # the one of ours that a provider's settings may refer to
@@ -97,6 +99,7 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True):
     on_terminal: list[str] = []
     acp: list[str] | None = None
     start_limit_s: float = DEFAULT_START_LIMIT_S
+    hosts: list[str] = []
     environment: dict[str, str] = {}
     unattended_environment: dict[str, str] = {}
     asking_environment: dict[str, str] = {}
@@ -288,6 +291,7 @@ class _Builder:
             log=self._log(),
             exits=self._exits(),
             provider=self._provider(),
+            reach=self._reach(),
             mcp=self._mcp(),
             start_limit_s=record.start_limit_s,
             tried=record.tried,
@@ -418,6 +422,15 @@ class _Builder:
             files=self._reader.files("provider.files", table.files, ("base", "model")),
             model=self._reader.templates("provider.model", [table.model], ("model",))[0],
         )
+
+    def _reach(self) -> Reach | None:
+        """Where its provider is; a record that names no host leaves its workers the whole network."""
+        for number, rule in enumerate(self._record.hosts):
+            try:
+                parse_rule(rule)
+            except UsageError as exc:
+                raise self._reader.wrong(f"hosts[{number}]", str(exc).partition(" is ")[2]) from None
+        return Reach(tuple(self._record.hosts)) if self._record.hosts else None
 
     def _mcp(self) -> Mcp | None:
         if self._record.mcp is None:

@@ -300,7 +300,7 @@ class Window:
             return False
         said = [index for index, kept in enumerate(self.items) if kept.source is item.source][-_KEPT:]
         news = not said or self.items[said[-1]].claim != item.claim
-        again = len(said) == _KEPT and all(self.items[index].claim == item.claim for index in said)
+        again = len(said) == _KEPT and all(_is_same(self.items[index], item) for index in said)
         if again and not isinstance(item.claim, _COUNTED):
             del self.items[said[1]]
         self.items.append(item)
@@ -312,6 +312,11 @@ class Window:
         counts = Counter(map(_kind, self.items))
         commonest = max(counts, key=lambda kind: counts[kind])
         del self.items[next(i for i, item in enumerate(self.items) if _kind(item) == commonest)]
+
+
+def _is_same(one: Evidence, other: Evidence) -> bool:
+    """Of commands it counts which they are: what runs until the end is told from what came and went."""
+    return one.claim == other.claim and (other.source is not Source.CHILDREN or one.seen == other.seen)
 
 
 def _kind(item: Evidence) -> _Kind:

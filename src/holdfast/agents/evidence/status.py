@@ -202,7 +202,12 @@ class _Look(Digest):
         if voice.source in holdups.SHOWN:  # where it stands for a while after it was answered
             begin = max([begin, *(self.items[answer].at for answer in self.of(Answered)[-1:])])
             stable = holdups.STABLE_S
-        worked = any(self.of(kind)[0] < index for kind in (Working, Progress, Answered) if self.of(kind))
+        # Where it shows its prompt, a screen that was drawn before is life, not work.
+        life = LIFE_ONLY if voice.source is Source.SCREEN else frozenset()
+        worked = any(
+            isinstance(item.claim, Working | Progress | Answered) and item.source not in life
+            for item in self.items[:index]
+        )
         return voice, begin, stable + (HOLD_S if worked else 0.0)
 
 
@@ -269,6 +274,7 @@ def _retrying(look: _Look) -> WorkerStatus | None:
     same = _attempts_like(look, claim)
     if claim.failure is None and claim.http is None:
         claim = replace(claim, failure=_find_trouble(look)[0])
+    claim = replace(claim, failure=holdups.blame(look, claim.failure))
     about = _retry_words(claim, look.now)
     return WorkerStatus(WorkerState.RUNNING, RETRYING, about, claim.failure, since=same[-1].at, evidence=same)
 
@@ -364,7 +370,7 @@ def _progress(look: _Look) -> WorkerStatus | None:
     voice = look.voice()
     if voice is not None and isinstance(voice.claim, Result) and not voice.claim.ok:
         about = f"its turn failed, and it has not ended yet: {voice.claim.message}"
-        failure = voice.claim.failure or _find_trouble(look)[0]
+        failure = holdups.blame(look, voice.claim.failure or _find_trouble(look)[0])
         return WorkerStatus(
             WorkerState.RUNNING, look.last_work(), about, failure, since=voice.at, evidence=(voice,)
         )

@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 from holdfast.agents.evidence.evidence import AnswerOption, Denied, WorkerState
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.unixrpc.calls import Notice, RpcMethod
+from holdfast.wire.processes import NetworkReport
 
 if TYPE_CHECKING:
     from holdfast.agents.worker.equivalence import EquivalenceReport
@@ -108,6 +109,7 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     private: bool = False  # also at addresses that are not public
     command_hosts: list[str] | None = None  # of its commands, where each has a sandbox; None: as its own
     by_name: list[str] = []  # how that is enforced; none where it is not
+    traffic: NetworkReport | None = None  # once it has ended: what went out by name; None: nobody counted
     keys: list[str] = []  # which of its keys stay outside, and what enters
     writable: list[str] = []
     after: str | None = None

@@ -34,6 +34,7 @@ from holdfast.agents.worker.answering import answer
 from holdfast.agents.worker.book import WorkerRecords
 from holdfast.agents.worker.equivalence import EquivalenceReport
 from holdfast.agents.worker.launching import WorkerSpec
+from holdfast.agents.worker.reach import describe_network
 from holdfast.agents.worker.retention import KEPT_BYTES, KEPT_S
 from holdfast.agents.worker.worker import GRACE_S, FollowedWorker, now
 from holdfast.errors import InvalidRequest
@@ -98,6 +99,7 @@ def build_report(worker: FollowedWorker) -> messages.WorkerReport:
         private=record.private,
         command_hosts=record.command_hosts,
         by_name=record.by_name,
+        traffic=record.traffic,
         keys=record.keys,
         writable=record.writable,
         after=record.after,
@@ -228,6 +230,7 @@ class SupervisorService:
     async def _why(self, asked: messages.WorkerParams, _peer: Peer) -> messages.ExplainedReport:
         worker = self._find(asked.worker)
         told = [*why(worker.status, now()), *advise(worker.status.state, _surroundings(worker))]
+        told += describe_network(worker.record)
         return messages.ExplainedReport(**asdict(build_report(worker)), why=told)
 
     async def _equivalence(self, asked: messages.WorkerParams, _peer: Peer) -> EquivalenceReport:

@@ -39,11 +39,12 @@ from holdfast.agents.worker.retention import EndedWorker
 from holdfast.errors import NotFound, OperationFailed, UsageError, is_storage_fault
 from holdfast.local.atomicfile import replace_file
 from holdfast.local.trees import remove_tree
-from holdfast.wire.processes import SecretKey
+from holdfast.wire.processes import NetworkReport, SecretKey
 
 MAX_EVIDENCE_BYTES: Final = 1 << 20  # of one file; two are kept
 MAX_OUTPUT_BYTES: Final = 8 << 20  # likewise
 PROCESS: Final = "worker"  # each worker has a session of its own, and in it this one process
+MAX_HOSTS: Final = 50  # rows of what went out by name, and of what was refused: a report is sent often
 KEPT_EVIDENCE: Final = 400  # entries that whoever takes over starts from
 _ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
@@ -75,7 +76,9 @@ class Record(msgspec.Struct, kw_only=True):
     denied_hosts: list[str] = []
     private: bool = False  # also at addresses that are not public
     command_hosts: list[str] | None = None  # of its commands, where each has a sandbox; None: as its own
+    ask_s: float = 0.0  # somebody is asked about other hosts, and has so many seconds
     by_name: list[str] = []  # how that is enforced, in words; none where it is not
+    traffic: NetworkReport | None = None  # what went out by name; None: nobody counted
     keys: list[str] = []  # which of its keys stay outside, and what enters, in words
     writable: list[str] = []
     environment: list[str] = []
@@ -144,13 +147,23 @@ def describe(worker_id: str, wish: WorkerSpec, ready: PreparedStart) -> Record:
 
 def note_reach(record: Record, ready: PreparedStart) -> None:
     """What of the network it was prepared to have."""
-    reach = ready.reach
+    reach, hosts = ready.reach, ready.policy.wish.hosts  # with those that its keys are for
     record.network = reach.whole
-    record.hosts, record.denied_hosts = list(reach.hosts.allow), list(reach.hosts.deny)
-    record.private = reach.hosts.private
+    record.hosts, record.denied_hosts = list(dict.fromkeys(hosts.allow)), list(hosts.deny)
+    record.private, record.ask_s = hosts.private, max(hosts.ask_s, reach.commands.ask_s)
     record.command_hosts = None
     if ready.commands is not None and not reach.whole_commands:
         record.command_hosts = list(reach.commands.allow)
+
+
+def bound_traffic(found: NetworkReport | None) -> NetworkReport | None:
+    """As much of it as is kept: the hosts with the most bytes, and those that were refused most often."""
+    if found is None:
+        return None
+    sent = sorted(found.sent, key=lambda row: -(row.bytes_sent + row.bytes_received))
+    refused = sorted(found.refused, key=lambda row: -row.count)
+    left = max(0, len(sent) - MAX_HOSTS) + max(0, len(refused) - MAX_HOSTS)
+    return NetworkReport(sent[:MAX_HOSTS], refused[:MAX_HOSTS], found.dropped + left)
 
 
 def new_id(agent: str) -> str:

@@ -20,7 +20,7 @@ from holdfast.agents.catalog.agent import (
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.catalog.hostfiles import Way, read_settings
 from holdfast.agents.catalog.keptkeys import decide_keys
-from holdfast.agents.catalog.known import find_agent
+from holdfast.agents.catalog.lookup import find_agent
 from holdfast.agents.worker.acp import AcpRequest
 from holdfast.agents.worker.ownfiles import FoundLogin, OwnFiles, read_own_files, read_regular
 from holdfast.agents.worker.ownsandbox import OwnSandboxPlaces
@@ -280,6 +280,8 @@ def find_why_not(wish: WorkerSpec, reach: WorkerReach, unkept: str) -> str:
         return "it runs without a sandbox"
     if wish.keys_inside:
         return "as asked"
+    if not reach.whole and not reach.hosts.allow:
+        return "it reaches no host"  # and must not reach one for the sake of its key
     return unkept or (reach.lost or "it has the whole network" if reach.whole else "")
 
 

@@ -31,6 +31,7 @@ from holdfast.agents.evidence.evidence import (
 )
 
 MAX_PROCESSES: Final = 256  # of one worker, and threads of one process: a fork bomb must not hold us up
+MAX_NAMED: Final = 6  # commands by their names
 MAX_DESCRIPTORS: Final = 1024  # of one poll or select: more than select can name
 
 _READ, _POLL, _SELECT, _EPOLL, _RING = range(5)
@@ -182,7 +183,7 @@ def evidence(seen: ProcessSnapshot, at: float, *, full_screen: bool) -> list[Evi
     if not full_screen and seen.nobody_reads:
         found.append(Evidence(Source.SYSCALL, at, Unread(), "nobody reads the terminal"))
     if seen.commands:
-        names = ", ".join(process.name for process in seen.commands[:3])
+        names = ", ".join(process.name for process in seen.commands[:MAX_NAMED])
         held = all(process.state == "T" for process in seen.commands)
         claim = _describe_stop(seen.commands[0]) if held else Working(Work.TOOL)
         found.append(Evidence(Source.CHILDREN, at, claim, f"runs {names}"))

@@ -29,6 +29,7 @@ from holdfast.sandbox.policy.paths import within
 from holdfast.sandbox.policy.policy import Network
 
 if TYPE_CHECKING:
+    from holdfast.agents.worker.book import Record
     from holdfast.agents.worker.launching import WorkerSpec
     from holdfast.client.environment import Environment
     from holdfast.wire.permissions import AllowedHosts
@@ -63,7 +64,7 @@ class WorkerReach:
 
     @property
     def commands_any(self) -> bool:
-        return self.whole_commands or bool(self.commands.allow)
+        return self.whole_commands or self.commands.reaches_any
 
 
 def _apply(policy: Policy, hosts: HostWish, *, whole: bool) -> Policy:
@@ -88,7 +89,7 @@ def decide_reach(
         SandboxUnavailable: hosts are asked for, and nothing there can enforce that.
     """
     asked = _read_asked(wish.hosts)
-    named = bool(asked.allow or asked.deny)
+    named = bool(asked.reaches_any or asked.deny)
     if named and (wish.unconfined or wish.network):
         what = "without a sandbox" if wish.unconfined else "with the whole network"
         raise UsageError(f"hosts are asked for, and {what} every host is reached", remedy="leave one out")
@@ -99,12 +100,12 @@ def decide_reach(
             f"hosts cannot be reached by name: {unnamed}", remedy="leave --allow-host out"
         )
     alone = agent.reach is None or (wish.network is False and not own_sandbox)
-    if alone and asked.deny and not asked.allow:
+    if alone and asked.deny and not asked.reaches_any:
         raise UsageError(
             "--deny-host is about hosts that are allowed, and none is", remedy="--allow-host HOST"
         )
     if agent.reach is None:
-        whole = not asked.allow and (wish.network is None or own_sandbox)
+        whole = not asked.reaches_any and (wish.network is None or own_sandbox)
         return WorkerReach(whole=whole, hosts=asked, commands=asked, whole_commands=whole and not own_sandbox)
     if wish.network is False and not own_sandbox:
         return WorkerReach(hosts=asked, commands=asked)
@@ -129,7 +130,9 @@ def _read_asked(asked: "AllowedHosts | None") -> HostWish:
         return NO_HOSTS
     parse_rules(asked.allow, asked.deny, own=asked.own)
     given = tuple((name.lower().removesuffix("."), at) for name, at in asked.addresses.items())
-    return HostWish(tuple(asked.allow), tuple(asked.deny), asked.private, given, own=tuple(asked.own))
+    rules = (tuple(asked.allow), tuple(asked.deny), asked.private, given)
+    own, limits, ask_s = tuple(asked.own), tuple(asked.limits), (asked.ask_timeout_ms or 0) / 1000
+    return HostWish(*rules, own=own, limits=limits, ask_s=ask_s)
 
 
 def find_bases(
@@ -169,6 +172,31 @@ def _read_bases(
 def may_need_names(wish: "WorkerSpec", agent: Agent) -> bool:
     """Whether hosts are reached by name by a worker of this wish, if that can be."""
     return not wish.unconfined and not wish.network and (wish.hosts is not None or agent.reach is not None)
+
+
+def describe_network(record: "Record") -> list[str]:
+    """What of the network a worker has, and what went out once it has ended; for people."""
+    if not record.confined:
+        return []
+    if record.network:
+        return ["it has the whole network"]
+    asked = ", ".join(record.hosts) or "nothing"
+    lines = [f"of the network it reaches {asked}" + (", and nothing else" if record.hosts else "")]
+    if record.denied_hosts:
+        lines.append(f"denied among those: {', '.join(record.denied_hosts)}")
+    if record.command_hosts is not None:
+        lines.append(f"its commands reach {', '.join(record.command_hosts) or 'nothing'}")
+    if record.hosts and not record.by_name and record.phase != "prepared":
+        lines.append("its server does not say that it reaches those by name")
+    for row in record.traffic.sent if record.traffic is not None else ():
+        bytes_, seconds = (
+            f"{row.bytes_sent} bytes sent, {row.bytes_received} received",
+            row.last_ms - row.first_ms,
+        )
+        lines.append(
+            f"{row.host}:{row.port}: {row.connections} connections, {bytes_}, {seconds / 1000:.1f} s"
+        )
+    return lines
 
 
 async def find_unnamed(environment: "Environment") -> str | None:

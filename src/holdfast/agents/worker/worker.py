@@ -12,7 +12,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -47,6 +47,7 @@ from holdfast.agents.worker.book import (
     NumberFile,
     Record,
     WorkerRecords,
+    bound_traffic,
 )
 from holdfast.agents.worker.explaining import Explaining
 from holdfast.agents.worker.refusals import RefusalTally, Whose, make_evidence
@@ -177,10 +178,10 @@ class FollowedWorker:
         self.leaving: Callable[[], None] = lambda: None  # before anybody hears that it has ended
         self.returning: Callable[[], Awaitable[None]] | None = None  # likewise, of one on another machine
         self.viewers: set[Callable[[bytes], None]] = set()
+        self.hosts_asked: dict[str, asyncio.Future[bool | Literal["pattern"]]] = {}  # by their request
         self.status = WorkerStatus(WorkerState.STARTING, since=now())
         self.done = asyncio.Event()
-        self._book = book
-        self._limits = limits
+        self._book, self._limits = book, limits
         self.agent = agent
         self._changed = changed
         folder = book.folder(record.id)
@@ -229,7 +230,7 @@ class FollowedWorker:
 
     def asked(self) -> list[Wants]:
         """Structured requests without an answer, the oldest first."""
-        if self.done.is_set() or not self.record.acp:
+        if self.done.is_set() or not (self.record.acp or self.record.ask_s):
             return []
         found = open_requests(Digest(self._window.items, now(), self._started_at))
         return [item.claim for item in found if isinstance(item.claim, Wants)]
@@ -337,6 +338,7 @@ class FollowedWorker:
                 await process.close_stdin()
 
     def _on_exit(self, event: ProcessExited) -> None:
+        self.record.traffic = bound_traffic(event.network)
         number = event.code - 128
         killed = number if number in _SIGNALS else None
         cause = Failure(self.record.ended_by) if self.record.ended_by else None

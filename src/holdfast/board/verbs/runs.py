@@ -43,6 +43,7 @@ MAX_NAMED: Final = 100  # of each that are looked at
 MAX_WORD: Final = 300  # characters of each that are written down
 UNVERIFIED: Final = "claims_unverified"
 MAX_REFUSED_FILES: Final = 20  # of one run that are written down
+RUN_NETWORK: Final = "run_network"
 FILE_REFUSED: Final = "file_refused"
 CLOCK_JUMPED: Final = "clock_jumped"
 
@@ -274,6 +275,14 @@ def verify(tx: Transaction, ref: RunRef, missing: Sequence[str]) -> Unverified:
     if (found.cards or found.files) and not any(_same(event, run, told) for event in said):
         tx.log(run.board, UNVERIFIED, "board", task=run.task_id, run=run.id, **told)
     return found
+
+
+def tell_network(tx: Transaction, ref: RunRef, told: JsonObject) -> None:
+    """Write down, once, what of the network a run had and what went out; nobody but its host knows."""
+    run = ledger.find_run(tx, ref)
+    events = lists.detail(tx, run.task_id).events
+    if not any(event.kind == RUN_NETWORK and event.run_id == run.id for event in events):
+        tx.log(run.board, RUN_NETWORK, "board", task=run.task_id, run=run.id, **told)
 
 
 def refuse_file(tx: Transaction, ref: RunRef, file: str, reason: str) -> None:

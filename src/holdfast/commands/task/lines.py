@@ -1,7 +1,7 @@
 """A task and its runs in one line each."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.board.rules.rows import Run, Task, TaskEvent
@@ -47,6 +47,28 @@ def event_line(event: "TaskEvent") -> str:
         f"{name}={value}" for name, value in event.payload.items() if value not in ("", [], None)
     )
     return f"{event.seq:>6}  {event.task_id or '-'}  {event.kind:<16} {event.actor}  {members}".rstrip()
+
+
+def network_lines(event: "TaskEvent") -> list[str]:
+    """What a run reached by name, and what it was refused."""
+    told = event.payload
+    lines = [
+        f"reached {row['host']}:{row['port']}: {row['connections']} connections, {row['sent']} bytes sent, "
+        f"{row['received']} received, {(row['to_ms'] - row['from_ms']) / 1000:.1f} s"
+        for row in _rows(told.get("sent"))
+    ]
+    lines += [
+        f"was refused {row['host']}{'' if row['port'] is None else ':' + str(row['port'])}"
+        f" ({row['count']} times): {row['rule']}{'; to allow it: ' + row['grant'] if row['grant'] else ''}"
+        for row in _rows(told.get("refused"))
+    ]
+    if not told.get("counted"):
+        return ["had the whole network; nobody counted what went out"] if told.get("whole") else []
+    return lines + ([f"and {told['more']} more hosts"] if told.get("more") else [])
+
+
+def _rows(value: object) -> "list[dict[str, Any]]":
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
 
 def answer(task: "Task", more: Sequence[str] = ()) -> "Answer":

@@ -7,7 +7,7 @@ import click
 
 from holdfast.commands.output import Answer, AnswerCommand
 from holdfast.commands.store import board_option, check_reader, with_store
-from holdfast.commands.task.lines import budget_lines, event_line, run_line, task_line
+from holdfast.commands.task.lines import budget_lines, event_line, network_lines, run_line, task_line
 
 if TYPE_CHECKING:
     from holdfast.board.rules.rows import Comment, Detail, Run, Task, TaskEvent
@@ -163,6 +163,12 @@ def _describe(detail: "Detail") -> Answer:
         if event.kind == "claims_unverified"
         for name, names in event.payload.items()
         if isinstance(names, list) and names
+    ]
+    text += [
+        f"  run {event.run_id} {line}"
+        for event in detail.events
+        if event.kind == "run_network"
+        for line in network_lines(event)
     ]
     return {"detail": to_json(detail), "text": text}
 

@@ -25,8 +25,8 @@ END: Final = "end.json"
 MAX_LIVE: Final = 1 << 20  # bytes of what a live worker said, the end of it
 # Members of a worker's report that say what it is confined by, and how that showed.
 POLICY: Final = (
-    *("backend", "weakened", "network", "cwd", "writable", "environment", "denials", "unwatched"),
-    "own_sandbox",
+    *("backend", "weakened", "network", "hosts", "deniedHosts", "commandHosts", "byName", "cwd"),
+    *("writable", "environment", "denials", "unwatched", "ownSandbox"),
 )
 WORDS: Final = {"cwd": "writable", "writable": "also writable"}  # for people
 

@@ -1,7 +1,8 @@
 """What a dispatcher decides, as pure functions and tables: rounds, steps of a run, worker profiles, prompts,
 outcomes, liveness, load, environments.
 
-Imports: agents.catalog, agents.evidence, agents.fleet, board.rules, egress, errors, sandbox.policy, wire.
+Imports: agents.catalog, agents.evidence, agents.fleet, board.rules, egress, egress.bounds, errors,
+sandbox.policy, wire.
 Open to other rooms: dispatcherstatus, fleet, inheritance, liveness, outcome, pressure, profiles, prompts,
-reminders, rounds, runsteps.
+reminders, rounds, runsteps, traffic.
 """

@@ -55,6 +55,7 @@ def _find_more_network(parent: WorkerProfile, child: WorkerProfile) -> list[str]
     above, below = _hosts_of(parent), _hosts_of(child)
     found = [f"the host {rule}" for rule in below.allow if rule not in above.allow]
     found += [f"the host {rule}, which is denied" for rule in above.deny if rule not in below.deny]
+    found += [f"no limit of {limit} on hosts" for limit in above.limits if limit not in below.limits]
     if below.private and not above.private:
         found.append("hosts at addresses that are not public")
     return found + [

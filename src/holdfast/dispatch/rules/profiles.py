@@ -24,13 +24,15 @@ import msgspec
 
 from holdfast.agents.catalog.agent import Agent
 from holdfast.agents.catalog.catalog import CATALOG
-from holdfast.agents.catalog.known import find_agent
+from holdfast.agents.catalog.lookup import find_agent
 from holdfast.board.rules import budget
 from holdfast.board.rules.budget import Budget
 from holdfast.board.rules.rows import Run
+from holdfast.egress.bounds.allowance import parse_limits
 from holdfast.egress.hosts import parse_rules
 from holdfast.errors import UsageError
 from holdfast.sandbox.policy import amounts, profile
+from holdfast.sandbox.policy.hostwish import is_inspected
 from holdfast.wire.permissions import AllowedHosts
 
 DEFAULT_RUNTIME_S: Final = 4 * 3600.0  # a worker that needs longer is told so by its task or its profile
@@ -142,6 +144,12 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         source = f"worker profile {self.name}"
         wish = profile.hosts_of(self.hosts, source=source)
         parse_rules(wish.allow, wish.deny)
+        parse_limits(wish.limits)
+        if wish.presets or any(map(is_inspected, wish.allow)):
+            raise UsageError(
+                f"{source}: hosts: presets and rules about requests by https are for `holdfast exec`",
+                remedy="name the hosts",
+            )
         if self.hosts and self.network:
             raise UsageError(f"{source}: hosts: with `network = true` every host is reached")
 
@@ -151,7 +159,8 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         if not self.hosts:
             return None
         wish = profile.hosts_of(self.hosts, source=f"worker profile {self.name}")
-        return AllowedHosts(list(wish.allow), list(wish.deny), wish.private, dict(wish.addresses))
+        named = list(wish.allow), list(wish.deny), wish.private, dict(wish.addresses)
+        return AllowedHosts(*named, limits=list(wish.limits))
 
     @property
     def secrets(self) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from holdfast.board.store import Store
 from holdfast.board.verbs import runs
 from holdfast.board.verbs.reviews import RequestedChanges
 from holdfast.dispatch.context import FAR_COMMAND, DispatchContext, worker_of
-from holdfast.dispatch.rules import fleet, outcome, profiles, prompts, runsteps
+from holdfast.dispatch.rules import fleet, outcome, profiles, prompts, runsteps, traffic
 from holdfast.dispatch.rules.outcome import Complete, Fail, Outcome, Stop, WorkerEnd, WorkFound
 from holdfast.dispatch.rules.profiles import BRIEF, WorkerProfile
 from holdfast.dispatch.rules.runsteps import RunEvent, RunStep
@@ -397,6 +397,8 @@ class RunDriver:
         usage = {} if report.usage is None else {"usage": msgspec.to_builtins(report.usage)}
         told: JsonObject = usage | home.to_metadata()
         await context.store.ask(Store.set_run, run.ref, session=session or None, metadata=told)
+        reached = traffic.make_account(report.hosts, report.traffic, whole=report.network)
+        await context.store.ask(Store.tell_network, run.ref, reached)
         if judged is not None:
             await self._tell(judged)
         return RunEvent.DONE

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from holdfast.sandbox.host.hostfacts import HostFacts
-from holdfast.sandbox.plan.select import BACKENDS, CAUSED, WEAKNESSES, Trial, Way
+from holdfast.sandbox.plan.select import BACKENDS, CAUSED, WEAKNESSES, Need, Trial, Way, meets
 from holdfast.sandbox.policy.paths import within
 from holdfast.sandbox.reasons import fingerprints
 from holdfast.sandbox.reasons.fingerprints import Fingerprint
@@ -127,6 +127,7 @@ def _sandbox(facts: MachineFacts) -> Iterator[Finding]:
             _remedy(_cause(strongest)),
             _id(_cause(strongest)),
         )
+    yield from _names(facts, works)
     weaker = not works or BACKENDS[works[0]] is not BACKENDS[Way.USER_NAMESPACE]
     for way, trial in facts.trials.items():
         if trial.works:
@@ -141,6 +142,31 @@ def _sandbox(facts: MachineFacts) -> Iterator[Finding]:
                 _remedy(known),
                 _id(known),
             )
+
+
+def _names(facts: MachineFacts, works: list[Way]) -> Iterator[Finding]:
+    """Whether hosts can be reached by name, which workers are unless they are given more, and who does it."""
+    able = [
+        way
+        for way in works
+        if meets(way, frozenset({Need.HOSTS_BY_NAME})) and "loopback" not in facts.trials[way].weakened
+    ]
+    if able:
+        yield Finding(
+            "sandbox.hosts-by-name",
+            FindingSeverity.OK,
+            f"hosts can be allowed by name, by {BACKENDS[able[0]]} ({able[0]})",
+        )
+    elif works:
+        refused = facts.trials.get(Way.USER_NAMESPACE, Trial())
+        yield Finding(
+            "sandbox.hosts-by-name",
+            FindingSeverity.DEGRADED,
+            "hosts cannot be allowed by name: --allow-host is refused, and workers have the whole network",
+            "" if refused.works else explain_trial(refused),
+            _remedy(_cause(refused)),
+            _id(_cause(refused)),
+        )
 
 
 def explain_trial(trial: Trial) -> str:

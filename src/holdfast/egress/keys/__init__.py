@@ -4,6 +4,6 @@
 covered, what a request to the host becomes. `sources` says where keys are taken from, `authority` makes the
 certificates of one run, `tls` ends TLS on a socket, `inspector` serves one connection to such a host.
 
-Imports: egress, errors, sandbox.policy.
+Imports: egress, egress.bounds, errors, sandbox.policy.
 Open to other rooms: authority, inspector, masking, placeholders, sources.
 """

@@ -11,14 +11,16 @@ import datetime
 import errno
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 import h11
 
+from holdfast.egress.bounds.requested import refuse_request
 from holdfast.egress.exchange import (
     BadRequest,
     Headers,
+    HeldStream,
     Leg,
     Passing,
     PlainStream,
@@ -28,13 +30,14 @@ from holdfast.egress.exchange import (
     say,
     serve_requests,
 )
+from holdfast.egress.hosts import Requests
 from holdfast.egress.keys import authority
 from holdfast.egress.keys.authority import Authority
 from holdfast.egress.keys.injection import BadUse, check_host, check_target, inject
 from holdfast.egress.keys.masking import Cover, Lookout, spell
 from holdfast.egress.keys.placeholders import Key
 from holdfast.egress.keys.tls import TlsStream
-from holdfast.egress.splice import take_leave
+from holdfast.egress.splice import Hold, take_leave
 from holdfast.egress.traffic import Sent
 
 HANDSHAKE_S: Final = 10.0
@@ -43,17 +46,28 @@ _DEFAULT_PORTS: Final = {True: 443, False: 80}  # with TLS, without
 _NO_BODY: Final = (204, 304)
 _PLAIN: Final = (b"", b"identity")
 Dial: TypeAlias = Callable[[], Awaitable[socket.socket]]  # raises OSError, whose text says why
-Refuse: TypeAlias = Callable[[str], None]
+Refuse: TypeAlias = Callable[[str, tuple[bytes, bytes] | None], None]  # why, and what was asked
 
 
 class Inspector:
     """Holds the keys of one command, and the authority that was made for it."""
 
-    def __init__(self, keys: Iterable[Key], trusted: Iterable[str] = ()) -> None:
-        """`trusted` are files of certificates that hosts are verified by besides this machine's."""
-        self._keys = tuple(keys)
+    def __init__(
+        self,
+        keys: Iterable[Key],
+        trusted: Iterable[str] = (),
+        requested: Mapping[tuple[str, int], Sequence[Requests]] | None = None,
+    ) -> None:
+        """`trusted` are files of certificates that hosts are verified by besides this machine's.
+
+        `requested` are the requests that some hosts may be asked, with a key or without.
+        """
+        self._keys, self._requested = tuple(keys), requested or {}
         self._plain = frozenset(target for key in self._keys for target in key.plain)
-        targets = {target for key in self._keys for target in key.targets - self._plain}
+        self._only = frozenset(
+            target for target, only in self._requested.items() if any(one.scheme == "https" for one in only)
+        )
+        targets = {target for key in self._keys for target in key.targets - self._plain} | self._only
         hosts = sorted({host for host, _ in targets})
         made = Authority(hosts, datetime.datetime.now(datetime.UTC)) if hosts else None
         self.certificate = b"" if made is None else made.pem
@@ -63,7 +77,7 @@ class Inspector:
 
     def covers(self, host: str, port: int) -> bool:
         """Whether connections to it are read."""
-        return any((host, port) in key.targets for key in self._keys)
+        return (host, port) in self._only or any((host, port) in key.targets for key in self._keys)
 
     def ends_tls(self, host: str, port: int) -> bool:
         """Whether they are TLS, which ends here."""
@@ -81,6 +95,7 @@ class Inspector:
         dial: Dial,
         refuse: Refuse,
         row: Sent,
+        hold: Hold | None = None,
     ) -> None:
         """Answer the requests on a connection, of which this came first; the caller closes it."""
         tls = None
@@ -92,16 +107,17 @@ class Inspector:
             except TimeoutError:
                 return
             except ssl.SSLError as exc:
-                refuse(f"the program did not agree to TLS with our certificate: {exc.reason}")
+                refuse(f"the program did not agree to TLS with our certificate: {exc.reason}", None)
                 return
-        leg = Leg(tls or PlainStream(inner, first), h11.SERVER)
+        near = tls or PlainStream(inner, first)
+        leg = Leg(near if hold is None else HeldStream(near, hold), h11.SERVER)
         outside = _Outside(target, dial, self._outside if tls else None, row)
 
         async def answer(request: h11.Request) -> bool:
             try:
                 await self._forward(leg, request, outside)
             except BadRequest as exc:
-                refuse(f"a request in it is refused: {exc}")
+                refuse(f"a request in it is refused: {exc}", exc.asked)
                 raise BadRequest(f"holdfast: the sandbox refused this: {exc}\n", exc.status) from None
             return True
 
@@ -150,6 +166,7 @@ class Inspector:
             headers = inject(keep_headers(request), self._keys, host, port)
         except BadUse as exc:
             raise BadRequest(str(exc), 403) from None
+        self._check_requested(request, host, port)
         usual = _DEFAULT_PORTS[self.ends_tls(host, port)]
         authority = host if port == usual else f"{host}:{port}"
         return h11.Request(
@@ -157,6 +174,20 @@ class Inspector:
             target=request.target,
             headers=[(b"Host", authority.encode("ascii")), *headers, *_last_words(headers)],
         )
+
+    def _check_requested(self, request: h11.Request, host: str, port: int) -> None:
+        """It is one of those that the host may be asked. Raises BadRequest."""
+        rules = self._requested.get((host, port))
+        if rules is None:
+            return
+        scheme = "https" if self.ends_tls(host, port) else "http"
+        allowed = [rule for rule in rules if rule.scheme == scheme]
+        named = [name for name, _ in request.headers]
+        why = refuse_request(allowed, request.method, request.target, named)
+        if why is not None:
+            refused = BadRequest(why, 403)
+            refused.asked = request.method, request.target
+            raise refused
 
 
 def _last_words(headers: Headers) -> Headers:

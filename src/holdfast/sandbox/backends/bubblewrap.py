@@ -20,7 +20,7 @@ from holdfast.sandbox.values import value
 OPTIONS: Final = (  # all that we use; a bubblewrap whose help lacks one is too old
     *("--args", "--as-pid-1", "--bind", "--cap-drop", "--chdir", "--dev", "--dev-bind", "--die-with-parent"),
     *("--dir", "--json-status-fd", "--new-session", "--perms", "--proc", "--remount-ro", "--ro-bind"),
-    *("--seccomp", "--setenv", "--symlink", "--tmpfs"),
+    *("--ro-bind-data", "--seccomp", "--setenv", "--symlink", "--tmpfs"),
     *("--unshare-ipc", "--unshare-net", "--unshare-pid", "--unshare-user"),
 )
 
@@ -40,6 +40,7 @@ class BwrapSettings:
     switches: tuple[str, ...] = ()  # of /proc, which root could use although it has no privileges
     fresh_proc: bool = True  # False: the host's, read-only
     unreachable: frozenset[str] = frozenset()  # denied by the host already, where we cannot mount
+    files: tuple[tuple[int, str], ...] = ()  # of our own, over what the steps show: descriptor and place
 
 
 def arguments(plan: Plan, env: Mapping[str, str], around: BwrapSettings) -> list[str]:
@@ -49,6 +50,7 @@ def arguments(plan: Plan, env: Mapping[str, str], around: BwrapSettings) -> list
         *_system(plan, around),
         *_links(plan),
         *_Steps(plan).words(around.unreachable),
+        *(word for file in around.files for word in _put_file(*file)),
         *(word for path in _own(plan) for word in ("--remount-ro", path)),
         *("--unshare-user", "--unshare-pid", "--unshare-ipc"),
         *(("--unshare-net",) if plan.network_off else ()),
@@ -62,6 +64,28 @@ def arguments(plan: Plan, env: Mapping[str, str], around: BwrapSettings) -> list
 def list_mounts(plan: Plan, unreachable: frozenset[str] = frozenset()) -> list[Step]:
     """The steps that are mounts of their own in the view, in their order; no pins."""
     return _Steps(plan).applied(unreachable)
+
+
+def find_place(plan: Plan, path: str, real: str, *, exists: bool) -> str | None:
+    """Where a file of ours has to be, for a program that opens `path`; None if there is no place for one.
+
+    `real` is where the path leads to on the host, and whether a file `exists` there.
+    """
+    steps = {step.path: step for step in plan.steps if step.kind is not StepKind.PIN}
+
+    def around(place: str) -> Step | None:
+        return next((steps[above] for above in (place, *_ancestors(place)) if above in steps), None)
+
+    ours = plan.base is Base.EMPTY
+    place = path if ours and around(path) is None else real
+    decides = around(place)
+    if any(step is not None and step.kind in MASKS for step in (around(path), decides)):
+        return None
+    return place if exists or (ours and decides is None) else None
+
+
+def _put_file(fd: int, place: str) -> tuple[str, ...]:
+    return ("--perms", "0444", "--ro-bind-data", str(fd), place)
 
 
 def _ancestors(path: str) -> Iterator[str]:

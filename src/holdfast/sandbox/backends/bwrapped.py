@@ -24,11 +24,11 @@ import errno
 import fcntl
 import os
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from typing import Final, NamedTuple, NoReturn
 
 from holdfast.sandbox.backends import bubblewrap
-from holdfast.sandbox.backends.bubblewrap import BwrapSettings, arguments, list_mounts
+from holdfast.sandbox.backends.bubblewrap import BwrapSettings, arguments, find_place, list_mounts
 from holdfast.sandbox.backends.confined import (
     ALL_SIGNALS,
     NOT_STARTED,
@@ -41,10 +41,10 @@ from holdfast.sandbox.backends.confined import (
     report_weakened,
     signal_command,
 )
-from holdfast.sandbox.kernel import kernel, seccomp
+from holdfast.sandbox.kernel import kernel, resolver, seccomp
 from holdfast.sandbox.kernel.kernel import Stage, StageFailed
 from holdfast.sandbox.kernel.view import CONSOLE, KERNEL_SWITCHES, OLD_PROC
-from holdfast.sandbox.plan.plan import MASKS, Base, Plan, Step, StepKind
+from holdfast.sandbox.plan.plan import MASKS, NAME_SERVER, Base, Plan, Step, StepKind
 from holdfast.sandbox.protocol.loopback import hand_out_from
 from holdfast.sandbox.protocol.orders import in_memory
 from holdfast.sandbox.watcher.listener import NO_BROKER
@@ -52,6 +52,7 @@ from holdfast.sandbox.watcher.listener import NO_BROKER
 UNKNOWN: Final = "bwrap:bwrap.other"  # the stage of what nobody can explain
 NO_LANDLOCK: Final = "landlock"  # who is under Landlock may not mount, so there is no second layer
 _ARGUMENTS_FD, _FILTER_FD, _INFO_FD = 10, 11, 12  # as bwrap has them; it closes them before the shim
+_FILES_FD: Final = 13  # and those behind it: files of ours
 _FIRST_SOURCE: Final = 20  # above every number that something is moved to
 _MAX_TEXT: Final = 64 * 1024  # what fits into a pipe
 _MACHINE: Final = os.uname().machine
@@ -87,7 +88,8 @@ def run(
     """Be the confined command, `enter` its limits first. To be called right after a fork of `parent`.
 
     `enter_inside` puts limits on the process that becomes the command, once it is in its user namespace.
-    On `listeners_fd` go the sockets that listen on ports of the host which are let through.
+    On `listeners_fd` go the sockets that listen on ports of the host which are let through, and those by
+    which hosts are reached by name.
 
     Ends with the command's own status, or when it could not be started with a report on
     `status_fd`, which must be close-on-exec.
@@ -108,7 +110,7 @@ def run(
             started = _start(plan, command, tool, fresh_proc=False)
         if enter_inside is not None:
             enter_inside(started.init)
-        if plan.loopback_ports:
+        if plan.listens:
             hand_out_from(plan, started.init, listeners_fd)
         os.write(started.leave, b"\n")
         report_weakened(status_fd, weakened)
@@ -124,7 +126,8 @@ def _start(plan: Plan, command: PreparedCommand, tool: str, *, fresh_proc: bool)
     Raises:
         StageFailed: it may not; nothing is left.
     """
-    seen = _look(plan)
+    files = _resolver_files(plan)
+    seen = _look(plan, {place for place, _ in files})
     around = BwrapSettings(
         seccomp_fd=_FILTER_FD,
         status_fd=_INFO_FD,
@@ -132,6 +135,7 @@ def _start(plan: Plan, command: PreparedCommand, tool: str, *, fresh_proc: bool)
         switches=tuple(path for name in KERNEL_SWITCHES if os.path.exists(path := f"/proc/{name}")),
         fresh_proc=fresh_proc,
         unreachable=seen.unreachable,
+        files=tuple((number, place) for number, (place, _) in enumerate(files, _FILES_FD)),
     )
     said, bwraps_said = os.pipe2(os.O_CLOEXEC)
     report, shims_report = os.pipe2(os.O_CLOEXEC)
@@ -142,15 +146,17 @@ def _start(plan: Plan, command: PreparedCommand, tool: str, *, fresh_proc: bool)
     env = {os.fsdecode(name): os.fsdecode(value) for name, value in command.env.items() if name}
     options = in_memory(_MEMORY, b"".join(os.fsencode(word) + b"\0" for word in arguments(plan, env, around)))
     program = in_memory(_MEMORY, _filter())
+    contents = [in_memory(_MEMORY, content) for _, content in files]
     placed = [
         *((null, 0), (null, 1), (bwraps_said, 2)),
         *((fd, bubblewrap.STREAMS.get(target, target)) for fd, target in command.fds),
         *(((command.job_fd, bubblewrap.JOB_FD),) if command.job_fd >= 0 else ()),
         *((shims_report, bubblewrap.REPORT_FD), (shims_leave, bubblewrap.LEAVE_FD)),
         *((options, _ARGUMENTS_FD), (program, _FILTER_FD), (info, _INFO_FD)),
+        *((fd, number) for number, fd in enumerate(contents, _FILES_FD)),
     ]
     bwrap = _spawn(tool, _command_line(plan, command, env), placed)
-    for fd in (bwraps_said, shims_report, shims_leave, null, options, program):
+    for fd in (bwraps_said, shims_report, shims_leave, null, options, program, *contents):
         os.close(fd)
     try:
         answer = _line(report)
@@ -173,12 +179,30 @@ def _start(plan: Plan, command: PreparedCommand, tool: str, *, fresh_proc: bool)
     return _Running(bwrap, init, leave)
 
 
-def _look(plan: Plan) -> _Seen:
-    """Refuse what is not there, or reached by a link: bwrap would make it, or follow."""
+def _resolver_files(plan: Plan) -> list[tuple[str, bytes]]:
+    """Files of ours that say where names come from, each with its place, of those that have one."""
+    if not plan.by_name:
+        return []
+    found = []
+    for path, content in resolver.write(NAME_SERVER):
+        real = os.path.realpath(path)
+        place = find_place(plan, path, real, exists=os.path.isfile(real))
+        if place is not None:
+            found.append((place, content))
+    return found
+
+
+def _look(plan: Plan, covered: Set[str]) -> _Seen:
+    """Refuse what is not there, or reached by a link: bwrap would make it, or follow.
+
+    What is `covered` by a file of ours is not seen in the view.
+    """
     found: list[tuple[Step, tuple[int, int]]] = []
     unreachable = set()
     pins = (step for step in plan.steps if step.kind is StepKind.PIN)
     for step in (*pins, *list_mounts(plan)):
+        if step.path in covered:
+            continue
         with Stage(step.kind.value, step.path):
             try:
                 found.append((step, _identity(step.path)))

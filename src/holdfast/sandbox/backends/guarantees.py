@@ -272,7 +272,7 @@ NETWORK: Final = (
             "Its name server knows allowed hosts only and asks nobody; a broker outside dials them. What TLS "
             "and plain HTTP name in the clear must be that host; what is inside of TLS is not seen."
         ),
-        no("A policy that names hosts is refused: bubblewrap is not told of our name server."),
+        holds("As with namespaces: a child of ours enters bubblewrap's network, and makes the same there."),
         no("A policy that names hosts is refused: Landlock knows ports, and no addresses."),
     ),
     GuaranteeRow(

@@ -27,15 +27,10 @@ def show(name_server: str, find: Callable[[str], int]) -> None:
     Raises:
         OSError: they cannot be shown.
     """
-    contents = (
-        f"{_RESOLVER}nameserver {name_server}\n",
-        f"{_HOSTS}127.0.1.1 {os.uname().nodename}\n",
-        _switch(_read(_SWITCH)),
-    )
     tree = kernel.new_filesystem("tmpfs", NO_SUID | NO_DEV | NO_EXEC, mode="0755")
-    for name, content in zip(FILES, contents, strict=True):
+    for name, content in write(name_server):
         fd = os.open(os.path.basename(name), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o444, dir_fd=tree)
-        os.write(fd, content.encode("utf-8", "surrogateescape"))
+        os.write(fd, content)
         os.fchmod(fd, 0o444)
         os.close(fd)
     kernel.set_attributes(tree, READ_ONLY)
@@ -56,6 +51,17 @@ def show(name_server: str, find: Callable[[str], int]) -> None:
         os.close(target)
     for fd in (tree, stage, *copies):
         os.close(fd)
+
+
+def write(name_server: str) -> Iterator[tuple[str, bytes]]:
+    """What is in each of them."""
+    contents = (
+        f"{_RESOLVER}nameserver {name_server}\n",
+        f"{_HOSTS}127.0.1.1 {os.uname().nodename}\n",
+        _switch(_read(_SWITCH)),
+    )
+    for name, content in zip(FILES, contents, strict=True):
+        yield name, content.encode("utf-8", "surrogateescape")
 
 
 def shown() -> Iterator[str]:

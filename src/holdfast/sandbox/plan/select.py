@@ -112,10 +112,10 @@ class Enforcement:
 
 UNCONFINED: Final = Enforcement(Backend.NONE)
 _EVERYWHERE: Final = frozenset({Need.FILE_SYSTEM, Need.NETWORK_OFF})
-# Ports need sockets out of a network namespace, names one that we set up ourselves, granted sockets a broker.
+# Ports and names need sockets out of a network namespace, granted sockets a broker.
 _MET: Final = {
     Backend.NAMESPACES: _EVERYWHERE | {Need.LOOPBACK_PORTS, Need.UNIX_SOCKETS, Need.HOSTS_BY_NAME},
-    Backend.BWRAP: _EVERYWHERE | {Need.LOOPBACK_PORTS},
+    Backend.BWRAP: _EVERYWHERE | {Need.LOOPBACK_PORTS, Need.HOSTS_BY_NAME},
     Backend.LANDLOCK: _EVERYWHERE,
 }
 

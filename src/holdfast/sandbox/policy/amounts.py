@@ -43,7 +43,8 @@ def _split(text: str) -> tuple[float | None, str]:
         return None, text
 
 
-def _size(name: str, content: object) -> int:
+def read_size(name: str, content: object) -> int:
+    """The bytes of 512M or 2G; `name` is whose they are. Raises UsageError."""
     if isinstance(content, int) and not isinstance(content, bool):
         return content
     number, unit = _split(content.strip()) if isinstance(content, str) else (None, "")
@@ -93,10 +94,10 @@ def _duration(name: str, content: object) -> float:
 
 
 _READERS: Final[Mapping[str, Callable[[str, object], float]]] = {
-    "memory": _size,
+    "memory": read_size,
     "pids": _count,
     "cpus": _number,
-    "disk": _size,
+    "disk": read_size,
     "open_files": _count,
     "timeout": _duration,
 }

@@ -3,10 +3,10 @@
 from holdfast.annotations import Final
 from holdfast.sandbox.values import value
 
+ASK_S: Final = 60.0  # a person reads a question and answers it
 _MAX_NAME, _MAX_LABEL = 253, 63
-_DIGITS: Final = frozenset("0123456789")
+_BYTES: Final = frozenset(map(str, range(256)))
 _HERE: Final = ("127.0.0.1", "localhost", "[::1]")  # as a rule names the host's loopback
-_LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-") | _DIGITS
 
 
 @value
@@ -16,7 +16,9 @@ class HostWish:
     `private`: also where they turn out to be at an address that is not public. `addresses` say where a host
     is to be looked for, instead of asking a name server. `secrets` are keys that stay outside
     (`secretwish.py`). `own` are names that may be at such an address although the others may not: whoever
-    started the command chose them as its provider.
+    started the command chose them as its provider. `presets` name clients whose hosts are still to be found
+    (`egress/clients`), `origins` say what those came to. `limits` are on how much passes (`egress/bounds`).
+    With `ask_s`, somebody is asked about hosts that no rule decides about, and has so many seconds.
     """
 
     allow: tuple[str, ...] = ()
@@ -25,25 +27,62 @@ class HostWish:
     addresses: tuple[tuple[str, str], ...] = ()
     secrets: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
+    presets: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
+    ask_s: float = 0.0
+
+    @property
+    def reaches_any(self) -> bool:
+        """Whether a host may be reached, now or once somebody allows it."""
+        return bool(self.allow) or self.ask_s > 0
 
 
 NO_HOSTS: Final = HostWish()
 
 
-def is_plain(rule: str) -> bool:
-    """Whether a rule is one beyond doubt: letters, digits and hyphens between dots, a number behind a colon.
+def is_inspected(rule: str) -> bool:
+    """Whether a rule is about requests inside of TLS, which is ended outside for that."""
+    return "https://" in rule
 
-    Whoever is in a hurry need not ask what it means; every other rule may be one too.
+
+def are_plain(hosts: HostWish) -> bool:
+    """Whether all of these are rules and addresses beyond doubt, as nearly all are.
+
+    Whoever is in a hurry need not ask then what they mean; others may make sense too.
     """
-    name, colon, port = rule.removeprefix("**.").removeprefix("*.").partition(":")
-    labels = name.split(".")
     return (
-        len(name) <= _MAX_NAME
-        and all(label and len(label) <= _MAX_LABEL and _LETTERS.issuperset(label) for label in labels)
-        and not any(label.startswith("-") or label.endswith("-") for label in labels)
-        and not labels[-1][0].isdigit()
-        and (not colon or (_DIGITS.issuperset(port) and 0 < len(port) < 6 and 0 < int(port) < 1 << 16))
+        not hosts.limits
+        and all(map(is_plain, hosts.allow))
+        and all(map(is_plain, hosts.deny))
+        and all(map(is_plain, hosts.own))
+        and all(is_plain(name) and _is_plain_address(at) for name, at in hosts.addresses)
     )
+
+
+def is_plain(rule: str) -> bool:
+    """Whether a rule is one beyond doubt: letters, digits, hyphens between dots, a number behind a colon."""
+    name, colon, port = rule.removeprefix("**.").removeprefix("*.").partition(":")
+    edges = f".{name}."
+    return (
+        name.isascii()
+        and len(name) <= _MAX_NAME
+        and (len(name) <= _MAX_LABEL or max(map(len, name.split("."))) <= _MAX_LABEL)
+        and name.replace("-", "").replace(".", "").isalnum()
+        and not (".." in edges or ".-" in edges or "-." in edges)
+        and not name[name.rfind(".") + 1].isdigit()
+        and (not colon or (_is_number(port) and 0 < int(port) < 1 << 16))
+    )
+
+
+def _is_number(port: str) -> bool:
+    return port.isascii() and port.isdigit() and len(port) < 6
+
+
+def _is_plain_address(text: str) -> bool:
+    """Four decimal numbers."""
+    parts = text.split(".")
+    return len(parts) == 4 and all(part in _BYTES for part in parts)
 
 
 def find_loopback_ports(wish: HostWish) -> tuple[int, ...]:
@@ -55,6 +94,6 @@ def find_loopback_ports(wish: HostWish) -> tuple[int, ...]:
     for rule in wish.allow:
         name, _, port = rule.rpartition(":")
         denied = {name, rule} & {*wish.deny}
-        if name.lower() in _HERE and _DIGITS.issuperset(port) and 0 < len(port) < 6 and not denied:
+        if name.lower() in _HERE and _is_number(port) and not denied:
             found.append(int(port))
     return tuple(sorted({port for port in found if 0 < port < 1 << 16}))

@@ -80,7 +80,7 @@ def policy_of(tree: Mapping[str, object], *, source: str, home: str) -> Policy:
     granted = _sockets(tree.get("sockets", []), source, home)
     network = _network(tree.get("network", "off"), source)
     hosts = hosts_of(tree.get("hosts", {}), source=source)
-    if hosts.allow and network is Network.ON:
+    if (hosts.allow or hosts.presets) and network is Network.ON:
         raise _wrong(source, "hosts", 'say what is left of the network when it is "off"')
     return Policy(rules, network, sockets=granted, hosts=hosts)
 
@@ -135,7 +135,7 @@ def hosts_of(value: object, *, source: str) -> HostWish:
     rules: dict[str, list[str]] = {"allow": [], "deny": []}
     private, addresses = value.get("private", False), value.get("addresses", {})
     for key, verdict in value.items():
-        if key in ("private", "addresses", "secrets"):
+        if key in ("private", "addresses", "secrets", "presets", "limits"):
             continue
         if not isinstance(verdict, str) or verdict not in rules:
             raise _wrong(source, f'hosts."{key}"', 'must be "allow" or "deny"')
@@ -147,7 +147,17 @@ def hosts_of(value: object, *, source: str) -> HostWish:
     given = tuple((str(name).lower().removesuffix("."), str(at)) for name, at in addresses.items())
     secrets = _secrets(value.get("secrets", {}), source)
     rules["allow"] += [secret.rule for secret in map(parse_secret, secrets)]
-    return HostWish(tuple(rules["allow"]), tuple(rules["deny"]), private, given, secrets)
+    presets = _texts(value, "presets", "clients, as pip and npm", source)
+    limits = _texts(value, "limits", "amounts, as 500M and 10M/s", source)
+    allow, deny = map(tuple, (rules["allow"], rules["deny"]))
+    return HostWish(allow, deny, private, given, secrets, presets=presets, limits=limits)
+
+
+def _texts(table: Mapping[str, object], key: str, what: str, source: str) -> tuple[str, ...]:
+    found = table.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+        raise _wrong(source, f"hosts.{key}", f"must be a list of {what}")
+    return tuple(found)
 
 
 def _secrets(value: object, source: str) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.kernel.kernel import Stage, StageFailed
 from holdfast.sandbox.kernel.namespaces import NO_LOOPBACK
 from holdfast.sandbox.plan.plan import MAX_LOOPBACK_PORTS, Plan
+from holdfast.sandbox.protocol import names
 from holdfast.sandbox.protocol.names import MAX_HANDED
 
 MAX_LISTENERS: Final = 2 * MAX_LOOPBACK_PORTS + MAX_HANDED
@@ -52,10 +53,12 @@ def hand_out(plan: Plan, weakened: tuple[str, ...], channel: int) -> None:
 def hand_out_from(plan: Plan, process: int, channel: int) -> None:
     """The same in the network namespace of a process that somebody else set up, by a child that enters it.
 
+    The sockets for hosts by name are made there too, if the plan has them.
+
     Raises:
         StageFailed: as `hand_out` does.
     """
-    with Stage("loopback"):
+    with Stage("names" if plan.by_name else "loopback"):
         network = os.open(f"/proc/{process}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         try:
             kernel.in_child(lambda: _hand_out_in(network, plan, channel))
@@ -68,7 +71,13 @@ def _hand_out_in(network: int, plan: Plan, channel: int) -> None:
     users = fcntl.ioctl(network, _NS_GET_USERNS)
     kernel.enter(users, kernel.CLONE_NEWUSER)
     kernel.enter(network, kernel.CLONE_NEWNET)
-    hand_out(plan, (), channel)
+    try:
+        if plan.by_name:
+            names.hand_out((), channel)
+        if plan.loopback_ports:
+            hand_out(plan, (), channel)
+    except StageFailed as exc:
+        raise OSError(exc.errno, exc.stage) from None
 
 
 def _listen(family: socket.AddressFamily, address: str, port: int) -> socket.socket:

@@ -16,6 +16,7 @@ from holdfast.annotations import Final, Sequence
 from holdfast.sandbox.kernel.kernel import Stage, StageFailed
 from holdfast.sandbox.plan.plan import NAME_SERVER
 
+QUESTIONS: Final = 2  # the first of those that are handed out
 MAX_HANDED: Final = 7  # questions in datagrams, questions in a stream, attempts, two of each family
 PORT: Final = 53
 BLOCKS: Final = (  # family, address, length of the prefix; `egress/names.py` has them too

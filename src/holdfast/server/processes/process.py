@@ -11,6 +11,7 @@ import fcntl
 import os
 import struct
 import termios
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Final
@@ -23,12 +24,14 @@ from holdfast.confine.starts import Exit
 from holdfast.confine.verdict import (
     DenialVerdict,
     Judge,
+    denial_of_host,
     denial_report,
     limit_report,
     network_report,
     prove_by_name,
 )
 from holdfast.confine.watching import CommandWatch
+from holdfast.egress.traffic import RefusedHost, Traffic
 from holdfast.errors import OperationFailed
 from holdfast.server.processes.commands import CommandListener
 from holdfast.server.processes.eventlog import EventLog
@@ -214,6 +217,9 @@ class SessionProcess:
         self.verdict = DenialVerdict()
         self.watch: CommandWatch | None = None
         self.commands: CommandListener | None = None  # where it has commands run
+        self.tell_host = self.on_denied  # who hears of hosts that are refused
+        self.traffic = Traffic(self.on_host_refused)
+        self._counted_in: Traffic | None = None
         self._streams: dict[int, str] = {}
         self._terminal = -1
         self._paused = False
@@ -337,6 +343,20 @@ class SessionProcess:
         if known is not None and not self.log.exited:
             self.on_denied(known)
 
+    def count_in(self, account: Traffic) -> None:
+        """What goes out by name is part of another process's account: it is that one's command."""
+        account.join(self.traffic)
+        self._counted_in = account
+
+    def on_host_refused(self, refused: RefusedHost, count: int) -> None:
+        """It asked for a host in vain, so often more."""
+        if self.watch is None:
+            return
+        once = denial_of_host(self.process_id, refused, count, at_ms=time.time_ns() // 1_000_000)
+        known = self.watch.denials.include(once)
+        if known is not None and not self.log.exited:
+            self.tell_host(known)
+
     def _tell_denied(self) -> None:
         waiting, self._denied = self._denied, []
         for denied in waiting:
@@ -366,6 +386,8 @@ class SessionProcess:
             self._late_exit = end  # after the output that is still to be told
             return
         self.usage = end
+        if self._counted_in is not None:
+            self._counted_in.leave(self.traffic)
         if self._judge is not None:
             self.verdict = self._judge(end.code, self.log.read_retained())
             proven = prove_by_name(self.verdict.denial, end.traffic) if end.code != 0 else None
@@ -376,7 +398,8 @@ class SessionProcess:
         if self._extended:
             usage = ProcessUsage(end.user_ms, end.system_ms, end.peak_rss_bytes)
             denial, limit = denial_report(self.verdict.denial), limit_report(end.reached)
-            network = network_report(end.traffic)
+            own = end.traffic is not None or self.traffic.counts_others
+            network = network_report(self.traffic.report() if own else None)
             params = structs.replace(params, usage=usage, denial=denial, limit=limit, network=network)
         self._push(notification("process/exited", params))
         self._wake()
@@ -394,6 +417,8 @@ class SessionProcess:
     def discard(self) -> None:
         """Let go of every descriptor; what happens from now on is reported to nobody."""
         self._push = self._unheard
+        if self._counted_in is not None:
+            self._counted_in.leave(self.traffic)
         loop = asyncio.get_running_loop()
         for fd in self._streams:
             loop.remove_reader(fd)

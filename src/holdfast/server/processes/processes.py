@@ -32,6 +32,7 @@ from holdfast.server.processes.commands import (
     OpenCommands,
     make_ceiling,
 )
+from holdfast.server.processes.hostasking import AskClient, make_asker
 from holdfast.server.processes.process import ProcessInput, SessionProcess, open_pipes, set_window_size
 from holdfast.server.processes.snapshot import ShellSnapshots, read_output
 from holdfast.wire import processes as wire
@@ -39,8 +40,9 @@ from holdfast.wire.structs import Empty
 
 if TYPE_CHECKING:  # loaded for a process that has a proxy
     from holdfast.confine.loopback import Services
+    from holdfast.egress.asking.asker import Ask
     from holdfast.server.processes.keeping import ProcessKeys
-    from holdfast.server.processes.proxying import AskClient, ProcessProxy
+    from holdfast.server.processes.proxying import ProcessProxy
 
 MAX_CLOSED: Final = 256  # closed processes kept per session, so that quick starts do not add up to gigabytes
 MAX_WAIT_S: Final = 24 * 3600.0  # a long poll beyond this is a day old; keeps the timer arithmetic finite
@@ -255,8 +257,14 @@ class Processes:
             limits=limits_of(params),
             tell=process.on_command_denied,
             run=lambda: process.launch_id,
+            traffic=process.traffic,
+            ask=make_asker(self._network.ask, params.process_id),
         )
         return await self._open_commands(ceiling, asked.socket, asked.token)
+
+    def _find_asker(self, process_id: str) -> "Ask":
+        """Who is asked about hosts: never a process about its own commands, but whoever runs that process."""
+        return make_asker(self._network.ask, process_id) if self._ceiling is None else self._ceiling.ask
 
     def _take_back(self, process: SessionProcess, task: "asyncio.Task[_Started]") -> None:
         """Undo a start, also one that has succeeded before its cancellation could reach it."""
@@ -297,10 +305,12 @@ class Processes:
                 streams = (slave, slave, slave)
             else:
                 streams = open_pipes(ours, theirs, stdin=params.pipe_stdin)
+            if self._ceiling is not None:
+                process.count_in(self._ceiling.traffic)
             if params.watch and (self._extended or self._ceiling is not None):
                 tell: Callable[[wire.WatchedCall], None] = process.on_denied
                 if self._ceiling is not None:
-                    tell = CommandDenials(params.argv, self._ceiling.tell).tell
+                    tell = process.tell_host = CommandDenials(params.argv, self._ceiling.tell).tell
                 process.watch, report = await begin(
                     self._launcher, self._owner, sandbox, process.process_id, tell
                 )
@@ -315,6 +325,8 @@ class Processes:
                     confinement=sandbox.confinement,
                     watch=channel,
                     services=services,
+                    ask=self._find_asker(params.process_id),
+                    traffic=process.traffic,
                     keys=None if keys is None else await keys.open(sandbox),
                     limits=limits_of(params)
                     if self._ceiling is None

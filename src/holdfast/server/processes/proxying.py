@@ -5,10 +5,10 @@ answer that is none.
 """
 
 import functools
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 
@@ -23,6 +23,7 @@ from holdfast.egress.variables import name_proxy
 from holdfast.egress.verdicts import GRANTED, UNDECIDED, Attempt, Outcome, ProxyPolicy, Source, Verdict
 from holdfast.errors import UsageError
 from holdfast.sandbox.values import replace
+from holdfast.server.processes.hostasking import AskClient
 from holdfast.wire import network as wire
 from holdfast.wire.rpc import JsonValue, notification
 
@@ -32,9 +33,6 @@ MAX_METHOD: Final = 32  # bytes of a request's method that are told
 UPSTREAM: Final = "an upstream proxy looks names up once more: what it connects to cannot be pinned"
 _INVALID: Final = "invalid network proxy config"
 _NO_REASON: Final = "policy_denied"  # what a denial without words is called
-
-# The client's answer to a request, within so many seconds; None: there is none.
-AskClient: TypeAlias = Callable[[str, msgspec.Struct, float], Awaitable[JsonValue]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +135,12 @@ def policy_of(settings: wire.ProxySettings) -> ProxyPolicy:
 
 def _rule(text: str, *, denies: bool = False) -> HostRule:
     try:
-        return parse_rule(text, denies=denies, default_ports=None)
+        rule = parse_rule(text, denies=denies, default_ports=None)
     except UsageError as exc:
         raise UsageError(f"{_INVALID}: {exc}", remedy=exc.remedy) from None
+    if rule.only is not None:
+        raise UsageError(f"{_INVALID}: a proxy's rules are about hosts, not about requests")
+    return rule
 
 
 def upstreams_of(environ: Mapping[str, str], *, private: bool) -> Upstreams:

@@ -4,7 +4,7 @@ import { get, path, save } from "./api.js";
 import { el, toast } from "./dom.js";
 import { Evidence } from "./evidence.js";
 import { actions, run as act } from "./forms.js";
-import { ago, bytes, clock, money, now, setClock, span, statusName, usage, words } from "./format.js";
+import { ago, bytes, clock, money, network, now, setClock, span, statusName, usage, words } from "./format.js";
 import { graph } from "./graph.js";
 
 const PARTS = ["head", "actions", "ask", "facts", "body", "result", "graph", "runs", "files", "comments"];
@@ -152,6 +152,7 @@ export class Drawer {
     this.follows = this.chosen === newest.id;
     const shown = runs.find((run) => run.id === this.chosen);
     if (shown && shown.outcome !== this.outcome) this.#choose(task, shown, detail.kept);
+    const reached = Object.fromEntries(detail.events.filter((one) => one.kind === "run_network").map((one) => [one.run_id, one.payload]));
     const list = el(
       "ol",
       { class: "run-list" },
@@ -173,6 +174,7 @@ export class Drawer {
             el("span", { class: "chip", "data-outcome": run.outcome ?? "running" }, words(run.outcome ?? "running") + (run.outcome === "failed" && run.failure ? ` (${run.failure})` : "")),
             el("span", {}, `#${run.generation} ${run.profile}`),
             el("span", { class: "dim" }, [span((run.ended_ms ?? now()) - run.started_ms), ...usage(run), run.environment ? `${run.environment} by ${run.host}` : run.host].join(" · ")),
+            el("span", { class: "dim network" }, network(reached[run.id]).join(" · ")),
             el("span", { class: "said" }, run.stuck || run.error || run.summary || run.note || ""),
           ),
         ),

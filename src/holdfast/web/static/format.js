@@ -47,6 +47,14 @@ export function usage(run) {
   return found;
 }
 
+/** What a run reached by name, and what it was refused; nothing of a run that nobody counted for. */
+export function network(told) {
+  if (!told?.counted) return told?.whole ? ["whole network"] : [];
+  const reached = told.sent.map((row) => `${row.host}:${row.port} ${bytes(row.sent)} out, ${bytes(row.received)} in`);
+  const refused = told.refused.map((row) => `refused ${row.host}${row.port === null ? "" : `:${row.port}`}`);
+  return [...reached, ...refused, ...(told.more ? [`${told.more} more hosts`] : [])];
+}
+
 export const money = (millionths) => `$${(millionths / 1e6).toFixed(millionths < 10000 ? 4 : 2)}`;
 
 /** Without what a terminal would obey: colours, titles, cursor moves, backspaces. */

@@ -176,3 +176,12 @@ def test_each_answer_of_the_model_is_counted_once_however_many_events_tell_it() 
 def test_the_turns_of_a_result_are_counted() -> None:
     (claim,) = fed({"type": "result", "is_error": False, "num_turns": 3})
     assert claim == Result(True, usage=TokenUsage(turns=3))
+
+
+def test_a_command_that_qwen_does_not_wait_for_is_unfinished_in_the_result() -> None:
+    given = {"command": "tail -f x", "is_background": True}
+    call = {"type": "tool_use", "id": "1", "name": "run_shell_command", "input": given}
+    said: dict[str, object] = {"type": "assistant", "message": {"id": "m", "content": [call]}}
+    last = fed(said, {"type": "result", "subtype": "success", "is_error": False})[-1]
+    assert isinstance(last, Result)
+    assert len(last.unfinished) == 1

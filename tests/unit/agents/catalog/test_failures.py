@@ -177,6 +177,7 @@ def test_talk_about_errors_is_no_error(line: str) -> None:
     "line",
     [
         "Error loading config.toml:",
+        "Error: loading config.toml:",
         "\x1b[91m\x1b[1mError: \x1b[0mConfig file at /home/u/opencode.json is not valid JSON(C): ",
         "Config file at /home/u/.config/opencode/opencode.json is not valid JSON(C): ",
         "\x1b[31mError in /home/u/.gemini/settings.json: Expected property name or '}' in JSON at position 2",

@@ -88,3 +88,10 @@ def test_a_refused_tool_is_named_in_the_result() -> None:
     last = fed(refused, GOOD)[-1]
     assert isinstance(last, Result)
     assert last.refused == ("Tool call denied by policy.",)
+
+
+def test_a_command_that_it_does_not_wait_for_is_unfinished_in_the_result() -> None:
+    left = "Command moved to background (PID: 35). Output hidden. Press Ctrl+B to view."
+    last = fed(CALL, {"type": "tool_result", "status": "success", "output": left}, GOOD)[-1]
+    assert isinstance(last, Result)
+    assert (last.ok, len(last.unfinished)) == (True, 1)

@@ -7,15 +7,8 @@ import pytest
 
 from holdfast.agents.catalog.agent import launch
 from holdfast.agents.catalog.catalog import CATALOG
-from holdfast.agents.catalog.known import (
-    BUILT_IN,
-    FILE,
-    SHIPPED,
-    find_agent,
-    list_agents,
-    read_known,
-    read_shipped,
-)
+from holdfast.agents.catalog.known import list_agents, read_known, read_shipped
+from holdfast.agents.catalog.lookup import BUILT_IN, FILE, SHIPPED, find_agent
 from holdfast.agents.catalog.userrecords import MAX_BYTES
 from holdfast.agents.sdk import find_withheld
 from holdfast.errors import UsageError

@@ -1,15 +1,12 @@
 """Records that a user wrote: what they say is taken as it is said, and what is wrong is named."""
 
 import tomllib
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from holdfast.agents.catalog.agent import DESCRIBED, PromptBy, launch
 from holdfast.agents.catalog.catalog import CATALOG
-from holdfast.agents.catalog.hostfiles import HostFile, Way
-from holdfast.agents.catalog.recordlogins import NOBODY, Vouched
 from holdfast.agents.catalog.userrecords import MAX_RECORDS, parse, parse_file
 from holdfast.agents.evidence.evidence import Failure, Want, Work
 from holdfast.errors import UsageError
@@ -220,20 +217,3 @@ def test_a_wrong_record_leaves_the_others_alone() -> None:
 def test_a_file_that_is_none_is_refused_as_a_whole(text: str) -> None:
     with pytest.raises(UsageError, match=r"^agents\.toml: "):
         parse_file(text, "agents.toml")
-
-
-def test_a_record_may_give_its_cli_its_own_files() -> None:
-    (file,) = parse("toy", toy(host_files=[OWN]), "agents.toml").host_files
-    assert (file.path, file.into, file.way) == (".toy/settings.json", "home/settings.json", Way.COPIED)
-
-
-def test_a_record_that_stands_for_one_of_ours_has_its_login_and_no_other() -> None:
-    """Somebody adapts a record that we ship: its own name opens its own credentials."""
-    login = HostFile(".pi/agent/auth.json", "auth.json", Way.COPIED, "its login")
-    ours = replace(parse("toy", toy(), "x"), keys=("TOY_KEY",), host_files=(login,))
-    own = toy(state=[{"path": "{home}/.pi/agent", "role": "r"}], relocation={}, keys=["TOY_KEY"])
-    assert parse("toy", own, "agents.toml", vouched=Vouched(like=ours)).keys == ("TOY_KEY",)
-    other = toy(state=[{"path": "{home}/.config/goose", "role": "r"}], relocation={})
-    for tree, vouched in ((own, NOBODY), (other, Vouched(like=ours))):
-        with pytest.raises(UsageError, match="credentials are kept"):
-            parse("toy", {**tree, "keys": []}, "agents.toml", vouched=vouched)

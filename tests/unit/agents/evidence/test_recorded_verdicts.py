@@ -43,6 +43,7 @@ EXPECTED = {
     "aider/429": "running retrying rate-limit",
     "aider/read-only-home": "completed unverified",
     "aider/success": "completed unverified",
+    "amp/logged-out": "starting",
     "claude/401": "running retrying auth",
     "claude/404": "failed model",
     "claude/429": "running retrying rate-limit",

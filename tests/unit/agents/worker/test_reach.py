@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agents.catalog.catalog import SHELL
+from holdfast.agents.catalog.catalog import CATALOG, SHELL
 from holdfast.agents.catalog.claude import CLAUDE
 from holdfast.agents.catalog.codex import CODEX
 from holdfast.agents.catalog.gemini import QWEN
-from holdfast.agents.worker.launching import WorkerSpec
+from holdfast.agents.worker.launching import WorkerSpec, prepare
 from holdfast.agents.worker.reach import (
     WorkerReach,
     decide_reach,
@@ -202,3 +202,22 @@ def test_a_provider_that_is_not_there_is_told_as_what_it_is() -> None:
     assert "not public" in private["errno"]
     assert other == {"step": "rule", "errno": "not allowed"}
     assert gone == {"step": "connect", "errno": "ECONNREFUSED"}
+
+
+@pytest.mark.parametrize("network", [None, False])
+def test_a_key_opens_no_host_that_the_worker_does_not_reach(network: bool | None, tmp_path: Path) -> None:
+    program = tmp_path / "claude"
+    program.write_text("#!/bin/sh\n", "utf-8")
+    program.chmod(0o755)
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "ANTHROPIC_API_KEY": "sk-ant-" + "x1Y2z3" * 8}
+    wish = WorkerSpec(agent="claude", cwd=str(tmp_path), env=env, prompt="p", network=network)
+    ready = prepare(wish, state=str(tmp_path / "state"))
+    allowed = {rule.partition(":")[0] for rule in ready.policy.wish.hosts.allow}
+    assert CLAUDE.reach is not None
+    assert allowed == (set(CLAUDE.reach.hosts) if network is None else set())
+
+
+def test_the_keys_of_a_record_are_for_hosts_that_its_workers_reach() -> None:
+    for agent in CATALOG.values():
+        for name, hosts in agent.key_hosts.items():
+            assert agent.reach is None or {*hosts} <= {*agent.reach.hosts}, (agent.name, name)

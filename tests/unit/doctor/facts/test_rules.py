@@ -143,6 +143,20 @@ def test_a_weaker_backend_than_the_strongest_is_degraded_with_stage_and_errno(se
     assert exit_code(findings(facts)) == 1
 
 
+def test_whether_hosts_can_be_allowed_by_name_is_said_and_by_whom() -> None:
+    finding = found(HEALTHY, "sandbox.hosts-by-name")
+    assert (finding.severity, "namespaces (user namespace)" in finding.title) == (FindingSeverity.OK, True)
+    for trials in (
+        {Way.USER_NAMESPACE: REFUSED, Way.LANDLOCK: WORKS},
+        {Way.USER_NAMESPACE: Trial(weakened=("loopback",))},
+    ):
+        finding = found(replace(HEALTHY, trials=trials), "sandbox.hosts-by-name")
+        assert finding.severity is FindingSeverity.DEGRADED
+        assert "whole network" in finding.title
+    refused = replace(HEALTHY, trials=dict.fromkeys((Way.USER_NAMESPACE, Way.LANDLOCK), REFUSED))
+    assert not [one for one in findings(refused) if one.id == "sandbox.hosts-by-name"], "nothing confines"
+
+
 def test_root_without_user_namespaces_loses_nothing() -> None:
     facts = replace(HEALTHY, trials={Way.USER_NAMESPACE: REFUSED, Way.AS_ROOT: WORKS})
     assert exit_code(findings(facts)) == 0

@@ -56,9 +56,9 @@ async def talking(host: Host) -> AsyncIterator[tuple[asyncio.StreamReader, async
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     row = Sent(*TARGET)
-    refused: list[str] = []
+    refused: list[object] = []
     serving = asyncio.ensure_future(
-        Inspector([KEY]).serve(theirs, b"", TARGET, host.dial, refused.append, row)
+        Inspector([KEY]).serve(theirs, b"", TARGET, host.dial, lambda *told: refused.append(told), row)
     )
     reader, writer = await asyncio.open_connection(sock=ours)
     yield reader, writer, row

@@ -9,9 +9,11 @@ from holdfast.sandbox.backends.bubblewrap import (
     arguments,
     candidates,
     command_line,
+    find_place,
     list_mounts,
 )
 from holdfast.sandbox.plan.plan import Base, Plan, PlanLink, Step, StepKind
+from tests.support.rows import every_row
 
 AROUND = BwrapSettings(11, 12)
 PIN, WRITABLE, READABLE, READ_ONLY, MASK_DIRECTORY, MASK_FILE = (
@@ -22,7 +24,7 @@ PIN, WRITABLE, READABLE, READ_ONLY, MASK_DIRECTORY, MASK_FILE = (
     StepKind.MASK_DIRECTORY,
     StepKind.MASK_FILE,
 )
-TAKES = {"--bind": 2, "--ro-bind": 2, "--dev-bind": 2, "--symlink": 2, "--setenv": 2}
+TAKES = {"--ro-bind-data": 2, "--bind": 2, "--ro-bind": 2, "--dev-bind": 2, "--symlink": 2, "--setenv": 2}
 TAKES |= dict.fromkeys(("--perms", "--tmpfs", "--remount-ro", "--dev", "--proc", "--dir", "--chdir"), 1)
 TAKES |= dict.fromkeys(("--seccomp", "--json-status-fd", "--cap-drop"), 1)
 
@@ -153,6 +155,37 @@ def test_without_a_fresh_proc_the_hosts_is_read_only() -> None:
     assert "--ro-bind /proc/sys /proc/sys" in untouched
 
 
+def test_files_of_ours_are_over_what_the_steps_show_and_before_anything_is_sealed() -> None:
+    told = said(plan((WRITABLE, "/etc")), around=BwrapSettings(11, 12, files=((13, "/etc/hosts"),)))
+    own = told.index("--perms 0444 --ro-bind-data 13 /etc/hosts")
+    assert told.index("--bind /etc /etc") < own < told.index("--remount-ro /dev")
+
+
+@every_row(
+    ("base", "steps", "real", "exists", "place"),
+    [
+        (Base.HOST, (), "/etc/hosts", True, "/etc/hosts"),
+        (Base.HOST, (), "/run/hosts", True, "/run/hosts"),
+        (Base.HOST, (), "/etc/hosts", False, None),
+        (Base.UNTOUCHED, (), "/etc/hosts", True, "/etc/hosts"),
+        (Base.HOST, ((MASK_DIRECTORY, "/etc"),), "/etc/hosts", True, None),
+        (Base.HOST, ((MASK_DIRECTORY, "/run"),), "/run/hosts", True, None),
+        (Base.HOST, ((MASK_FILE, "/etc/hosts"),), "/etc/hosts", True, None),
+        (Base.HOST, ((MASK_DIRECTORY, "/etc"), (READABLE, "/etc/hosts")), "/etc/hosts", True, "/etc/hosts"),
+        (Base.EMPTY, (), "/run/hosts", False, "/etc/hosts"),
+        (Base.EMPTY, ((READABLE, "/etc"),), "/run/hosts", True, "/run/hosts"),
+        (Base.EMPTY, ((READABLE, "/etc"),), "/run/hosts", False, "/run/hosts"),
+        (Base.EMPTY, ((READABLE, "/etc"),), "/etc/hosts", False, None),
+        (Base.EMPTY, ((READABLE, "/etc"), (MASK_FILE, "/etc/hosts")), "/etc/hosts", True, None),
+    ],
+)
+def test_a_file_of_ours_is_where_a_program_looks_for_it(
+    base: Base, steps: tuple[tuple[StepKind, str], ...], real: str, exists: bool, place: str | None
+) -> None:
+    """Nowhere if that is hidden, or if it would have to be made in a tree of the host."""
+    assert find_place(plan(*steps, base=base), "/etc/hosts", real, exists=exists) == place
+
+
 def test_links_are_made_before_the_steps_and_only_on_an_empty_base() -> None:
     links = (PlanLink("/bin", "usr/bin"),)
     lines = said(plan((READABLE, "/usr"), base=Base.EMPTY, links=links))
@@ -192,7 +225,9 @@ def test_no_option_is_used_that_the_search_for_a_usable_program_does_not_ask_for
     used = {"--args"}  # by the caller
     for base in Base:
         made = plan(*steps, base=base, links=(PlanLink("/bin", "usr/bin"),))
-        around = BwrapSettings(11, 12, terminal=("/dev/pts/1", "/dev/console"), switches=("/proc/sys",))
+        around = BwrapSettings(
+            *(11, 12), terminal=("/dev/pts/1", "/dev/console"), switches=("/proc/sys",), files=((13, "/a"),)
+        )
         used |= {word for word in arguments(made, {"A": "b"}, around) if word.startswith("--")}
     assert used == set(OPTIONS)
 

@@ -4,6 +4,7 @@ import pytest
 from msgspec import structs
 
 from holdfast.confine.starts import Sandbox
+from holdfast.egress.traffic import Traffic
 from holdfast.errors import InvalidRequest, SandboxUnavailable
 from holdfast.sandbox.limits import Limits
 from holdfast.sandbox.policy.policy import Where, bind, read_only
@@ -54,7 +55,9 @@ def test_the_stricter_limit_holds() -> None:
 
 def test_a_process_that_is_not_confined_has_no_executor() -> None:
     with pytest.raises(SandboxUnavailable):
-        make_ceiling(ASKED, Sandbox(), cwd="/", limits=None, tell=lambda _: None, run=lambda: 1)
+        make_ceiling(
+            ASKED, Sandbox(), cwd="/", limits=None, tell=lambda _: None, run=lambda: 1, traffic=Traffic()
+        )
 
 
 def test_each_denial_is_told_with_its_command_and_what_is_new_of_it() -> None:

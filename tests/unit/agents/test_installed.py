@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from holdfast.agents.catalog.installed import describe_installed
-from holdfast.agents.catalog.known import FILE, read_known
+from holdfast.agents.catalog.known import read_known
+from holdfast.agents.catalog.lookup import FILE
+from holdfast.agents.installed import describe_installed
 
 
 def test_the_doctor_runs_no_program_that_only_a_user_s_record_names(tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
-"""Agents of records, as the doctor looks for them. Pure module.
+"""Agents of records, as the doctor looks for them.
 
 A program that only a record of the user's names is not run to ask for its version: described programs run in
 a sandbox. Which places mean that somebody logged in, only our own records say.
 """
 
 from holdfast.agents.catalog.agent import Agent
-from holdfast.agents.catalog.known import SHIPPED, KnownAgents
+from holdfast.agents.catalog.lookup import SHIPPED, KnownAgents
 from holdfast.doctor.facts.facts import InstalledAgent
 from holdfast.sandbox.policy.credentials import is_credential
 

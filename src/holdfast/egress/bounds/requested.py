@@ -1,0 +1,80 @@
+"""Which requests a host may be asked: methods, and the beginning of a path. Pure module.
+
+A path is compared as it is written, letter by letter. What a server could take for another path than the one
+that is compared (dots that lead up, also encoded once or more, a backslash, a fragment) is refused, as are
+headers by which some servers are told of another method or path.
+"""
+
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from holdfast.egress.hosts import Requests
+
+MAX_ROUNDS: Final = 4  # of encoding upon encoding
+_OTHER_METHOD: Final = frozenset({b"x-http-method-override", b"x-http-method", b"x-method-override"})
+_OTHER_PATH: Final = frozenset({b"x-original-url", b"x-rewrite-url", b"x-original-uri", b"x-forwarded-uri"})
+_ODD: Final = re.compile(rb"[\x00-\x20\x7f#]")
+_PLAIN: Final = re.compile(rb"/[A-Za-z0-9._~/@:+-]*")
+
+
+def refuse_request(
+    allowed: Sequence[Requests], method: bytes, target: bytes, headers: Iterable[bytes]
+) -> str | None:
+    """Why a request is not passed on; None: it is one of the allowed. `headers` are their names."""
+    path = b"/" if target == b"*" else target.partition(b"?")[0]
+    named = {name.lower() for name in headers}
+    shown = f"{_show(method)} {_show(path)}"
+    for rule in allowed:
+        if rule.methods is not None and method.decode("ascii", "replace") not in rule.methods:
+            continue
+        if rule.prefix != "/" and not _is_below(path, rule.prefix.encode("ascii")):
+            continue
+        if rule.methods is not None and named & _OTHER_METHOD:
+            return f"{shown} has a header that names another method"
+        if rule.prefix == "/":
+            return None
+        if named & _OTHER_PATH:
+            return f"{shown} has a header that names another path"
+        if is_ambiguous(path):
+            return f"{shown} could be taken for another path"
+        return None
+    return f"no rule allows {shown}"
+
+
+def _is_below(path: bytes, prefix: bytes) -> bool:
+    """`/v1/` is what is below it, `/v1` itself too, and `/v10` is neither."""
+    return path.startswith(prefix) and (prefix.endswith(b"/") or path[len(prefix) :][:1] in (b"", b"/"))
+
+
+def is_ambiguous(path: bytes) -> bool:
+    """Whether some server would take it for another path."""
+    for _ in range(MAX_ROUNDS):
+        segments = re.split(rb"[/\\]", path)
+        if _ODD.search(path) or b"\\" in path or any(_leads_elsewhere(segment) for segment in segments):
+            return True
+        decoded = unquote_to_bytes(path)
+        if decoded == path:
+            return False
+        path = decoded.replace(b" ", b"_")  # a space in a name is nothing odd
+    return True
+
+
+def _leads_elsewhere(segment: bytes) -> bool:
+    return segment.partition(b";")[0].strip() in (b".", b"..")
+
+
+def grant_request(scheme: str, host: str, port: int, method: bytes, target: bytes) -> str | None:
+    """The smallest option that allows this request; None: its path is nothing to be typed again."""
+    path = b"/" if target == b"*" else target.partition(b"?")[0]
+    if not _PLAIN.fullmatch(path) or is_ambiguous(path) or not method.isalpha() or not method.isupper():
+        return None
+    at = "" if port == (443 if scheme == "https" else 80) else f":{port}"
+    rule = f"{method.decode('ascii')} {scheme}://{host}{at}{path.decode('ascii')}"
+    return f"--allow-host {shlex.quote(rule)}"
+
+
+def _show(text: bytes) -> str:
+    return text.decode("ascii", "backslashreplace")[:100]

@@ -1,0 +1,62 @@
+"""This machine as the recipes of presets see it: nothing that the command could have written is read."""
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from holdfast.egress.clients.packages import Surroundings
+
+MAX_BYTES: Final = 4 * 1024 * 1024  # of one file: npm's definitions have a tenth of that
+MAX_ENTRIES: Final = 1000
+_PIP_INDEX: Final = "_internal/models/index.py"
+
+
+def look_around(environ: Mapping[str, str], is_writable: Callable[[str], bool]) -> Surroundings:
+    """`is_writable` says of a path whether the command may write it: that is not the user's word."""
+
+    def read(path: str) -> str | None:
+        real = os.path.realpath(path)
+        if not path.startswith("/") or is_writable(path) or is_writable(real):
+            return None
+        try:
+            with open(real, "rb") as file:
+                return file.read(MAX_BYTES).decode("utf-8", "replace").removeprefix("\ufeff")
+        except OSError:
+            return None
+
+    def list_names(folder: str) -> Sequence[str]:
+        if is_writable(folder) or is_writable(os.path.realpath(folder)):
+            return ()
+        try:
+            return sorted(os.listdir(folder))[:MAX_ENTRIES]
+        except OSError:
+            return ()
+
+    def find_program(name: str) -> str | None:
+        found = shutil.which(name, path=environ.get("PATH", os.defpath))
+        return None if found is None else os.path.realpath(found)
+
+    home = environ.get("HOME") or os.path.expanduser("~")
+    return Surroundings(environ, home, read, list_names, find_program, lambda: _find_pip(read))
+
+
+def _find_pip(read: Callable[[str], str | None]) -> str | None:
+    """The text in which a pip of this machine has its own index: of our interpreter, or of the system's."""
+    with contextlib.suppress(ImportError, ValueError):
+        spec = importlib.util.find_spec("pip")
+        if spec and spec.origin and (text := read(str(Path(spec.origin).with_name("") / _PIP_INDEX))):
+            return text
+    if text := read(f"/usr/lib/python3/dist-packages/pip/{_PIP_INDEX}"):
+        return text
+    with contextlib.suppress(ImportError, OSError, KeyError, zipfile.BadZipFile):
+        import ensurepip
+
+        for wheel in sorted(Path(ensurepip.__file__).with_name("_bundled").glob("pip-*.whl")):
+            with zipfile.ZipFile(wheel) as packed:
+                return packed.read(f"pip/{_PIP_INDEX}").decode("utf-8", "replace")
+    return None
