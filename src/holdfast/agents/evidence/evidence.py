@@ -194,6 +194,7 @@ class Denied:
     fatal: bool = False  # the program ended over it
     host: bool = False  # not the sandbox's doing: reading that the host itself refuses
     command: str = ""  # which one, where each has a sandbox of its own
+    aside: bool = False  # a host that its CLI asked for besides its provider's: most do, and go without
 
 
 @dataclass(frozen=True, slots=True)

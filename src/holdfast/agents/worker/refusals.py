@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 from holdfast.agents.catalog.agent import Agent, launch, relocation_of, state_of
 from holdfast.agents.evidence.evidence import MAX_SEEN, Denied, Evidence, Source
-from holdfast.confine.deniedlog import DenialNotice, Rules
+from holdfast.confine.deniedlog import NAME_LOOKUP, DenialNotice, Rules
 from holdfast.errors import UsageError
 from holdfast.sandbox.policy.paths import absolute
 from holdfast.sandbox.policy.policy import Access, BoundPolicy, Network
@@ -100,6 +100,7 @@ def make_evidence(refusal: Refusal | Denied, whose: Whose, at: float) -> Evidenc
         count=refusal.count,
         host=isinstance(refusal, Denied) and refusal.host,
         command=refusal.command,
+        aside=agent.reach is not None and refusal.syscall == NAME_LOOKUP and not refusal.command,
     )
     seen = f"{refusal.comm or 'process'} ({refusal.pid}): {refusal.syscall} {refusal.path}: {refusal.errno}"
     if refusal.command:
