@@ -51,7 +51,7 @@ deep: for-test tools-for-tests    ## what `make test` tries once, again and more
 
 agents: for-test tools-for-tests  ## every fault with every agent CLI, in some 20 minutes; writes docs/reference/agents.md
 	$(RUN)/python -m tools.get_agents --records
-	HOLDFAST_RECORD_AGENTS=tests/agents/results.json $(RUN)/pytest tests/agents -n 0 -m "matrix or not matrix"
+	HOLDFAST_RECORD_AGENTS=tests/agents/results.json $(RUN)/pytest tests/agents -n 2 --dist worksteal -m "matrix or not matrix"
 	$(RUN)/python -m tools.reference
 
 chaos: for-test                   ## the board while everything is killed with -9, in some 10 minutes; writes tests/fault/board_chaos.json

@@ -1,8 +1,8 @@
 """python -m bench.proxies: what a managed proxy costs, ours and the Codex CLI's own, in turns.
 
 A confined command makes connections to a server on loopback through the proxy that its executor gave it,
-by CONNECT and by SOCKS5, and one without a sandbox directly: the time to set one up with a byte each way, and
-the bytes of a long answer.
+by CONNECT and by SOCKS5, and one without a sandbox directly: the time to set one up with a byte each way, the
+bytes of a long answer, and how long it takes to have many open at once, with a byte each way.
 """
 
 import argparse
@@ -27,6 +27,31 @@ from tests.support.managed import LIMITED, SETTINGS
 from tests.support.servers import codex_server, holdfast_server
 
 ANSWER_BYTES: Final = 256 * 1024 * 1024
+CROWD: Final = 200  # connections that are open at once
+# What a client measures, once it has `dial`, which makes a connection.
+MEASURE: Final = f"""
+times, crowd = [], []
+for _ in range(count):
+    began = time.perf_counter()
+    with dial() as sock:
+        sock.sendall(bytes(1))
+        sock.recv(1)
+        times.append(time.perf_counter() - began)
+total, buffer = 0, bytearray(1 << 20)
+with dial() as sock:
+    sock.sendall(b"\\1")
+    began = time.perf_counter()
+    while length := sock.recv_into(buffer):
+        total += length
+rate, began = total / (time.perf_counter() - began), time.perf_counter()
+crowd = [dial() for _ in range({CROWD})]
+for sock in crowd:
+    sock.sendall(bytes(1))
+assert [sock.recv(1) for sock in crowd] == [b"x"] * len(crowd)
+took = time.perf_counter() - began
+for sock in crowd:
+    sock.close()
+"""
 _CLIENT: Final = """
 import json, os, socket, sys, time
 port, count = int(sys.argv[2]), int(sys.argv[3])
@@ -48,21 +73,9 @@ def dial():
         sock.sendall(b"\\5\\1\\0\\3\\x09localhost" + port.to_bytes(2, "big"))
         assert sock.recv(10, socket.MSG_WAITALL)[1] == 0
     return sock
-times = []
-for _ in range(count):
-    began = time.perf_counter()
-    with dial() as sock:
-        sock.sendall(bytes(1))
-        sock.recv(1)
-        times.append(time.perf_counter() - began)
-total, buffer = 0, bytearray(1 << 20)
-with dial() as sock:
-    sock.sendall(b"\\1")
-    began = time.perf_counter()
-    while length := sock.recv_into(buffer):
-        total += length
-print(json.dumps({"times": times, "rate": total / (time.perf_counter() - began)}))
 """
+_SAY: Final = 'print(json.dumps({"times": times, "rate": rate, "crowd": took}))'
+_PROGRAM: Final = _CLIENT + MEASURE + _SAY
 
 
 class _Answer(socketserver.BaseRequestHandler):
@@ -98,7 +111,7 @@ async def _run(url: str, *words: str) -> dict[str, Any]:
         proxy = {"proxy": SETTINGS | {"domains": {"localhost": "allow"}}}
         start = {
             "processId": "p",
-            "argv": ["/usr/bin/python3", "-c", _CLIENT, *words],
+            "argv": ["/usr/bin/python3", "-c", _PROGRAM, *words],
             "cwd": "file:///",
             "env": {"PATH": "/usr/bin:/bin"},
             "tty": False,
@@ -133,7 +146,7 @@ async def measure(rounds: int, connections: int) -> dict[str, list[dict[str, Any
         async with ours as one, theirs as other:
             for _ in range(rounds):
                 words = (str(port), str(connections))
-                alone = [sys.executable, "-c", _CLIENT, "direct", *words]
+                alone = [sys.executable, "-c", _PROGRAM, "direct", *words]
                 plain = await asyncio.to_thread(subprocess.check_output, alone)
                 found.setdefault("directly", []).append(json.loads(plain))
                 for way in ("CONNECT", "SOCKS5"):
@@ -150,7 +163,10 @@ def main() -> None:
     for name, runs in asyncio.run(measure(options.rounds, options.connections)).items():
         times = [one for run in runs for one in run["times"]]
         middle, rate = statistics.median(times) * 1e3, statistics.median(run["rate"] for run in runs) / 1e6
-        print(f"{name:18} {middle:7.2f} ms to set up a connection, {rate:7.0f} MB/s")
+        crowd = statistics.median(run["crowd"] for run in runs) * 1e3
+        print(
+            f"{name:18} {middle:7.2f} ms to set up one, {rate:6.0f} MB/s, {crowd:6.1f} ms for {CROWD} at once"
+        )
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from holdfast.agents.worker.worker import FollowedWorker
 from holdfast.errors import InvalidRequest
 from tests.agents.conftest import Results, first_request, note
 from tests.support.agent_clis import CLIS, requires_cli
+from tests.support.agents import model
 from tests.support.arena import PROMPT, Arena
 from tests.support.model import CONTENT, MADE
 from tests.support.patience import patient
@@ -70,6 +71,27 @@ async def test_a_decision_is_seen_and_can_be_made(
         await stage.end(worker)
 
 
+@pytest.mark.matrix
+@pytest.mark.timeout(240)
+async def test_files_that_claude_wants_to_write_are_asked_for_and_approved(stage: Arena) -> None:
+    requires_cli("claude")
+    bench = stage.bench()
+    path = bench.work / MADE
+    change: dict[str, object] = {"file_path": str(path), "old_string": "first", "new_string": CONTENT}
+    made: dict[str, object] = {"file_path": str(path), "content": "first\n"}
+    with model([("Write", made), ("Edit", change)]) as (base, _):
+        worker = await stage.run("claude", bench, base=base, prompt=None, tty=True, unattended=False)
+        try:
+            assert _waits(await _decision(stage, "claude", worker), "decision"), worker.channel.shown()
+            for asked in ("Do you want to create", "Do you want to make this edit"):
+                await _until_shown(worker, "claude", asked)
+                await answer(worker, CATALOG["claude"], option=None, deny=False, request=None)
+            await stage.when(worker, lambda now: _waits(now, "prompt"), limit_s=LIMIT_S)
+        finally:
+            await stage.end(worker)
+    assert path.read_text("utf-8").strip() == CONTENT
+
+
 @pytest.mark.timeout(240)
 async def test_what_is_approved_has_what_the_run_allows_and_no_more(stage: Arena) -> None:
     """Codex asks before a command leaves its own sandbox. Ours is around that one too."""
@@ -84,13 +106,13 @@ async def test_what_is_approved_has_what_the_run_allows_and_no_more(stage: Arena
         declined = command("declined", "touch declined", **escalated)
         items = (command("confined", reach), asked, declined)
 
-        async def play(model: Provider) -> AsyncIterator[list[Item]]:
+        async def play(seen: Provider) -> AsyncIterator[list[Item]]:
             """Whatever is not done yet: the program also asks for other things than its next step."""
             while True:
-                yield [item for item in items if f'"{item["call_id"]}"' not in model.prompts[-1]][:1]
+                yield [item for item in items if f'"{item["call_id"]}"' not in seen.prompts[-1]][:1]
 
-        async with scripted(play) as model:
-            base = model.url.removesuffix("/v1")
+        async with scripted(play) as boss:
+            base = boss.url.removesuffix("/v1")
             worker = await stage.run(
                 "codex", bench, prompt=None, tty=True, unattended=False, base=base, network=True
             )
@@ -104,7 +126,7 @@ async def test_what_is_approved_has_what_the_run_allows_and_no_more(stage: Arena
                 await stage.when(worker, lambda now: _waits(now, "prompt"), limit_s=LIMIT_S)
             finally:
                 await stage.end(worker)
-    assert model.exit_code("confined") != 0
+    assert boss.exit_code("confined") != 0
     assert (bench.work / "approved").exists()
     assert (bench.work / "connected").read_text("utf-8") == "x\n"
     assert not (outside / "no").exists()

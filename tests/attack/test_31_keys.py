@@ -203,7 +203,7 @@ def test_what_was_refused_is_named(battle: Battle) -> None:
         "tls.test a request in it is refused: its target is not a path",
         "tls.test its TLS hello names 'evil.test'",
         "tls.test its TLS hello names no host",
-        "tls.test it is not TLS, and keys for this host travel by nothing else",
+        "tls.test it is not TLS, and keys and rules of this host are for nothing else",
         "api.test it has a key that is not for it",
     ):
         assert words in battle.refused, battle.refused

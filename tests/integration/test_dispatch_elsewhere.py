@@ -1,15 +1,17 @@
 """Tasks whose workers run on another machine: a second exec server with a home of its own."""
 
+import asyncio
 import json
 import sys
 from pathlib import Path
 
 import pytest
 
-from holdfast.board.rules.transitions import TaskStatus
+from holdfast.board.rules.transitions import Move, TaskStatus
 from holdfast.dispatch.rules.fleet import WAITS
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.fleet import far_machine
+from tests.support.patience import patient
 from tests.support.tiers import asyncio_first
 
 __all__ = ["asyncio_first", "home_fixture", "yard_fixture"]
@@ -26,7 +28,12 @@ async def test_a_task_runs_on_its_environment_and_its_work_comes_home(yard: Yard
         f"pwd; cat .holdfast/task.md | wc -c; echo after > changed; echo new > made; echo o > x.o; {REPORT}"
     )
     task = yard.create(
-        body, assignee="agent", workspace_kind="worktree", workspace=str(repository), environment="box"
+        body,
+        assignee="agent",
+        workspace_kind="worktree",
+        workspace=str(repository),
+        environment="box",
+        checks=("grep after changed; pwd",),
     )
     async with far_machine(yard.home, yard.folder / "there") as there, yard.dispatching():
         done = await yard.until(task, TaskStatus.DONE, TaskStatus.FAILED, TaskStatus.HANDOFF_FAILED)
@@ -35,7 +42,6 @@ async def test_a_task_runs_on_its_environment_and_its_work_comes_home(yard: Yard
         ]
         assert done.result == "done there"
         [run] = yard.store.runs(task.id)
-        await yard.when(lambda: len(yard.store.kept_files(run.id)) == 3)
         await yard.when(lambda: not list(there.carried.glob("*")))
     [run] = yard.store.runs(task.id)
     assert (run.environment, run.outcome, done.attempts) == ("box", "completed", 1)
@@ -43,6 +49,9 @@ async def test_a_task_runs_on_its_environment_and_its_work_comes_home(yard: Yard
     assert end["worker"]["host"] == "box"
     assert end["changed"]["paths"] == ["M changed", "A made"]
     assert end["worker"]["backend"], "what that machine says that it enforced"
+    checked = yard.store.file(task.id, run.id, "check-1").decode().splitlines()
+    assert checked[0] == "after"
+    assert checked[1].startswith(str(there.home)), "what came back is not run here"
     output = yard.store.file(task.id, run.id, "output").decode()
     assert output.startswith(str(there.home)), "it worked on the other machine"
     work = Path(run.workspace)
@@ -81,3 +90,39 @@ async def test_nothing_is_lost_or_done_twice_over_a_line_that_is_cut_and_a_dispa
     assert [line for line in output.splitlines() if line in ("one", "two")] == ["one", "two"]
     assert Path(run.workspace, "effects").read_text("utf-8") == "begun\nended\n"
     assert not list(there.carried.glob("*")), "nothing of it is left over there"
+
+
+@pytest.mark.deep
+async def test_a_server_that_was_killed_loses_its_worker_and_not_what_that_had_done(yard: Yard) -> None:
+    body = "cat effects; echo $$ >> effects; if [ $(wc -l < effects) = 2 ]; then exit 0; fi; sleep 1000"
+    task = yard.create(body, environment="box")
+    async with far_machine(yard.home, yard.folder / "there", "--keep", "10m") as there, yard.dispatching():
+        effects = "*/work/effects"
+        await yard.when(lambda: list(there.carried.glob(effects)))
+        await there.server.crash()
+        await there.server.start()
+        await yard.until(task, TaskStatus.DONE, TaskStatus.FAILED)
+    done = yard.store.show(task.id)
+    assert [run.outcome for run in done.runs] == ["failed", "completed"]
+    assert done.runs[0].failure == "infra"
+    assert done.task.attempts == 2
+    assert len(Path(done.runs[0].workspace, "effects").read_text("utf-8").splitlines()) == 2
+
+
+@pytest.mark.deep  # the client dials for 25 s before it gives the session up
+async def test_a_run_on_a_machine_that_is_gone_for_good_is_cancelled_by_a_person(yard: Yard) -> None:
+    task = yard.create("sleep 1000", environment="box")
+    async with far_machine(yard.home, yard.folder / "there", "--keep", "10m") as there, yard.dispatching():
+        await yard.when(lambda: list(there.carried.glob("*/work")) and yard.store.runs(task.id))
+        [run] = yard.store.runs(task.id)
+        there.way.shut = True
+        there.way.cut()
+        await yard.when(lambda: yard.store.run(run.id).note.startswith(WAITS))
+        yard.store.move(task.id, Move.CANCEL)
+        async with asyncio.timeout(patient(60.0)):
+            while not yard.store.kept_files(run.id):
+                await asyncio.sleep(0.1)
+    assert yard.store.run(run.id).outcome == "cancelled"
+    end = json.loads(yard.store.file(task.id, run.id, "end.json"))
+    assert end["worker"]["state"] == "lost"
+    assert "is not reached" in end["worker"]["about"]

@@ -144,6 +144,39 @@ do printf %s "$PLANTED" > $file; done; touch {place.outside}/x"""
     assert not os.path.exists(marker)
 
 
+def test_a_command_that_can_change_our_own_code_does_not_say_who_serves_its_names(place: Place) -> None:
+    """Whoever serves them has loaded everything before the command could write."""
+    copied = place.workspace / "lib" / "holdfast"
+    shutil.copytree(Path(holdfast.__file__).parent, copied, ignore=shutil.ignore_patterns("__pycache__"))
+    marker = str(place.outside / "ran")
+    script = """
+for file in lib/holdfast/egress/*.py lib/holdfast/confine/*.py; do printf %s "$PLANTED" > $file; done
+getent hosts api.test; printf %s "$PLANTED" > lib/holdfast/light.py"""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            "holdfast",
+            "exec",
+            "--allow-host",
+            "api.test",
+            "--",
+            "sh",
+            "-c",
+            script,
+        ],
+        cwd=place.workspace,
+        env=place.env() | {"PYTHONPATH": str(copied.parent), "PLANTED": PLANTED.format(marker=marker)},
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+    )
+    assert (done.returncode, "api.test" in done.stdout) == (0, True), done.stderr
+    assert (copied / "egress" / "broker.py").read_text() == PLANTED.format(marker=marker)
+    assert not os.path.exists(marker)
+
+
 @pytest.mark.parametrize("limits", [*(["--backend", name] for name in BACKENDS), ["--full-access"]])
 def test_nothing_survives_our_death_wherever_it_went(place: Place, limits: list[str]) -> None:
     """A daemon, in a session of its own, when nobody is left who could end it."""

@@ -167,6 +167,18 @@ def test_a_run_is_found_above_the_directory_or_by_its_variable(store: Store, tmp
         Sender.find(deep, {"HOLDFAST_RUN": str(tmp_path / "none.json")})
 
 
+def test_a_grant_from_another_machine_means_the_outbox_beside_it(store: Store, tmp_path: Path) -> None:
+    _, grant = started(store, tmp_path / "ws")
+    place = tmp_path / "far" / ".holdfast"
+    (place / "outbox").mkdir(parents=True)
+    far = msgspec.structs.replace(grant, outbox="", socket="")
+    (place / "run.json").write_bytes(msgspec.json.encode(far))
+    found = Sender.find(tmp_path / "far", {})
+    assert found.grant.outbox == str(place / "outbox")
+    assert found.send("heartbeat", {}, wait_s=0.0).result == {"accepted": "outbox"}
+    assert len(list((place / "outbox").iterdir())) == 1
+
+
 @pytest.mark.parametrize("text", ["", "{}", "[", '{"schema":2}'])
 def test_a_damaged_grant_is_said_to_be_one(text: str, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(text, "utf-8")

@@ -95,7 +95,7 @@ async def test_a_proxy_belongs_to_its_command_alone() -> None:
         proxied(0),
         proxied(domains={"*": "deny"}),
         proxied(domains={"a b": "allow"}),
-        proxied(credentialMasking=True),
+        proxied(credentialProviders={"x": {}}),
         proxied(dangerouslyAllowAllUnixSockets=True),
         proxied(sandbox=None),
         {**proxied(1000), "processId": ""},

@@ -155,6 +155,20 @@ def test_requests_that_no_rule_allows_are_answered_403_and_told_with_their_grant
     assert (again.code, "welcome /v1/a" in again.out) == (0, True), again
 
 
+def test_a_limit_holds_where_requests_inside_of_tls_are_read(market: Market) -> None:
+    authority = market.home.outside / "authority.pem"
+    authority.write_bytes(market.hosts.authority.read_bytes())
+    market.home.own()
+    base = f"https://tls.test:{market.hosts.ports['tls']}"
+    script = f"for i in 1 2 3; do curl -sS -m {WAIT} {base}/bytes/30000 | wc -c; done; exit 3"
+    flags = ("--json", "--allow-host", f"GET {base}/bytes/", "--net-limit", "tls.test=70K")
+    done = market.run(script, *flags, env={"SSL_CERT_FILE": str(authority)})
+    told = json.loads(done.err.splitlines()[-1])["network"]
+    assert done.out.split()[:2] == ["30000", "30000"], done
+    assert int(done.out.split()[2]) < 30000
+    assert [row["rule"] for row in told["refused"]] == ["limit reached: --net-limit tls.test=70K"]
+
+
 def test_connections_go_through_the_hosts_own_proxy_and_never_by_one_of_the_command(market: Market) -> None:
     plain = market.hosts.ports["plain"]
     asked: list[str] = []

@@ -243,6 +243,34 @@ async def test_the_broker_ends_with_whoever_started_the_command(town: Town) -> N
         assert not await proc.gone(around, within_s=patient(10))
 
 
+MANY = """
+import socket, sys
+port = int(sys.argv[1])
+def dial(name):
+    sock = socket.create_connection((name, port))
+    sock.sendall(f"GET /many HTTP/1.0\\r\\nHost: {name}\\r\\n\\r\\n".encode())
+    return sock
+def read(sock):
+    with sock, sock.makefile("rb") as file:
+        return b"welcome /many" in file.read()
+asked = sum(read(dial(f"h{number}.test")) for number in range(1000))
+crowd = [socket.create_connection(("h0.test", port)) for _ in range(200)]
+for sock in crowd:
+    sock.sendall(b"GET /many HTTP/1.0\\r\\nHost: h0.test\\r\\n\\r\\n")
+print(asked, sum(map(read, crowd)))
+"""
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_thousand_names_and_two_hundred_connections_at_once(town: Town, backend: str) -> None:
+    port = town.hosts.ports["plain"]
+    profile = town.allow(*(f"h{number}.test:{port}" for number in range(1000)))
+    limits = ("--backend", backend, "--profile", profile)
+    done = town.home.run(*limits, "--", "/usr/bin/python3", "-c", MANY, str(port))
+    assert done.out.split() == ["1000", "200"], done
+
+
 # --- on a server
 
 

@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.client.environment import Environment
 from holdfast.commands.daemons import keptserver
 from holdfast.errors import ConnectionLost, Unreachable
+from tests.support.dispatch import own_yard
 from tests.support.patience import patient
 from tests.support.sshd import SshServer, ssh_server
 
@@ -58,6 +60,14 @@ def test_a_machine_is_added_checked_used_and_removed(server: SshServer) -> None:
     ran = call(server, "exec", "--env", "box", "--full-access", "--", "sh", "-c", "pwd; exit 3", code=3)
     assert ran.stdout == f"{server.home}/work\n"
     assert "box is ready" in call(server, "environment", "check", "box").stdout
+    [seen] = [
+        one["seen"]
+        for one in json.loads(call(server, "environment", "list", "--json").stdout)["environments"]
+        if one["id"] == "box"
+    ]
+    assert seen["reached"]
+    assert seen["slots"] >= 1
+    assert seen["backend"] or seen["unconfined"]
     call(server, "environment", "add", "box", "ssh://box", code=4)
     call(server, "environment", "remove", "box", "--stop")
     assert (
@@ -159,3 +169,44 @@ def test_a_worker_works_over_there_and_what_it_made_comes_back(server: SshServer
         assert (work / "made").read_text("utf-8") == f"{server.home}\na\n"
     finally:
         call(server, "down", "--workers")
+
+
+@pytest.mark.deep
+def test_a_jump_and_a_shared_connection_of_the_users_own_ssh_are_used(server: SshServer) -> None:
+    def run(host: str) -> str:
+        where = f"ssh://{host}{server.home}"
+        return call(server, "exec", "--env", where, "--full-access", "--", "pwd").stdout
+
+    assert run("behind") == f"{server.home}\n"
+    assert not (server.folder / "shared.sock").exists()
+    try:
+        assert [run("shared") for _ in range(2)] == [f"{server.home}\n"] * 2
+        assert (server.folder / "shared.sock").exists(), "whoever comes next asks for no second factor"
+    finally:
+        ssh = [str(server.bin / "ssh"), "-O", "exit", "shared"]
+        subprocess.run(ssh, check=False, capture_output=True, timeout=LIMIT_S, env=server.environ)
+
+
+@pytest.mark.deep
+async def test_a_task_of_a_board_runs_over_ssh_and_goes_on_after_a_cut(server: SshServer) -> None:
+    async with own_yard() as yard:
+        (yard.home / "environments.toml").write_text(
+            f'[[environments]]\nid = "box"\nurl = "ssh://box{server.home}"\n', "utf-8"
+        )
+        yard.profile("far", agent="shell", prompt="{body}", environment="box")
+        wait = "echo begun >> effects; until [ -e go ]; do sleep 0.05; done; rm go"
+        task = yard.create(f"{wait}; holdfast handoff complete 'by ssh'", assignee="far", max_attempts=1)
+        carried = server.home / ".local/share/holdfast/carried"
+        async with yard.dispatching():
+            await yard.when(lambda: list(carried.glob("*/work/effects")))
+            [effects] = carried.glob("*/work/effects")
+            await asyncio.to_thread(server.cut)
+            effects.with_name("go").touch()
+            done = await yard.until(task, TaskStatus.DONE, TaskStatus.FAILED)
+            [run] = yard.store.runs(task.id)
+            await yard.when(lambda: len(yard.store.kept_files(run.id)) == 3)
+        assert (done.status, done.result, done.attempts) == (TaskStatus.DONE, "by ssh", 1)
+        [run] = yard.store.runs(task.id)
+        assert list(carried.iterdir()) == []
+        assert run.environment == "box"
+        assert Path(run.workspace, "effects").read_text("utf-8") == "begun\n"

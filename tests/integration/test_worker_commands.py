@@ -22,6 +22,7 @@ from holdfast.agents.sdk import Workers
 from holdfast.agents.supervisor import background
 from holdfast.agents.supervisor.messages import WorkerReport
 from holdfast.errors import InvalidRequest, NotFound
+from holdfast.wire.permissions import AllowedHosts
 from tests.support import warm
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.git_traps import git
@@ -29,6 +30,7 @@ from tests.support.pane import shows, tmux_server
 from tests.support.pane import tmux as tell
 from tests.support.patience import patient
 from tests.support.tiers import asyncio_first
+from tests.support.webhosts import web_hosts
 
 __all__ = ["asyncio_first"]
 
@@ -222,3 +224,35 @@ async def test_a_pane_shows_the_worker_and_owns_nothing(monkeypatch: pytest.Monk
         assert not (await worker.status()).state.ended
         assert not (here.work / "planted").exists()
         await worker.stop(grace_s=0)
+
+
+async def test_a_worker_waits_while_somebody_is_asked_about_a_host(tmp_path: Path) -> None:
+    """Its status says so, `approve` answers it once, and only the host that was meant is reached."""
+    with web_hosts(tmp_path) as hosts:
+        port = hosts.ports["plain"]
+        places = {"api.test": "127.0.0.1", "evil.test": "127.0.0.1"}
+        asking = AllowedHosts(
+            [f"known.test:{port}"], private=True, addresses=places, ask_timeout_ms=round(WAIT_S * 1000)
+        )
+        script = f"curl -sS http://api.test:{port}/a; curl -sS --fail http://evil.test:{port}/b; exit 0"
+        async with place() as here, Workers.connect(here.home) as workers:
+            worker = await workers.run("shell", cwd=str(here.work), prompt=script, hosts=asking)
+            changes = worker.changes()
+            first = await _state(changes, "waiting(network)")
+            assert first.asks is not None
+            assert first.about.endswith(f"/curl wants to reach api.test:{port}")
+            assert [option.id for option in first.asks.options] == ["host", "no"]
+            request = ["approve", worker.id, "--request", first.asks.request]
+            done = await asyncio.to_thread(here.command, *request)
+            assert (done.returncode, f"api.test:{port}" in done.stdout) == (0, True), done
+            async with asyncio.timeout(WAIT_S):
+                async for second in changes:
+                    if second.asks is not None and "evil.test" in second.asks.question:
+                        break
+            replayed = await asyncio.to_thread(here.command, *request)
+            assert replayed.returncode != 0
+            given = await worker.deny()
+            assert (given.denied, given.option) == (True, "no")
+            assert (await worker.wait()).state == "completed"
+        arrived = [seen.data.split(b" ")[1] for seen in hosts.seen if seen.data]
+        assert arrived == [b"/a"]

@@ -79,3 +79,26 @@ async def test_codex_has_the_executor_filter_the_network_of_its_commands(stage: 
         ("blocked.invalid", "deny", "not_allowed"),
         ("denied.example", "deny", "denied"),
     ]
+
+
+MASKED: Final = """
+[shell_environment_policy]
+set = { OPENAI_API_KEY = "sk-proj-zQ8vT3kLmN5pR7wXyB2c" }
+"""
+
+
+async def test_codex_has_the_executor_mask_the_keys_of_its_commands(stage: Stage) -> None:
+    """The command has a placeholder, and certificates of the executor that it is to trust.
+
+    In a login shell, which codex starts, the reference leaves the key as it is.
+    """
+    wish = FILTERED | {"features": ["network_proxy", "credential_masking"], "config": PROFILE + MASKED}
+    script = turns([command("c1", 'echo "key:$OPENAI_API_KEY"; test -s "$SSL_CERT_FILE" && echo trusted')])
+    async with stage.connected(script, **wish) as (model, recorder):
+        await stage.client.execute(recorder.url)
+    said = model.output("c1")
+    [started] = recorder.sent("process/start", kind="request")
+    assert started.params["networkProxy"]["proxy"]["credentialMasking"] is True
+    assert "key:sk-proj-" in said
+    assert ("zQ8vT3kLmN5pR7wXyB2c" in said) is not stage.ours
+    assert "trusted" in said

@@ -56,10 +56,13 @@ THEY_CAN = {"windowsMxc": False}
 if Path(pwd.getpwuid(os.geteuid()).pw_shell).name != "sh":
     THEY_CAN |= {"credentialMasking": True, "credentialMaskingCustomProviders": True}
 WE_CAN: Final = {
+    "credentialMasking": True,  # in every shell
+    "holdfastAskHosts": True,
     "holdfastCloseStdin": True,
     "holdfastCommands": True,
     "holdfastLimits": True,
     "holdfastResize": True,
+    "holdfastSecrets": True,
     "holdfastSignals": True,
     "holdfastUsage": True,
     "holdfastWatch": True,

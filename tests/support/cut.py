@@ -32,6 +32,8 @@ class Way:
             there, back = await asyncio.open_connection(self._target.hostname, self._target.port)
             self._writers |= {writer, back}
             await asyncio.gather(_forward(reader, back), _forward(there, writer))
+        except ConnectionRefusedError:
+            writer.transport.abort()  # the server is being started again
         except asyncio.CancelledError:
             return  # the block has ended; a streams server would report the cancellation as an error
         finally:

@@ -131,6 +131,18 @@ Host box
   HostName 127.0.0.1
   Port {server.port}
   User {getpass.getuser()}
+Host behind
+  HostName 127.0.0.1
+  Port {server.port}
+  User {getpass.getuser()}
+  ProxyJump box
+Host shared
+  HostName 127.0.0.1
+  Port {server.port}
+  User {getpass.getuser()}
+  ControlMaster auto
+  ControlPath {folder}/shared.sock
+  ControlPersist 60
 Host refused
   HostName 127.0.0.1
   Port 1

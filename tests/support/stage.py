@@ -22,7 +22,7 @@ class Stage:
     def __init__(self, client: CodexClient, server: ServerProcess, *, ours: bool) -> None:
         self.client = client
         self.server = server
-        self._ours = ours
+        self.ours = ours
         self.workspace = client.workspace
         self._recorder: Recorder | None = None
 
@@ -48,7 +48,7 @@ class Stage:
             self.client.configure(model.url, features=features, more=config, profile=profile)
             self._recorder = recorder
             yield model, recorder
-        problems = broken_rules(recorder.entries, sorted_by_client=not self._ours)
+        problems = broken_rules(recorder.entries, sorted_by_client=not self.ours)
         assert not problems, f"{len(problems)} broken rules, such as {problems[:3]}"[:2000]
         allowed = connections if isinstance(connections, range) else (connections,)
         assert recorder.connections in allowed, f"{recorder.connections} connections"

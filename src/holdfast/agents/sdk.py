@@ -21,6 +21,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from msgspec import UNSET
+
 from holdfast.agents.catalog.agent import Agent, state_of
 from holdfast.agents.catalog.known import find_vouched
 from holdfast.agents.changes.baseline import since_baseline
@@ -55,6 +57,7 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 RUN_S: Final = 120.0  # to start a worker: its sandbox, its preflight
+ASK_HOSTS_S: Final = 600.0  # a person hears of a worker's question about a host, looks and answers
 CARRY_S: Final = 1800.0  # likewise, with a workspace that goes over a slow line first
 # What a worker gets of its caller's environment unless told otherwise: enough to find programs and a home.
 PASSED: Final = ("HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TZ", "USER")
@@ -407,6 +410,7 @@ class Workers:
         allow_host: Sequence[str] = (),
         deny_host: Sequence[str] = (),
         allow_private: bool = False,
+        ask_network: bool = False,
         secrets: Sequence[str] = (),
         **more: Any,
     ) -> Worker:
@@ -414,6 +418,7 @@ class Workers:
 
         It reaches the hosts of its model provider, where the record of its CLI names them, and those that are
         allowed by name, as `Policy.allow_host` has them; with `network=True` all, with `network=False` none.
+        With `ask_network` a connection to another host waits until somebody answers (`Worker.approve`).
         Keys that its CLI takes by variables stay outside (with `keys_inside=True` they enter), and so do
         `secrets`, as `holdfast exec --secret` has them: `GITHUB_TOKEN@api.github.com`.
         A confined one reads no credentials of its user (`find_withheld`) unless they are allowed. Without
@@ -430,8 +435,10 @@ class Workers:
         if secrets:
             more["keys"] = await asyncio.to_thread(take_keys, secrets, os.environ, (cwd,))
             secret += find_key_files(secrets)
-        if allow_host or deny_host or allow_private:
-            more["hosts"] = AllowedHosts(list(allow_host), list(deny_host), allow_private)
+        if allow_host or deny_host or allow_private or ask_network:
+            asked = round(ASK_HOSTS_S * 1000) if ask_network else UNSET
+            rules = (list(allow_host), list(deny_host), allow_private)
+            more["hosts"] = AllowedHosts(*rules, ask_timeout_ms=asked)
         wish = WorkerSpec(agent=agent, cwd=cwd, prompt=prompt, env=inherited, secret=secret, **more)
         limit_s = CARRY_S if far else RUN_S
         return Worker(self, await self.call(messages.RUN, wish, timeout_s=limit_s))

@@ -5,6 +5,7 @@ import contextlib
 import functools
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -16,7 +17,7 @@ from holdfast.client.events.result import MAX_OUTPUT_BYTES, Result
 from holdfast.client.links import ssh
 from holdfast.client.links.ssh import SshTarget
 from holdfast.client.links.target import parse_target
-from holdfast.client.networkfilter import NetworkFilter
+from holdfast.client.networkfilter import DECIDE_S, Decide, NetworkFilter
 from holdfast.client.presets import find_presets
 from holdfast.client.process import Process
 from holdfast.client.recovery import LinkState
@@ -145,6 +146,7 @@ class Environment:
         limits: Limits | None = None,
         commands: CommandExecutor | None = None,
         network: NetworkFilter | None = None,
+        decide: Decide | None = None,
     ) -> Process:
         """Start a command.
 
@@ -155,13 +157,14 @@ class Environment:
         `denials` are what its sandbox refuses, as it happens; its `watch` says whether that is so or why not.
         `limits` are on what it and all that it starts may use together. `commands` is an executor for what it
         wants run outside of its own sandbox. With `network` it reaches those hosts and no others, whatever
-        the policy says of the network.
+        the policy says of the network. `decide` is asked about hosts, where the policy has somebody asked
+        (`Policy.ask_network`); without it nobody is, and such a host is refused.
 
         Raises:
             UsageError: there is a filter for the network, and no policy that confines; or a key that stays
-                outside cannot be had.
+                outside cannot be had; or there is somebody to ask, and no policy that has anybody asked.
             InvalidRequest: there are limits, and this server keeps none; or it has no executor for commands,
-                no filter for the network, or keeps no keys outside.
+                no filter for the network, keeps no keys outside, or asks nobody.
             OperationFailed: the program could not be started.
             SandboxUnavailable: the policy cannot be enforced there; nothing was run.
             ConnectionLost: the link died meanwhile. If the command was started it will be ended.
@@ -178,6 +181,7 @@ class Environment:
             raise InvalidRequest("this server runs no commands for a process", remedy="update it")
         if network is not None:
             self._check_filter(network, policy)
+        policy, asked = self._check_asking(policy, decide, network)
         params = StartParams(
             process_id=process_id or self._session.new_process_id(),
             argv=_words(argv),
@@ -200,8 +204,8 @@ class Environment:
         await self._session.until_ended(params.process_id)
         process = Process(self._session, params.process_id, tty=tty, watch=watch)
         self._session.add_route(process)
-        if network is not None:
-            self._session.deciders.add(params.process_id, network)
+        if asked is not None:
+            self._session.deciders.add(params.process_id, asked)
         try:
             process.started(await self._session.call("process/start", params))
         except (ConnectionLost, RemoteProtocolError, asyncio.CancelledError):
@@ -238,14 +242,44 @@ class Environment:
         if not can.network_proxy_launch or (network.review and not can.network_proxy_review_domains):
             raise InvalidRequest("this server cannot filter a command's network by host", remedy="update it")
 
-    async def adopt(self, process_id: str, *, tty: bool = False, watch: bool = False) -> Process:
+    def _check_asking(
+        self, policy: "Policy | None", decide: Decide | None, network: NetworkFilter | None
+    ) -> "tuple[Policy | None, NetworkFilter | None]":
+        """The policy, which has nobody asked if there is nobody, and who decides."""
+        within_s = 0.0 if policy is None else policy.wish.hosts.ask_s
+        if decide is None:
+            if policy is not None and within_s:
+                policy = replace(policy, wish=policy.wish.ask_network(0.0))
+            return policy, network
+        if not within_s or network is not None:
+            raise UsageError(
+                "whoever decides is asked where the policy says so, and no filter for the network does",
+                remedy="add policy=policy.ask_network(), or give decide to the NetworkFilter",
+            )
+        if not self.info.capabilities.holdfast_ask_hosts:
+            raise InvalidRequest("this server asks nobody about hosts", remedy="update it")
+        return policy, NetworkFilter(decide=decide, decide_s=within_s)
+
+    async def adopt(
+        self,
+        process_id: str,
+        *,
+        tty: bool = False,
+        watch: bool = False,
+        decide: Decide | None = None,
+        decide_s: float = DECIDE_S,
+    ) -> Process:
         """A process of this session that somebody else started, from the oldest output that is kept.
+
+        If its policy has somebody asked about hosts, that is `decide` from now on, within this time.
 
         Raises:
             InvalidRequest: there is none of that name, or not any more.
         """
         process = Process(self._session, process_id, tty=tty, watch=watch)
         self._session.add_route(process)
+        if decide is not None:
+            self._session.deciders.add(process_id, NetworkFilter(decide=decide, decide_s=decide_s))
         if process.denials is not None:
             process.denials.catch_up()
         try:
@@ -270,6 +304,7 @@ class Environment:
         max_output_bytes: int = MAX_OUTPUT_BYTES,
         limits: Limits | None = None,
         network: NetworkFilter | None = None,
+        decide: Decide | None = None,
     ) -> Result:
         """Run a command to its end; a non-zero exit is a result, not an error.
 
@@ -296,6 +331,7 @@ class Environment:
                 arg0=arg0,
                 limits=limits,
                 network=network,
+                decide=decide,
             )
             try:
                 if input is None:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -39,8 +39,10 @@ MAX_METHOD: Final = 32  # bytes of what a server tells
 MAX_CLIENT: Final = 256
 DENIED: Final = PolicyReply(DenyDecision("not_allowed"))
 ALLOWED: Final = PolicyReply(AllowDecision())
+ALL_ALLOWED: Final = PolicyReply(AllowDecision("pattern"))
 
-Decide: TypeAlias = Callable[[PolicyQuestion], Awaitable[bool]]
+# Only True is yes; "pattern": to all that the pattern of the question covers.
+Decide: TypeAlias = Callable[[PolicyQuestion], Awaitable[bool | Literal["pattern"]]]
 Reply: TypeAlias = Callable[[PolicyReply | None], None]  # None: the question made no sense
 
 
@@ -99,7 +101,7 @@ class Deciders:
     def __init__(self, spawn: Callable[[Coroutine[None, None, None]], None]) -> None:
         self._spawn = spawn
         self._filters: dict[str, NetworkFilter] = {}
-        self._deciding: dict[str, set[asyncio.Task[bool]]] = {}
+        self._deciding: dict[str, set[asyncio.Task[bool | Literal["pattern"]]]] = {}
 
     def add(self, process_id: str, network: NetworkFilter) -> None:
         """Before its start is sent: its first question may overtake the answer."""
@@ -124,7 +126,7 @@ class Deciders:
             return
         network = self._filters.get(asked.process_id)
         busy = sum(map(len, self._deciding.values())) >= MAX_QUESTIONS
-        if network is None or network.decide is None or busy or not is_host(asked.request.host):
+        if network is None or network.decide is None or busy or not is_fit(asked.request):
             reply(DENIED)
             return
         self._spawn(self._decide(asked, network.decide, network.decide_s, reply))
@@ -136,8 +138,8 @@ class Deciders:
         under_way.add(deciding)
         try:
             await asyncio.wait([deciding])
-            if not deciding.cancelled() and deciding.result() is True:
-                answer = ALLOWED
+            if not deciding.cancelled():
+                answer = _reply_to(deciding.result())
         finally:
             deciding.cancel()
             under_way.discard(deciding)
@@ -157,7 +159,13 @@ class Deciders:
                 log.exception("hearing a decision about the network failed")
 
 
-async def _bound(decide: Decide, question: PolicyQuestion, within_s: float) -> bool:
+def _reply_to(decided: object) -> PolicyReply:
+    if decided is True:
+        return ALLOWED
+    return ALL_ALLOWED if isinstance(decided, str) and decided == "pattern" else DENIED
+
+
+async def _bound(decide: Decide, question: PolicyQuestion, within_s: float) -> bool | Literal["pattern"]:
     try:
         async with asyncio.timeout(within_s):
             return await decide(question)
@@ -166,6 +174,13 @@ async def _bound(decide: Decide, question: PolicyQuestion, within_s: float) -> b
     except Exception:
         log.exception("deciding about the network failed; the answer is no")
         return False
+
+
+def is_fit(question: PolicyQuestion) -> bool:
+    """Whether a question can be shown to whoever decides."""
+    names = [question.host] if question.pattern is msgspec.UNSET else [question.host, question.pattern]
+    program = "" if question.program is msgspec.UNSET else question.program
+    return all(map(is_host, names)) and is_plain(program, MAX_CLIENT)
 
 
 def is_host(text: str) -> bool:

@@ -22,7 +22,7 @@ from holdfast.sandbox import values
 from holdfast.sandbox.limits import Limits
 from holdfast.sandbox.policy import policy, profile
 from holdfast.sandbox.policy.globs import bind_pattern
-from holdfast.sandbox.policy.hostwish import HostWish, is_inspected
+from holdfast.sandbox.policy.hostwish import ASK_S, HostWish, is_inspected
 from holdfast.sandbox.policy.policy import Access, At, Glob, Network, Place, PolicyKind, Rule, Special, Target
 from holdfast.sandbox.policy.policy import Policy as Wish
 from holdfast.sandbox.policy.secretwish import SecretWish, parse_secret
@@ -209,6 +209,20 @@ class Policy:
         hosts = values.replace(self.wish.hosts, private=True)
         return replace(self, wish=values.replace(self.wish, hosts=hosts))
 
+    def ask_network(self, within_s: float = ASK_S) -> "Policy":
+        """Have `decide` of a start asked about hosts that no rule decides about; the network is off then.
+
+        A connection waits for the answer; no answer within this time is no.
+
+        Raises:
+            UsageError: there is no time, or no sandbox.
+        """
+        if within_s <= 0:
+            raise UsageError("whoever decides needs some time")
+        if self.wish.kind is PolicyKind.DISABLED:
+            raise UsageError("a policy without a sandbox reaches every host")
+        return replace(self, wish=self.wish.ask_network(within_s))
+
     def keep_secret(self, text: str, value: str | None = None) -> "Policy":
         """Keep a key outside of commands: `OPENAI_API_KEY@api.openai.com`, and the key itself.
 
@@ -303,6 +317,7 @@ class Policy:
         root = "" if self.root is None else f"; workspace {self.root}"
         granted = "".join(f"; socket {path}" for path in self.wish.sockets)
         granted += "".join(f"; host {rule}" for rule in self.wish.hosts.allow)
+        granted += "; ask about hosts" if self.wish.hosts.ask_s else ""
         granted += "".join(f"; key of {key.name} outside" for key in self.keys)
         return f"<Policy {files}; network {network}{granted}{root}>"
 
@@ -317,12 +332,11 @@ def _hosts(wish: HostWish) -> AllowedHosts | msgspec.UnsetType:
             f"{rule}: requests inside of TLS are read on this machine only, for holdfast exec",
             remedy="allow the host as a whole, or run holdfast exec over there",
         )
-    if not wish.allow:
+    if not wish.reaches_any:
         return msgspec.UNSET
-    places = dict(wish.addresses)
-    return AllowedHosts(
-        list(wish.allow), list(wish.deny), wish.private, places, list(wish.own), list(wish.limits)
-    )
+    asked = max(1, round(wish.ask_s * 1000)) if wish.ask_s else msgspec.UNSET
+    rules = (list(wish.allow), list(wish.deny), wish.private, dict(wish.addresses), list(wish.own))
+    return AllowedHosts(*rules, limits=list(wish.limits), ask_timeout_ms=asked)
 
 
 def _network(*, on: bool) -> Network:

@@ -60,6 +60,7 @@ def exec(limits: table.ExecLimits, command: tuple[str, ...], **given: Any) -> No
     Examples:
       holdfast exec -- npm test
       holdfast exec --allow-write ~/.npm --network on -- npm install
+      holdfast exec --ask-network -- pip install requests
       holdfast exec --memory 2G --pids 200 --cpus 1.5 --timeout 10m -- make test
       holdfast exec --explain .git/config
     """

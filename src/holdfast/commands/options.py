@@ -125,6 +125,12 @@ LIMITS: Final = (
         "--allow-private", "Let allowed hosts be at addresses that are not public, as those of a LAN.", "flag"
     ),
     ExecOption(
+        "--ask-network",
+        "Network off, and ask at the terminal about each host that no rule allows or denies; the connection "
+        "waits for the answer, and without one in 60 s it is no.",
+        "flag",
+    ),
+    ExecOption(
         "--secret",
         "Keep the key in the variable NAME outside: the command has a placeholder, and requests to this "
         "host, which are read for that, get the key on their way. NAME=file:PATH@HOST and "
@@ -189,6 +195,7 @@ class ExecLimits:
     deny_host: tuple[str, ...]
     net_limit: tuple[str, ...]
     allow_private: bool
+    ask_network: bool
     secret: tuple[str, ...]
     cwd: str | None
     backend: str
@@ -226,6 +233,7 @@ class ExecLimits:
             deny_host=self.deny_host,
             net_limit=self.net_limit,
             allow_private=self.allow_private,
+            ask_network=self.ask_network,
             secrets=self.secret,
             pass_env=self.pass_env,
             limits=limits,

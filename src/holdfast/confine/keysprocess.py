@@ -20,6 +20,8 @@ from typing import Any, Final
 import holdfast
 from holdfast.confine import names
 from holdfast.confine.keys import KeptKeys
+from holdfast.egress.asking.asker import Ask
+from holdfast.egress.asking.questions import HostQuestion
 from holdfast.egress.keys.placeholders import Key
 from holdfast.errors import SandboxUnavailable
 from holdfast.sandbox.kernel import kernel
@@ -50,6 +52,8 @@ class KeysProcess:
         self._sock, theirs = socket.socketpair()
         self._sock.setblocking(False)
         self._told: bytes = _encode(hosts, keys)
+        self._heard = b""
+        self._asking: dict[int, asyncio.Task[None]] = {}
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and our own code
                 [sys.executable, "-I", "-c", _BOOT, str(theirs.fileno())],
@@ -74,14 +78,43 @@ class KeysProcess:
         except OSError:
             raise SandboxUnavailable("the process that keeps keys did not come up") from None
 
-    def serve(self, fds: Sequence[int]) -> None:
-        """Serve these sockets of the command, which stay the caller's. It is told so little that it fits."""
+    def serve(self, fds: Sequence[int], ask: Ask | None = None) -> None:
+        """Serve these sockets of the command, which stay the caller's. It is told so little that it fits.
+
+        `ask` is asked about hosts that no rule decides about, if the command's policy has somebody asked.
+        """
         with contextlib.suppress(OSError):  # it is gone, so nobody answers
             socket.send_fds(self._sock, [names.SERVE], list(fds))
+        if ask is not None:
+            self._loop.add_reader(self._sock.fileno(), self._hear, ask)
+
+    def _hear(self, ask: Ask) -> None:
+        try:
+            some = self._sock.recv(65536)
+        except OSError:
+            some = b""
+        if not some:
+            self._loop.remove_reader(self._sock.fileno())
+        *lines, self._heard = (self._heard + some).split(b"\n")
+        for line in lines:
+            if line.startswith(names.ASKS):
+                question = HostQuestion(**json.loads(line[1:]))
+                self._asking[question.id] = self._loop.create_task(self._ask(ask, question))
+            elif line.startswith(names.WITHDRAWS) and (asking := self._asking.pop(int(line[1:]), None)):
+                asking.cancel()
+
+    async def _ask(self, ask: Ask, question: HostQuestion) -> None:
+        answer = (await ask(question)).value
+        self._asking.pop(question.id, None)
+        with contextlib.suppress(OSError):  # it is gone, and nobody waits
+            self._sock.send(f"{question.id} {answer}\n".encode())
 
     async def end(self) -> dict[str, Any] | None:
         """The command has ended: what went out, once what it sent has arrived. None: nobody knows."""
-        heard = b""
+        self._loop.remove_reader(self._sock.fileno())
+        for asking in self._asking.values():
+            asking.cancel()
+        heard = self._heard
         try:
             self._sock.shutdown(socket.SHUT_WR)
             async with asyncio.timeout(names.STOP_S):
@@ -89,7 +122,7 @@ class KeysProcess:
                     heard += some
                     if len(heard) > names.MAX_REPORT:
                         break
-            told: dict[str, Any] | None = json.loads(heard.rpartition(names.READY)[2])
+            told: dict[str, Any] | None = json.loads(heard.rpartition(b"\n")[2])
         except (OSError, ValueError):
             told = None
         await self.aclose()
@@ -108,6 +141,7 @@ def _encode(hosts: HostWish, keys: KeptKeys) -> bytes:
         {
             "hosts": [hosts.allow, hosts.deny, hosts.private, hosts.addresses, hosts.secrets, hosts.own],
             "limits": hosts.limits,
+            "ask": hosts.ask_s,
             "keys": [
                 [key.name, key.value, key.placeholder, sorted(key.targets), sorted(key.plain)]
                 for key in keys.keys
@@ -122,8 +156,8 @@ def _decode(told: bytes) -> tuple[HostWish, KeptKeys]:
     read: Mapping[str, Any] = json.loads(told)
     allow, deny, private, addresses, secrets, own = read["hosts"]
     given = tuple((name, at) for name, at in addresses)
-    limits = tuple(read["limits"])
-    hosts = HostWish(tuple(allow), tuple(deny), private, given, tuple(secrets), tuple(own), limits=limits)
+    rules = (tuple(allow), tuple(deny), private, given, tuple(secrets), tuple(own))
+    hosts = HostWish(*rules, limits=tuple(read["limits"]), ask_s=read["ask"])
     keys = tuple(
         Key(name, value, placeholder, frozenset(map(tuple, targets)), frozenset(map(tuple, plain)))
         for name, value, placeholder, targets, plain in read["keys"]

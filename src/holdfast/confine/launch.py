@@ -33,8 +33,9 @@ from holdfast.sandbox.protocol.loopback import MAX_LISTENERS
 from holdfast.sandbox.protocol.names import count_handed
 from holdfast.sandbox.values import replace
 
-if TYPE_CHECKING:  # loaded for a command that has keys
+if TYPE_CHECKING:  # loaded for a command that has keys, or whose hosts are asked about
     from holdfast.confine.keysprocess import KeysProcess
+    from holdfast.egress.asking.asker import Ask
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class _Child:
     on_exit: Callable[[Exit], None]
     services: Services
     hosts: HostWish | None = None  # that it reaches by name
+    ask: "Ask | None" = None  # about others
     traffic: Traffic | None = None  # where that is counted
     keys: "KeysProcess | None" = None  # who serves those, where keys are put into requests
 
@@ -99,6 +101,7 @@ class LauncherClient:
         limits: Limits | None = None,
         run: int | None = None,
         services: Services | None = None,
+        ask: "Ask | None" = None,
         traffic: Traffic | None = None,
         keys: "KeysProcess | None" = None,
     ) -> StartedCommand:
@@ -107,7 +110,8 @@ class LauncherClient:
         On `watch` a confined command hands its listener out. All stay the caller's to close. `on_exit` is
         called exactly once if this returns. `services` answer at the inner ports of its confinement. `run`
         says with what its limits are shared. `keys` serves the hosts that it reaches by name, and is ended
-        with the command, or if this raises. What goes out by name is counted in `traffic`.
+        with the command, or if this raises. What goes out by name is counted in `traffic`; `ask` is asked
+        about hosts that no rule decides about.
 
         Raises:
             StartFailed: the program could not be executed; nothing runs.
@@ -124,7 +128,7 @@ class LauncherClient:
                 raise StartFailed(exc.errno or errno.EIO) from None
             raise
         child.hosts = None if confinement is None else confinement.plan.hosts
-        child.traffic, child.keys = traffic, keys
+        child.traffic, child.keys, child.ask = traffic, keys, ask
         return await self._outcome(child)
 
     def _send_start(
@@ -269,11 +273,11 @@ class LauncherClient:
             return
         if listeners and child.keys is not None and child.hosts is not None:
             handed, listeners = _divide(listeners, find_loopback_ports(child.hosts))
-            child.keys.serve(handed)
+            child.keys.serve(handed, child.ask)
             for fd in handed:
                 os.close(fd)
         elif listeners and child.hosts is not None:
-            listeners = self._names.open(event.id, child.hosts, listeners, child.traffic)
+            listeners = self._names.open(event.id, child.hosts, listeners, child.traffic, child.ask)
         if listeners:
             self._loopback.open(event.id, listeners, {**self._names.services(event.id), **child.services})
         if event.op == orders.EXITED:

@@ -25,7 +25,7 @@ from holdfast.egress.splice import reset, splice
 from holdfast.local.listeners import is_ours
 from holdfast.sandbox.kernel import kernel
 
-MAX_CONNECTIONS: Final = 128  # of one command; further ones wait to be accepted
+MAX_CONNECTIONS: Final = 224  # of one command; further ones wait to be accepted, and some are left for others
 MAX_TOTAL: Final = 256  # of all commands: two descriptors each, half of the usual limit of 1024
 DIAL_S: Final = 10.0  # loopback answers at once, unless the service's queue is full
 DRAIN_S: Final = 2.0  # what a command sent right before its end still arrives

@@ -8,12 +8,14 @@ the same broker (`launch.py`).
 A command that may write where it is loaded from would say what it is: then it has loaded all that it needs
 before the command runs. So it has for keys that stay outside, which need more than the standard library:
 while a command runs nothing else is looked for.
+
+With somebody to ask (`ask_s`) it says each question as a line, and hears the answer as one.
 """
 
 import os
 import select
 
-from holdfast.annotations import TYPE_CHECKING, Any, Callable, Final, NoReturn, Sequence
+from holdfast.annotations import TYPE_CHECKING, Any, Callable, Final, NoReturn, Protocol, Sequence
 from holdfast.errors import SandboxUnavailable
 from holdfast.light import signal, suppress
 from holdfast.sandbox.kernel import kernel
@@ -21,10 +23,13 @@ from holdfast.sandbox.policy.hostwish import are_plain
 
 if TYPE_CHECKING:
     import _socket
+    import asyncio
     from collections.abc import Mapping
 
     from holdfast.confine.keys import KeptKeys
     from holdfast.confine.loopback import Service
+    from holdfast.egress.asking.asker import Ask
+    from holdfast.egress.asking.questions import Answer, HostQuestion
     from holdfast.egress.broker import NameBroker
     from holdfast.egress.dial import Dialer
     from holdfast.egress.hosts import HostRules
@@ -41,6 +46,19 @@ _SHARE: Final = 0.5  # of the descriptors that a process may have: the rest is f
 _SOON_S: Final = 0.005  # most commands end before, or ask after what is needed for an answer was loaded
 LOAD, SERVE = b"l", b"s"  # what it is told
 READY: Final = b"ready\n"  # what it says
+ASKS, WITHDRAWS = b"?", b"-"  # how its lines begin while it serves, but for the report
+_MAX_ANSWER: Final = 4096  # bytes of answers that are read at once
+
+
+class Answerer(Protocol):
+    """Who answers questions about hosts: `ask` is told one, and calls what it is given once, with the answer.
+
+    A question has the fields of `egress.asking.questions.HostQuestion`.
+    """
+
+    def ask(self, question: "dict[str, Any]", answer: "Callable[[str], None]") -> None: ...
+
+    def withdraw(self, id_: int) -> None: ...
 
 
 class NamesProcess:
@@ -55,7 +73,8 @@ class NamesProcess:
         self._held: tuple[int, ...] = ()  # the sockets of a command that has asked nothing so far
         self._asked: tuple[int, ...] = ()  # those of them where it asks, or connects
         self._loop: AnyLoop | None = None
-        self._serving = False
+        self._serving = self._ready = False
+        self._answerer: Answerer | None = None
 
     def check(self) -> None:
         """The hosts are understood; what they mean is not loaded for what is plainly one.
@@ -81,14 +100,14 @@ class NamesProcess:
         self.load()
         self._wait_for(READY)
 
-    def serve(self, fds: Sequence[int], loop: "AnyLoop") -> None:
+    def serve(self, fds: Sequence[int], loop: "AnyLoop", answerer: Answerer | None = None) -> None:
         """Serve these sockets of the command, which stay the caller's, as soon as somebody comes there.
 
-        They are those of names, and ports besides.
+        They are those of names, and ports besides. `answerer` answers its questions.
         """
         from holdfast.sandbox.protocol.names import QUESTIONS, count_handed
 
-        self._held, self._loop = tuple(map(os.dup, fds)), loop
+        self._held, self._loop, self._answerer = tuple(map(os.dup, fds)), loop, answerer
         self._asked = (*self._held[:QUESTIONS], *self._held[count_handed(fds) :])
         self._serving = True
         for fd in self._asked:
@@ -106,6 +125,8 @@ class NamesProcess:
         try:
             sock = self._fork() if self._sock is None else self._sock
             sock.sendmsg([SERVE], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+            if self._answerer is not None and self._loop is not None:
+                self._loop.add_reader(sock.fileno(), self._hear_questions, sock, self._answerer)
         except OSError:
             self._serving = False  # nothing answers then, and nobody can say what was asked
         finally:
@@ -133,6 +154,33 @@ class NamesProcess:
             theirs.close()
         return self._sock
 
+    def _hear_questions(self, sock: "_socket.socket", answerer: Answerer) -> None:
+        try:
+            heard = self._receive(0)
+        except OSError:
+            heard = False
+        if not heard and self._loop is not None:
+            self._loop.remove_reader(sock.fileno())
+        while b"\n" in self._said:
+            line, _, self._said = self._said.partition(b"\n")
+            if line + b"\n" == READY:
+                self._ready = True
+            elif line.startswith(ASKS):
+                self._ask(sock, line[1:], answerer)
+            elif line.startswith(WITHDRAWS):
+                answerer.withdraw(int(line[1:]))
+
+    def _ask(self, sock: "_socket.socket", line: bytes, answerer: Answerer) -> None:
+        import json
+
+        question = json.loads(line)
+
+        def answer(text: str) -> None:
+            with suppress(OSError):  # it is gone, and nobody waits
+                sock.send(f"{question['id']} {text}\n".encode())
+
+        answerer.ask(question, answer)
+
     def end(self) -> dict[str, Any] | None:
         """The command has ended: what went out, once what it sent has arrived. None: nobody knows.
 
@@ -140,6 +188,8 @@ class NamesProcess:
         """
         asked = not self._held
         self._let_go()
+        if self._sock is not None and self._loop is not None:
+            self._loop.remove_reader(self._sock.fileno())
         try:
             return self._hear_out() if asked else _nothing()
         finally:
@@ -165,14 +215,14 @@ class NamesProcess:
             return None  # it is late, or gone
         import json
 
-        told = self._said.rpartition(READY)[2]
+        told = self._said.rpartition(b"\n")[2]
         try:
             return json.loads(told) if told else None
         except ValueError:
             return None
 
     def _is_ready(self) -> bool:
-        while READY not in self._said:
+        while not self._ready and READY not in self._said:
             try:
                 if not self._receive(0):
                     return True  # it is gone, which is told otherwise
@@ -267,7 +317,11 @@ def serve(told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") ->
             make = partial(make_broker, rules, hosts, fds[:count], inspector=inspector)
             report = asyncio.run(_serve_until_told(told, make, most, fds[count:]))
             told.setblocking(True)
-            told.sendall(json.dumps(report).encode())
+            try:
+                told.sendall(json.dumps(report).encode())
+            except OSError:  # our parent was killed: it hears nothing and removes nothing
+                if keys is not None:
+                    keys.forget()
             return
 
 
@@ -276,8 +330,9 @@ async def _serve_until_told(
 ) -> dict[str, object]:
     import asyncio
 
+    questions = _Questions(told)
     broker: NameBroker | None = make(
-        has_room=lambda count: broker is None or broker.descriptors + count <= most
+        has_room=lambda count: broker is None or broker.descriptors + count <= most, ask=questions.ask
     )
     if broker is None:
         raise AssertionError("it has its sockets")
@@ -290,13 +345,56 @@ async def _serve_until_told(
         loopback.open(0, ports, broker.services)
     ended = asyncio.Event()
     told.setblocking(False)
-    asyncio.get_running_loop().add_reader(told.fileno(), ended.set)
+    asyncio.get_running_loop().add_reader(told.fileno(), questions.hear, ended.set)
     await ended.wait()
     asyncio.get_running_loop().remove_reader(told.fileno())
     if loopback is not None:
         await loopback.aclose()
     await broker.aclose()
     return broker.traffic.report()
+
+
+class _Questions:
+    """Questions to the process that we are a fork of, and its answers."""
+
+    def __init__(self, told: "_socket.socket") -> None:
+        self._told = told
+        self._heard = b""
+        self._open: dict[int, asyncio.Future[Answer]] = {}
+
+    async def ask(self, question: "HostQuestion") -> "Answer":
+        """Raises OSError."""
+        import asyncio
+        import json
+        from dataclasses import asdict
+
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._open[question.id] = answer
+        try:
+            self._told.send(ASKS + json.dumps(asdict(question)).encode() + b"\n")
+            return await answer
+        finally:
+            del self._open[question.id]
+            if not answer.done() or answer.cancelled():
+                with suppress(OSError):
+                    self._told.send(WITHDRAWS + f"{question.id}\n".encode())
+
+    def hear(self, end: Callable[[], object]) -> None:
+        from holdfast.egress.asking.questions import Answer
+
+        try:
+            data = self._told.recv(_MAX_ANSWER)
+        except OSError:
+            data = b""  # it died without having heard all that we said
+        if not data:
+            end()
+            return
+        *lines, self._heard = (self._heard + data).split(b"\n")
+        for line in lines:
+            number, _, text = line.decode().partition(" ")
+            waiting = self._open.get(int(number))
+            if waiting is not None and not waiting.done():
+                waiting.set_result(Answer(text))
 
 
 class NameBrokers:
@@ -317,15 +415,16 @@ class NameBrokers:
         hosts: "HostWish",
         fds: Sequence[int],
         traffic: "Traffic | None" = None,
+        ask: "Ask | None" = None,
     ) -> list[int]:
         """Serve this command with the sockets of its names; those that are left of the descriptors.
 
-        What went out is counted in `traffic`.
+        What went out is counted in `traffic`. `ask` is asked about hosts, if its policy has somebody asked.
         """
         from holdfast.sandbox.protocol.names import count_handed
 
         count = count_handed(fds)
-        broker = make_broker(read_rules(hosts), hosts, fds[:count], self._has_room, traffic=traffic)
+        broker = make_broker(read_rules(hosts), hosts, fds[:count], self._has_room, traffic=traffic, ask=ask)
         if broker is not None:
             broker.open()
             self._brokers[id_] = broker
@@ -385,15 +484,20 @@ def make_broker(
     has_room: Callable[[int], bool] = lambda _: True,
     inspector: "Inspector | None" = None,
     traffic: "Traffic | None" = None,
+    ask: "Ask | None" = None,
 ) -> "NameBroker | None":
     """A broker for these sockets, which it takes over; without any, what it needs is loaded."""
+    from holdfast.egress.asking.asker import ask_nobody
     from holdfast.egress.broker import NameBroker
     from holdfast.egress.inside import InsideSockets
 
     dialer = make_dialer(hosts)
     if fds is None:
         return None
-    broker = NameBroker(rules, InsideSockets(fds), dialer, has_room, inspector, traffic)
+    inside, answers = InsideSockets(fds), ask_nobody if ask is None else ask
+    broker = NameBroker(
+        *(rules, inside, dialer, has_room, inspector, traffic), ask=answers, ask_s=hosts.ask_s
+    )
     if hosts.limits:
         from holdfast.egress.bounds.allowance import Allowance, parse_limits
 

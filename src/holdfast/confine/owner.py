@@ -25,7 +25,7 @@ from holdfast.sandbox.values import replace
 if TYPE_CHECKING:
     from holdfast.confine.keys import KeptKeys
     from holdfast.confine.loopback import Ports
-    from holdfast.confine.names import NamesProcess
+    from holdfast.confine.names import Answerer, NamesProcess
     from holdfast.confine.watching import LocalWatch
     from holdfast.sandbox.kernel.dnotify import Dnotify
     from holdfast.sandbox.launcher.spare import EarlyStart
@@ -99,6 +99,7 @@ class CommandOwner(Children):
         self._given_up: Callable[[], bool] = lambda: False
         self._limits: Limits | None = None
         self._keys: KeptKeys | None = None
+        self._answerer: Answerer | None = None
         self._stopped: Callable[[int], None] = lambda _: None
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
 
@@ -116,11 +117,12 @@ class CommandOwner(Children):
         stopped: Callable[[int], None] = lambda _: None,
         limits: "Limits | None" = None,
         keys: "KeptKeys | None" = None,
+        answerer: "Answerer | None" = None,
     ) -> Sandbox:
         """Start it under this policy, on these streams; what holds for it.
 
         On a terminal it is a job, and each time a signal stops it `stopped` is called with that. `keys` stay
-        outside of it.
+        outside of it. `answerer` is asked about hosts, if its policy has somebody asked.
 
         Raises:
             StartFailed: the program cannot be executed; `sandbox` says where.
@@ -128,7 +130,7 @@ class CommandOwner(Children):
             KeyboardInterrupt: it was given up before it was started.
         """
         self._given_up, self._stopped = given_up, stopped
-        self._limits, self._keys = limits, keys
+        self._limits, self._keys, self._answerer = limits, keys, answerer
         try:
             return self._run(command, bound, ports, streams, watch=watch)
         except SetupFailed as exc:
@@ -389,7 +391,7 @@ class CommandOwner(Children):
             return
         self._events[event.id] = event
         if fds and self._names is not None:
-            self._names.serve(fds, self.loop)
+            self._names.serve(fds, self.loop, self._answerer)
         elif fds:
             from holdfast.confine.loopback import Ports
 

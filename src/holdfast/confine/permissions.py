@@ -51,9 +51,10 @@ def policy_of(context: SandboxContext) -> Policy:
     policy = replace(_policy_of(context), sockets=tuple(context.unix_sockets or ()))
     if not context.hosts or policy.kind is PolicyKind.DISABLED:
         return policy
-    if policy.network is Network.ON and context.hosts.allow:
+    hosts = _hosts_of(context.hosts)
+    if policy.network is Network.ON and hosts.reaches_any:
         raise UsageError("hosts say what is left of a network that is restricted")
-    return replace(policy, hosts=_hosts_of(context.hosts))
+    return replace(policy, hosts=hosts)
 
 
 def _hosts_of(asked: wire.AllowedHosts) -> HostWish:
@@ -69,7 +70,8 @@ def _hosts_of(asked: wire.AllowedHosts) -> HostWish:
     check_addresses(given)
     parse_limits(asked.limits)
     allow, deny, own, limits = map(tuple, (asked.allow, asked.deny, asked.own, asked.limits))
-    return HostWish(allow, deny, asked.private, given, own=own, limits=limits)
+    ask_s = (asked.ask_timeout_ms or 0) / 1000
+    return HostWish(allow, deny, asked.private, given, own=own, limits=limits, ask_s=ask_s)
 
 
 def _policy_of(context: SandboxContext) -> Policy:

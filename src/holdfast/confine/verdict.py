@@ -202,7 +202,8 @@ def prove_by_name(denial: Denial | None, traffic: "Mapping[str, Any] | None") ->
     row = next((row for row in refused if row["host"] == named), refused[-1])
     times = "once" if row["count"] == 1 else f"{row['count']} times"
     what = "asked for by its name" if row["port"] is None else f"connected to at port {row['port']}"
-    evidence = f"{row['host']} was {what}, {times}"
+    who = f" by {row['program']}" if row["program"] else ""
+    evidence = f"{row['host']} was {what}{who}, {times}"
     return Denial(
         "network", None, row["host"], None, row["rule"], row["grant"], 1.0, evidence, witnessed=True
     )

@@ -54,6 +54,11 @@ class FleetWatch:
             self._sign = sign
         return self._named
 
+    def recall(self) -> None:
+        """What was seen by others, for whoever only wants to know."""
+        known = {name: looking.read_known(self._home, name) for name in self.list_named()}
+        self._facts = {name: found for name, found in known.items() if found is not None}
+
     def make_places(self, running: Mapping[str, int], profiles: Collection[WorkerProfile]) -> Places:
         return fleet.make_places(self.list_named(), self._facts, running, profiles)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from holdfast.agents.worker.book import WorkerRecords
 from holdfast.board.asyncstore import AsyncStore
 from holdfast.board.rules import assign, budget
-from holdfast.board.rules.assign import Assignment
+from holdfast.board.rules.assign import Assignment, Places
 from holdfast.board.rules.rows import Run
 from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.store import Store
@@ -76,17 +76,23 @@ async def serve(
 
 
 def foresee(
-    store: Store, board: str, host: str, profiles: frozenset[str], held: str | None = None
+    store: Store,
+    board: str,
+    host: str,
+    profiles: frozenset[str],
+    held: str | None = None,
+    places: Places = Places(),  # noqa: B008 - nobody changes it
 ) -> Assignment:
     """What a round would claim now, and why every other ready task waits; of the newest tasks.
 
-    `held` is why the host starts nothing now.
+    `held` is why the host starts nothing now, `places` where it lets work be done.
     """
     capacity, busy = store.capacity(board)
     ready = store.page(board, status=TaskStatus.READY, limit=MAX_PAGE).tasks
     spent = store.spent_budgets(ready)
+    shut = {task.id: why for task in ready if (why := places.find_holdup(task)) is not None}
     found = assign.assign(
-        [task for task in ready if task.id not in spent],
+        [task for task in ready if task.id not in spent | shut],
         hosts={host: profiles},
         capacity=capacity,
         busy=busy,
@@ -94,4 +100,4 @@ def foresee(
         held={host: held} if held else None,
     )
     waiting = {task: budget.question(words) for task, words in spent.items()}
-    return Assignment(found.claims, {**found.waiting, **waiting})
+    return Assignment(found.claims, {**found.waiting, **shut, **waiting})

@@ -18,22 +18,26 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.egress import names
 from holdfast.egress.addresses import Address
+from holdfast.egress.asking.asker import Ask, Asker, ask_nobody
+from holdfast.egress.asking.questions import ASKED_PORTS, NotAllowed, explain_rule
 from holdfast.egress.bounds.requested import grant_request, refuse_request
 from holdfast.egress.dial import Dialer, LookupFailed, NotPublic
 from holdfast.egress.hosts import BadHost, Extent, Host, HostRules, decide, may_be_private, parse_host
 from holdfast.egress.inside import InsideSockets, read_attempt
-from holdfast.egress.namecheck import NameCheck, Protocol, Refused
+from holdfast.egress.joint import CheckedJoint
+from holdfast.egress.namecheck import NameCheck, Refused
 from holdfast.egress.names import BadMessage, NameTable, Question
 from holdfast.egress.requests import Judge
-from holdfast.egress.splice import CHUNK_BYTES, Hold, pump, reset, take_leave
+from holdfast.egress.splice import CHUNK_BYTES, Hold, reset, take_leave
 from holdfast.egress.traffic import Sent, Traffic, grant_of
+from holdfast.sandbox.kernel.sockowner import Kind
 
 if TYPE_CHECKING:  # loads what few commands need
     from holdfast.egress.bounds.allowance import Allowance
     from holdfast.egress.keys.inspector import Inspector
-    from holdfast.egress.keys.masking import Lookout
 
 MAX_CONNECTIONS: Final = 256  # of one command; further ones wait to be accepted
+MAX_UNDECIDED: Final = 256  # names that no rule allows and that have an address, for somebody may be asked
 MAX_STREAMS: Final = 16  # connections to the name server, which are for long answers that we do not have
 STREAM_S: Final = 10.0  # until a silent one of those is closed
 FIRST_S: Final = 1.0  # how long a client that is refused may take to say what it would understand
@@ -49,6 +53,7 @@ class NameBroker:
 
     `has_room` says whether there may be so many descriptors more: whoever asks for a thousand names must not
     take them from others. `inspector` has the keys for some of these hosts, and reads what is said to them.
+    With a time to answer, `ask` is asked about hosts that no rule decides about, once somebody connects.
     `traffic` is the account that it keeps.
     """
 
@@ -60,13 +65,18 @@ class NameBroker:
         has_room: Callable[[int], bool],
         inspector: "Inspector | None" = None,
         traffic: Traffic | None = None,
+        *,
+        ask: Ask = ask_nobody,
+        ask_s: float = 0.0,
     ) -> None:
         self.traffic = traffic or Traffic()
         self.allowance: Allowance | None = None  # limits on what passes, if there are any
         self._has_room, self._inspector = has_room, inspector
-        self._rules, self._inside, self._dialer = rules, inside, dialer
-        self._ports = sorted({port for rule in rules.allow for port in rule.ports or ()})
+        self._asker, self._inside, self._dialer = Asker(rules, ask, ask_s), inside, dialer
+        named = {port for rule in rules.allow for port in rule.ports or ()}
+        self._ports = sorted(named | (ASKED_PORTS if self._asker.book.asks else frozenset()))
         self._table = NameTable()
+        self._undecided = 0
         self._listeners: dict[socket.socket, tuple[Host, int]] = {}
         self._listening: set[tuple[str, int]] = set()
         self._connections: set[asyncio.Task[None]] = set()
@@ -127,6 +137,7 @@ class NameBroker:
         self._inside.close()
         for stream in self._streams:
             stream.cancel()
+        self._asker.close()
         if self._connections:
             self._loop.call_later(DRAIN_S, self._cut)
         else:
@@ -148,7 +159,7 @@ class NameBroker:
         for _ in range(_BATCH):
             try:
                 message, sender = self._inside.datagrams.recvfrom(names.MAX_QUESTION)
-                if (told := self._answer(message)) is not None:
+                if (told := self._answer(message, "udp", sender[1])) is not None:
                     self._inside.datagrams.sendto(told, sender)
             except BlockingIOError:
                 return
@@ -171,12 +182,13 @@ class NameBroker:
     async def _serve_stream(self, sock: socket.socket) -> None:
         """Questions with their length before them, one after the other."""
         with sock, contextlib.suppress(OSError, TimeoutError):
+            port: int = sock.getpeername()[1]
             while True:
                 async with asyncio.timeout(STREAM_S):
                     length = int.from_bytes(await self._receive(sock, 2))
                     if not 0 < length <= names.MAX_QUESTION:
                         return
-                    told = self._answer(await self._receive(sock, length))
+                    told = self._answer(await self._receive(sock, length), "tcp", port)
                     if told is not None:
                         await self._loop.sock_sendall(sock, len(told).to_bytes(2) + told)
 
@@ -188,8 +200,8 @@ class NameBroker:
             data += some
         return data
 
-    def _answer(self, message: bytes) -> bytes | None:
-        """What to answer to a message; None: nothing."""
+    def _answer(self, message: bytes, kind: Kind, port: int) -> bytes | None:
+        """What to answer to a message from this port; None: nothing."""
         try:
             question = names.read_question(message)
         except BadMessage as exc:
@@ -202,10 +214,17 @@ class NameBroker:
             host = parse_host(question.name)
         except BadHost:
             return names.refuse(question)
-        ports = [port for port in self._ports if decide(self._rules, host, port).allowed]
+        ports = self._asker.book.find_ports(host, self._ports)
         if host.address is not None or not ports:
-            self._refuse_name(question, host)
+            self._refuse_name(question, host, kind, port)
             return names.refuse(question)
+        if not self._is_known(host, ports):
+            if not question.about_host or self._undecided >= MAX_UNDECIDED:
+                self._refuse_name(question, host, kind, port)
+                return names.refuse(question)
+            if not question.wants_address:
+                return names.answer(question, ())  # it may have an address, and nothing else
+            self._undecided += 1
         try:
             addresses = self._open_host(host, ports)
         except OSError:
@@ -214,13 +233,23 @@ class NameBroker:
             return names.refuse(question, names.Rcode.SERVER_FAILURE)
         return names.answer(question, addresses)
 
-    def _refuse_name(self, question: Question, host: Host) -> None:
+    @property
+    def _rules(self) -> HostRules:
+        return self._asker.rules
+
+    def _is_known(self, host: Host, ports: list[int]) -> bool:
+        """Whether a name has its address already, or a rule allows it."""
+        allowed = (decide(self._rules, host, port).allowed for port in ports)
+        return self._table.find(host.name) is not None or any(allowed)
+
+    def _refuse_name(self, question: Question, host: Host, kind: Kind, port: int) -> None:
         if not question.about_host:
             return
         denied = next((rule for rule in self._rules.deny if rule.name and rule.covers(host, 443)), None)
-        told = "no rule allows it" if denied is None else f"--deny-host {denied} denies it"
-        grant = grant_of(host.name, None) if denied is None else None
-        self.traffic.refuse(host.name, None, told, _now_ms(), grant=grant)
+        why, grant = explain_rule(denied), grant_of(host.name, None) if denied is None else None
+        known = self.traffic.has_refused(host.name, None, why)
+        program = None if known else self._inside.find_program(kind, port)
+        self.traffic.refuse(host.name, None, why, _now_ms(), grant=grant, program=program)
 
     def _open_host(self, host: Host, ports: list[int]) -> tuple[Address, ...] | None:
         """The addresses of a host, with a listener at every port that it may be reached at.
@@ -312,30 +341,54 @@ class NameBroker:
 
     async def _serve(self, inner: socket.socket, host: Host, port: int) -> None:
         """Join a connection from inside to its host, until both directions have ended."""
-        row = self.traffic.connect(host.name, port, _now_ms())
-        if not await self._may_begin(inner, host, port, row):
-            return
-        inspector = self._inspector
-        if inspector is not None and inspector.covers(host.name, port):
-            with inner:
-                await self._inspect(inspector, inner, host, port, row)
-            return
-        check = NameCheck(host.name, port, judge=self._judge_of(host, port))
         with inner:
             try:
-                outer = await self._dial(host, port)
-            except (OSError, BadHost) as exc:
-                await self._tell(inner, check, self._explain(exc, host, port, row))
+                await self._asker.admit(host, port, lambda: self._find_program(inner))
+            except NotAllowed as exc:
+                self._refuse(inner, host, port, str(exc), grant_of(host.name, port))
+                await self._tell(inner, NameCheck(host.name, port), str(exc))
                 return
-            with outer:
-                try:
-                    await self._join(inner, outer, check, row, self._hold(host, port, row))
-                except Refused as exc:
-                    grant = self._grant_request("http", host, port, exc.asked)
-                    self.traffic.refuse(host.name, port, exc.why, _now_ms(), grant=grant)
-                    await self._send_refusal(inner, exc)
-                finally:
-                    row.last_ms = _now_ms()
+            row = self.traffic.connect(host.name, port, _now_ms())
+            if not await self._may_begin(inner, host, port, row):
+                return
+            inspector = self._inspector
+            if inspector is not None and inspector.covers(host.name, port):
+                await self._inspect(inspector, inner, host, port, row)
+            else:
+                await self._pass(inner, host, port, row)
+
+    def _find_program(self, inner: socket.socket) -> str | None:
+        """Who made this connection."""
+        try:
+            port: int = inner.getpeername()[1]
+        except OSError:
+            return None  # it is gone
+        return self._inside.find_program("tcp", port)
+
+    def _refuse(
+        self, inner: socket.socket, host: Host, port: int, why: str, grant: str | None = None
+    ) -> None:
+        """Count a connection that is refused; who made it is looked for once."""
+        known = self.traffic.has_refused(host.name, port, why)
+        program = None if known else self._find_program(inner)
+        self.traffic.refuse(host.name, port, why, _now_ms(), grant=grant, program=program)
+
+    async def _pass(self, inner: socket.socket, host: Host, port: int, row: Sent) -> None:
+        """Have the bytes of a connection passed on, until it ends."""
+        check = NameCheck(host.name, port, judge=self._judge_of(host, port))
+        try:
+            outer = await self._dial(host, port)
+        except (OSError, BadHost) as exc:
+            await self._tell(inner, check, self._explain(exc, inner, host, port, row))
+            return
+        with outer:
+            try:
+                await self._join(inner, outer, check, row, self._hold(host, port, row))
+            except Refused as exc:
+                self._refuse(inner, host, port, exc.why, self._grant_request("http", host, port, exc.asked))
+                await self._send_refusal(inner, exc)
+            finally:
+                row.last_ms = _now_ms()
 
     def _judge_of(self, host: Host, port: int) -> Judge | None:
         """Who judges requests of plain HTTP to a host; None: it may be asked anything."""
@@ -349,20 +402,16 @@ class NameBroker:
         return None if asked is None else grant_request(scheme, host.name, port, *asked)
 
     async def _may_begin(self, inner: socket.socket, host: Host, port: int, row: Sent) -> bool:
-        """Wait until another connection may begin; whether it may. One that may not is closed."""
+        """Wait until another connection may begin; whether it may. One that may not is told."""
         if self.allowance is None:
             return True
         try:
             await self._wait(self.allowance.connect(host, port, self._loop.time()), row)
         except OSError as exc:
             why = exc.strerror or str(exc)
-            self.traffic.refuse(host.name, port, why, _now_ms(), grant=None)
-            with inner:
-                await self._tell(inner, NameCheck(host.name, port), why)
+            self._refuse(inner, host, port, why)
+            await self._tell(inner, NameCheck(host.name, port), why)
             return False
-        except asyncio.CancelledError:
-            inner.close()
-            raise
         return True
 
     def _hold(self, host: Host, port: int, row: Sent) -> Hold | None:
@@ -392,21 +441,20 @@ class NameBroker:
         """Have the requests of a connection read and answered, until it ends."""
 
         def refuse(why: str, asked: tuple[bytes, bytes] | None) -> None:
-            grant = self._grant_request("https", host, port, asked)
-            self.traffic.refuse(host.name, port, why, _now_ms(), grant=grant)
+            self._refuse(inner, host, port, why, self._grant_request("https", host, port, asked))
 
         async def dial() -> socket.socket:
             try:
                 return await self._dial(host, port)
             except (OSError, BadHost) as exc:
-                raise OSError(errno.EHOSTUNREACH, self._explain(exc, host, port, row)) from None
+                raise OSError(errno.EHOSTUNREACH, self._explain(exc, inner, host, port, row)) from None
 
-        check = NameCheck(host.name, port, tls_only=True)
         inner.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # an answer comes as its host made it
         try:
-            first = await self._hear_hello(inner, check) if inspector.ends_tls(host.name, port) else b""
+            target = (host.name, port)
+            first = await inspector.hear_hello(inner, target) if inspector.ends_tls(*target) else b""
             hold = self._hold(host, port, row)
-            await inspector.serve(inner, first, (host.name, port), dial, refuse, row, hold)
+            await inspector.serve(inner, first, target, dial, refuse, row, hold)
         except Refused as exc:
             refuse(exc.why, None)
             await self._send_refusal(inner, exc)
@@ -415,22 +463,13 @@ class NameBroker:
         finally:
             row.last_ms = _now_ms()
 
-    async def _hear_hello(self, inner: socket.socket, check: NameCheck) -> bytes:
-        """What a client says first, once its name was compared. Raises Refused, OSError."""
-        async with asyncio.timeout(STREAM_S):
-            while not check.open:
-                if not (data := await self._loop.sock_recv(inner, CHUNK_BYTES)):
-                    raise ConnectionResetError
-                passed = check.feed(data)
-        return passed
-
-    def _explain(self, exc: OSError | BadHost, host: Host, port: int, row: Sent) -> str:
+    def _explain(self, exc: OSError | BadHost, inner: socket.socket, host: Host, port: int, row: Sent) -> str:
         """Why a host cannot be reached; it is counted."""
         row.failed += 1
         if not isinstance(exc, NotPublic):
             return f"{host} cannot be reached: {exc.strerror if isinstance(exc, OSError) else exc}"
         why = f"{host} is at {exc.address}, which is not public"
-        self.traffic.refuse(host.name, port, why, _now_ms(), grant="--allow-private")
+        self._refuse(inner, host, port, why, "--allow-private")
         return why
 
     async def _dial(self, host: Host, port: int) -> socket.socket:
@@ -445,7 +484,7 @@ class NameBroker:
     ) -> None:
         """Pass bytes and ends of file both ways. Raises Refused; neither is closed here."""
         lookout = None if self._inspector is None else self._inspector.look_out()
-        joint = _Joint(inner, outer, check, row, lookout, hold)
+        joint = CheckedJoint(inner, outer, check, row, lookout, hold)
         whole, refused = False, None
         try:
             async with asyncio.TaskGroup() as pumps:
@@ -485,80 +524,6 @@ class NameBroker:
             async with asyncio.timeout(FIRST_S):
                 await self._loop.sock_sendall(inner, refusal.answer)
             await take_leave(inner)
-
-
-class _Joint:
-    """A connection from inside and one to its host, with the check between them."""
-
-    def __init__(
-        self,
-        inner: socket.socket,
-        outer: socket.socket,
-        check: NameCheck,
-        row: Sent,
-        lookout: "Lookout | None" = None,
-        hold: Hold | None = None,
-    ) -> None:
-        """`lookout` sees keys that are not for this host, where anybody can read what is said.
-
-        `hold` says when bytes may pass.
-        """
-        self._inner, self._outer, self._check, self._row = inner, outer, check, row
-        self._lookout, self._hold = lookout, hold
-        self.passed = False  # has the host heard anything?
-        self._loop = asyncio.get_running_loop()
-        self._turn = asyncio.Lock()  # what the check lets out goes out in that order
-
-    async def pass_out(self) -> None:
-        """From the command to the host, as far as the check allows. Raises OSError, Refused."""
-        self._outer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        while not self._check.open or self._looks:
-            data = await self._loop.sock_recv(self._inner, CHUNK_BYTES)
-            if not data:
-                await self._send(self._check.finish)
-                self._outer.shutdown(socket.SHUT_WR)
-                return
-            await self._send(lambda data=data: self._check.feed(data))  # type: ignore[misc]
-            await asyncio.sleep(0)  # when both ends are quick, neither call above waits
-        await pump(self._inner, self._outer, self._count_sent, self._hold)
-
-    async def pass_in(self) -> None:
-        """From the host to the command. Raises OSError, Refused."""
-        self._inner.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        while self._check.reads_answers:
-            data = await self._loop.sock_recv(self._outer, CHUNK_BYTES)
-            if not data:
-                self._inner.shutdown(socket.SHUT_WR)
-                return
-            if self._hold is not None:
-                await self._hold(len(data))
-            await self._loop.sock_sendall(self._inner, data)
-            self._row.received += len(data)
-            if self._check.listens:
-                await self._send(lambda data=data: self._check.hear(data))  # type: ignore[misc]
-            await asyncio.sleep(0)
-        await pump(self._outer, self._inner, self._count_received, self._hold)
-
-    async def _send(self, next_bytes: Callable[[], bytes]) -> None:
-        async with self._turn:
-            if data := next_bytes():
-                if self._looks and self._lookout is not None and self._lookout.sees(data):
-                    raise self._check.refusal("it has a key that is not for it")
-                if self._hold is not None:
-                    await self._hold(len(data))
-                self.passed = True
-                await self._loop.sock_sendall(self._outer, data)
-                self._row.sent += len(data)
-
-    @property
-    def _looks(self) -> bool:
-        return self._lookout is not None and self._check.protocol is not Protocol.TLS
-
-    def _count_sent(self, length: int) -> None:
-        self._row.sent += length
-
-    def _count_received(self, length: int) -> None:
-        self._row.received += length
 
 
 def _first(group: BaseExceptionGroup[Refused]) -> Refused:

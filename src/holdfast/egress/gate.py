@@ -3,11 +3,16 @@
 `proxy.py` and `socks.py` speak with the programs; each knows a gate and no rule.
 """
 
+import asyncio
+import functools
 import socket
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast.egress.dial import Dialer, NotPublic, Route
+from holdfast.egress.namecheck import Refused
+from holdfast.egress.splice import take_leave
+from holdfast.egress.traffic import Sent
 from holdfast.egress.upstream import Scheme
 from holdfast.egress.verdicts import (
     NOT_PUBLIC,
@@ -22,6 +27,9 @@ from holdfast.egress.verdicts import (
     may_be_asked,
 )
 
+if TYPE_CHECKING:  # loads what few commands need
+    from holdfast.egress.keys.inspector import Inspector
+
 Ask: TypeAlias = Callable[[Attempt], Awaitable[Verdict]]
 Tell: TypeAlias = Callable[[Attempt, Verdict], None]
 
@@ -29,11 +37,21 @@ Tell: TypeAlias = Callable[[Attempt, Verdict], None]
 class Gate:
     """Judges by one policy. `ask` decides about hosts that no rule mentions, `tell` hears every verdict."""
 
-    def __init__(self, policy: ProxyPolicy, dialer: Dialer, *, tell: Tell, ask: Ask | None = None) -> None:
+    def __init__(
+        self,
+        policy: ProxyPolicy,
+        dialer: Dialer,
+        *,
+        tell: Tell,
+        ask: Ask | None = None,
+        inspector: "Inspector | None" = None,
+    ) -> None:
+        """`inspector` has keys for some hosts, and reads what is said to them."""
         self._policy = policy
         self._dialer = dialer
         self._tell = tell
         self._ask = ask
+        self.inspector = inspector
 
     async def admit(self, attempt: Attempt) -> Route | Verdict:
         """The way to a host, or why there is none. The name is looked up after everything else allowed it.
@@ -72,6 +90,24 @@ class Gate:
         self._tell(attempt, verdict)
         return route
 
+    async def join(self, sock: socket.socket, route: Route, port: int, first: bytes = b"") -> bool:
+        """Have what is said to a host that has keys read, on a connection of which this was read before.
+
+        False: there are none for it, and nothing was done. Raises OSError.
+        """
+        target = (route.host.name, port)
+        if self.inspector is None or not self.inspector.covers(*target):
+            return False
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            hello = await self.inspector.hear_hello(sock, target, first)
+            dial = functools.partial(self.connect, route, port)
+            await self.inspector.serve(sock, hello, target, dial, _ignore, Sent(*target))
+        except Refused as exc:
+            await asyncio.get_running_loop().sock_sendall(sock, exc.answer)
+            await take_leave(sock)
+        return True
+
     async def connect(self, route: Route, port: int) -> socket.socket:
         """A connection all the way; raises OSError."""
         return await self._dialer.connect(route, port)
@@ -81,3 +117,7 @@ class Gate:
         if route.above is not None:
             return await self._dialer.reach(route.above)
         return await self._dialer.connect(route, port)
+
+
+def _ignore(_why: str, _asked: object) -> None:
+    """The program was told."""

@@ -16,7 +16,9 @@ from typing import Final
 
 from holdfast.egress.addresses import Address
 from holdfast.sandbox.kernel.kernel import named
+from holdfast.sandbox.kernel.sockowner import Kind, find_program
 
+MAX_LOOKS: Final = 64  # for programs, of one command: each is a walk over all processes
 BACKLOG: Final = 256  # connections that wait to be accepted
 _MAKE_S: Final = 0.5  # both ends are ours, and on one loopback
 _LOOPBACK: Final[dict[int, str]] = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
@@ -43,6 +45,7 @@ class InsideSockets:
         """Takes these descriptors over, in the order of `sandbox/protocol/names.py`."""
         self.datagrams, self.stream, self.attempts, *rest = (socket.socket(fileno=fd) for fd in fds)
         _attach_filter(self.attempts)
+        self._looked = 0
         self._pairs: dict[int, tuple[socket.socket, socket.socket]] = {
             first.family: (first, second) for first, second in zip(rest[::2], rest[1::2], strict=True)
         }
@@ -65,6 +68,13 @@ class InsideSockets:
             raise
         made.setblocking(False)
         return made
+
+    def find_program(self, kind: Kind, port: int) -> str | None:
+        """The program inside that has the socket at this port; None: unknown, also after many others."""
+        if self._looked >= MAX_LOOKS:
+            return None
+        self._looked += 1
+        return find_program(self.datagrams, kind, port)
 
     def _make(self, family: int) -> socket.socket:
         """Another socket of the namespace."""

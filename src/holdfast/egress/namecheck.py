@@ -93,7 +93,7 @@ class NameCheck:
             data = bytes(self._held)
             self._held.clear()
         if self._tls_only and self.protocol is not Protocol.TLS:
-            raise self.refusal("it is not TLS, and keys for this host travel by nothing else")
+            raise self.refusal("it is not TLS, and keys and rules of this host are for nothing else")
         if self._judged and self.protocol is not Protocol.HTTP:
             raise self.refusal("it is not plain HTTP, and rules of this host are about requests of that")
         if self.protocol is Protocol.OTHER:

@@ -60,6 +60,10 @@ class Question:
         """Whether it is about a host, and not about an address or a service."""
         return self.name is not None and not self.name.endswith(".arpa")
 
+    @property
+    def wants_address(self) -> bool:
+        return self.kind in (Kind.A, Kind.AAAA, Kind.ANY)
+
 
 class BadMessage(ValueError):
     """Not a question; the answer to it, if there is one, says only that."""

@@ -61,6 +61,10 @@ async def _connect(leg: Leg, sock: socket.socket, gate: Gate, request: h11.Reque
         if isinstance(way, Verdict):
             await say(leg, 403, explain(way), error=name_error(way))
             return
+        if gate.inspector is not None and gate.inspector.covers(host.name, port):
+            await leg.send(h11.Response(status_code=200, headers=[], reason=b"OK"))
+            await gate.join(sock, way, port, leg.http.trailing_data[0])
+            return
         outer = await gate.connect(way, port)
     except OSError:
         await say(leg, 502, "the host could not be reached")
@@ -76,6 +80,8 @@ async def _connect(leg: Leg, sock: socket.socket, gate: Gate, request: h11.Reque
 async def _forward(leg: Leg, gate: Gate, request: h11.Request, client: str) -> None:
     host, port, path = _parse_url(request.target)
     _check_headers(request, host, port)
+    passing = _Watched(gate)
+    passing.look(b"\n".join((request.target, *(name + b" " + value for name, value in request.headers))))
     attempt = Attempt(Protocol.HTTP, host, port, client, request.method.decode("ascii"))
     try:
         way = await gate.admit(attempt)
@@ -90,10 +96,25 @@ async def _forward(leg: Leg, gate: Gate, request: h11.Request, client: str) -> N
         far = Leg(PlainStream(outer), h11.CLIENT)
         try:
             await far.send(_rewrite(request, way, host, port, path))
-            await exchange(leg, far, Passing())
+            await exchange(leg, far, passing)
         except (OSError, h11.RemoteProtocolError):
             if leg.http.our_state is h11.SEND_RESPONSE:
                 await say(leg, 502, "the host did not answer as an HTTP server does")
+
+
+class _Watched(Passing):
+    """A request in the clear, in which no key may be, whatever its host."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._lookout = None if gate.inspector is None else gate.inspector.look_out()
+
+    def look(self, data: bytes) -> None:
+        if self._lookout is not None and self._lookout.sees(data):
+            raise BadRequest("it has a key that is not for it", 403)
+
+    def pass_request(self, data: bytes) -> bytes:
+        self.look(data)
+        return data
 
 
 def _parse(target: bytes) -> tuple[Host, int]:

@@ -11,6 +11,7 @@ import ipaddress
 import socket
 from typing import Final
 
+from holdfast.egress.dial import Route
 from holdfast.egress.gate import Gate
 from holdfast.egress.hosts import BadHost, Host, parse_host
 from holdfast.egress.splice import splice, take_leave
@@ -40,7 +41,12 @@ async def serve(sock: socket.socket, gate: Gate) -> None:
         try:
             async with asyncio.timeout(REQUEST_S):
                 host, port = await _read_request(sock)
-            outer = await _reach(sock, gate, host, port)
+            way = await _admit(sock, gate, host, port)
+            if gate.inspector is not None and gate.inspector.covers(host.name, port):
+                await _reply(sock, SUCCEEDED)
+                await gate.join(sock, way, port)
+                return
+            outer = await _reach(gate, way, port)
         except TimeoutError:
             return
         except _Ended as exc:
@@ -80,13 +86,20 @@ async def _read_request(sock: socket.socket) -> tuple[Host, int]:
         raise _Ended(NOT_ALLOWED) from None
 
 
-async def _reach(sock: socket.socket, gate: Gate, host: Host, port: int) -> socket.socket:
+async def _admit(sock: socket.socket, gate: Gate, host: Host, port: int) -> Route:
     name, number = sock.getpeername()[:2]
     client = f"[{name}]:{number}" if ":" in name else f"{name}:{number}"
     try:
         way = await gate.admit(Attempt(Protocol.SOCKS5_TCP, host, port, client))
         if isinstance(way, Verdict):
             raise _Ended(NOT_ALLOWED)
+        return way
+    except OSError:
+        raise _Ended(UNREACHABLE) from None
+
+
+async def _reach(gate: Gate, way: Route, port: int) -> socket.socket:
+    try:
         return await gate.connect(way, port)
     except ConnectionRefusedError:
         raise _Ended(REFUSED) from None

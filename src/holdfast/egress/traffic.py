@@ -118,6 +118,9 @@ class Traffic:
                 self.dropped += 1
         self.dropped += part.dropped
 
+    def has_refused(self, host: str, port: int | None, rule: str) -> bool:
+        return (host, port, rule) in self._refused
+
     @property
     def sent(self) -> list[Sent]:
         return list(self._sent.values())

@@ -1,3 +1,3 @@
 """What `holdfast exec` does: what is asked for (`wish`), one command, here (`run`) or on another machine
-(`remote`), and what is said at its end (`outcome`).
+(`remote`), what is asked meanwhile (`asking`), and what is said at its end (`outcome`).
 """

@@ -8,13 +8,14 @@ so their order among each other may differ, and what outlives an unconfined comm
 import asyncio
 import contextlib
 import errno
+import itertools
 import os
 import re
 import signal
 import termios
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec import structs
 
@@ -26,6 +27,7 @@ from holdfast.client.process import Process
 from holdfast.client.recovery import LinkState
 from holdfast.client.remotepath import to_native, to_uri
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError
+from holdfast.exec.asking import TerminalAnswerer
 from holdfast.exec.outcome import NOT_EXECUTABLE, NOT_FOUND, Ending, ExecFailure, build_failure
 from holdfast.exec.wish import Preset, Wish
 from holdfast.local.relay import (
@@ -42,14 +44,17 @@ from holdfast.local.streams import Writer, peek, read_input
 from holdfast.local.tasks import TaskSet
 from holdfast.sandbox.limits import Limits, exit_code
 from holdfast.sandbox.policy import profile
+from holdfast.sandbox.policy.hostwish import ASK_S
 from holdfast.sandbox.policy.paths import is_file_to_make, parent
 from holdfast.sandbox.policy.policy import Access, Where, bind
+from holdfast.wire.network import PolicyQuestion
 from holdfast.wire.paths import PathUri
 from holdfast.wire.processes import NetworkReport
 
 _STOP_S: Final = 2.0  # whoever pressed Control-Z waits for a prompt
 _LOOK_S: Final = 10.0  # a shell that looks for a name, on a machine with much to do
 LATE_S: Final = 0.5  # output may follow the exit; whoever is silent so long then only holds a pipe open
+_DECISIONS: Final[dict[str, bool | Literal["pattern"]]] = {"host": True, "pattern": "pattern"}
 _ERRNO: Final = re.compile(r"\(os error ([0-9]+)\)")
 _ENDLESS: Final = "holdfast: this server cannot tell the command that its input has ended\n"
 
@@ -130,6 +135,8 @@ def _policy(wish: Wish, environment: Environment, cwd: str) -> Policy:
         policy = policy.deny_host(rule)
     if wish.allow_private:
         policy = policy.allow_private()
+    if wish.ask_network:
+        policy = policy.ask_network()
     for text in wish.secrets:
         policy = policy.keep_secret(text)
     for path in wish.allow_write:
@@ -193,6 +200,10 @@ class _Remote:
         self._exited: Exited | None = None
         self._work = TaskSet()
         self.course = _Course(self._loop, self)
+        self._free = asyncio.Event()  # our terminal, while nobody is asked there
+        self._free.set()
+        self._numbers = itertools.count(1)
+        self._answerer: TerminalAnswerer | None = None
 
     def give_up(self) -> None:
         """Nobody is there to pass anything on to: whatever we wait for, we wait no longer."""
@@ -220,6 +231,7 @@ class _Remote:
                     stdin=first != b"",
                     more_env=_terminal_name(tty),
                     limits=limits,
+                    decide=self._decide if policy.wish.hosts.ask_s else None,
                 )
             except (OperationFailed, InvalidRequest, NotFound) as exc:
                 absent = await _is_absent(environment, argv[0], cwd, policy, exc)
@@ -230,6 +242,46 @@ class _Remote:
                 return await self._attend(process, first, tty=tty)
             finally:
                 self._work.cancel()
+                if self._answerer is not None:
+                    self._answerer.close()
+
+    # --- questions about hosts
+
+    async def _decide(self, question: PolicyQuestion) -> bool | Literal["pattern"]:
+        if self._answerer is None:
+            dumb = os.environ.get("TERM", "dumb") == "dumb"
+            self._answerer = TerminalAnswerer(self._loop, self._hold, self._release, dumb=dumb)
+        number = next(self._numbers)
+        told: asyncio.Future[str] = self._loop.create_future()
+        asked = {
+            "id": number,
+            "host": question.host,
+            "port": question.port,
+            "pattern": question.pattern or None,
+            "program": question.program or None,
+            "limit_s": ASK_S,
+        }
+        try:
+            self._answerer.ask(asked, told.set_result)
+            return _DECISIONS.get(await told, False)
+        finally:
+            self._answerer.withdraw(number)
+
+    def _hold(self) -> None:
+        self._free.clear()
+        if self.course.terminal is not None:
+            self.course.terminal.lend()
+
+    def _release(self) -> None:
+        self._free.set()
+        if self.course.terminal is not None:
+            self.course.terminal.regain()
+
+    def _is_ours(self) -> bool:
+        terminal = self.course.terminal
+        return self._free.is_set() and (terminal.is_ours() if terminal else in_foreground())
+
+    # --- its streams
 
     async def _attend(self, process: Process, first: bytes | None, *, tty: bool) -> Ending:
         if tty:
@@ -242,12 +294,13 @@ class _Remote:
             self._loop,
             lambda data: self._feed(process, data),
             first,
-            is_ours=terminal.is_ours if terminal else in_foreground,
+            is_ours=self._is_ours,
         )
         writer = Writer(self._loop)
         try:
             async for event in self._events(process):
                 if isinstance(event, Output):
+                    await self._free.wait()
                     await writer.write(STDERR if event.stream == "stderr" else STDOUT, event.data)
                 elif isinstance(event, Exited):
                     self._exited = event

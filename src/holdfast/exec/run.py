@@ -15,7 +15,7 @@ from holdfast.exec.outcome import Ending, ExecFailure, Explained, PathAnswer, Pl
 from holdfast.exec.wish import Preset, Wish
 from holdfast.light import signal
 from holdfast.local.loop import Loop
-from holdfast.local.relay import Course, Tail, occupy_standard_descriptors, open_streams
+from holdfast.local.relay import Course, Streams, Tail, occupy_standard_descriptors, open_streams
 from holdfast.sandbox.plan.resolve import locate, make_granted, trace
 from holdfast.sandbox.plan.select import Choice
 from holdfast.sandbox.policy import policy
@@ -27,6 +27,7 @@ from holdfast.sandbox.values import replace, value
 
 if TYPE_CHECKING:
     from holdfast.confine.keys import KeptKeys
+    from holdfast.exec.asking import TerminalAnswerer
     from holdfast.sandbox.launcher.spare import EarlyStart
     from holdfast.sandbox.limits import Limits
 
@@ -253,9 +254,10 @@ def _policy(wish: Wish, here: str) -> "tuple[Policy, Limits | None]":
 
 def _with_hosts(policy: Policy, wish: Wish) -> Policy:
     """With the hosts that are reached by name."""
-    named = wish.allow_host or wish.allow_net or wish.secrets
+    named = wish.allow_host or wish.allow_net or wish.secrets or wish.ask_network
     if wish.network and (named or policy.hosts.allow or policy.hosts.presets):
-        raise UsageError("--allow-host says what is left of the network when it is off, not on")
+        option = "--ask-network" if wish.ask_network else "--allow-host"
+        raise UsageError(f"{option} says what is left of the network when it is off, not on")
     for rule in wish.allow_host:
         policy = policy.allow_host(rule)
     for rule in wish.deny_host:
@@ -268,8 +270,10 @@ def _with_hosts(policy: Policy, wish: Wish) -> Policy:
         policy = policy.limit_net(limit)
     if wish.allow_private:
         policy = replace(policy, hosts=replace(policy.hosts, private=True))
+    if wish.ask_network:
+        policy = policy.ask_network()
     about = wish.deny_host or wish.allow_private or wish.net_limit
-    if about and not (policy.hosts.allow or policy.hosts.presets):
+    if about and not (policy.hosts.reaches_any or policy.hosts.presets):
         raise UsageError(
             "--deny-host, --net-limit and --allow-private are about hosts that --allow-host allows",
             remedy="allow a host by its name: --allow-host api.example.com",
@@ -384,9 +388,12 @@ def _execute(scene: ResolvedWish, argv: Sequence[str], early: "EarlyStart | None
     owner = CommandOwner(loop, scene.choice, early)
     course = Course(loop, owner)
     tail = Tail(_MAX_TAIL)
+    answerer: TerminalAnswerer | None = None
     try:
         with open_streams(loop) as streams:
             course.terminal, course.is_job = streams.terminal, streams.tty
+            if scene.bound.hosts.ask_s:
+                answerer = _make_answerer(loop, streams, owner)
             try:
                 sandbox = owner.run(
                     command,
@@ -398,6 +405,7 @@ def _execute(scene: ResolvedWish, argv: Sequence[str], early: "EarlyStart | None
                     stopped=course.on_stopped,
                     limits=scene.limits,
                     keys=scene.keys,
+                    answerer=answerer,
                 )
             except StartFailed as exc:
                 return _not_started(exc, command, owner.sandbox)
@@ -406,6 +414,8 @@ def _execute(scene: ResolvedWish, argv: Sequence[str], early: "EarlyStart | None
             streams.join(tail, lambda: course.signal(signal.SIGHUP), course.stop)
             course.begin()
             loop.run_until(lambda: owner.end is not None)
+            if answerer is not None:
+                answerer.close()
             streams.stop_input()
             course.end()
             # Whoever outlived the command still holds its outputs, which would then never end.
@@ -416,6 +426,19 @@ def _execute(scene: ResolvedWish, argv: Sequence[str], early: "EarlyStart | None
     if owner.end is None:
         raise AssertionError("waited for it")
     return _judge(owner, owner.end, sandbox, tail.read(), scene.cwd)
+
+
+def _make_answerer(loop: Loop, streams: Streams, owner: CommandOwner) -> "TerminalAnswerer":
+    """Whoever sits at our terminal, if we have one."""
+    from holdfast.exec.asking import TerminalAnswerer
+
+    def release() -> None:
+        streams.release()
+        if streams.tty:
+            owner.pass_on(signal.SIGWINCH)  # a program that fills the screen draws it again
+
+    dumb = os.environ.get("TERM", "dumb") == "dumb"
+    return TerminalAnswerer(loop, streams.hold, release, dumb=dumb)
 
 
 def _judge(owner: CommandOwner, end: Exit, sandbox: Sandbox, output: bytes, cwd: str) -> Ending:

@@ -35,6 +35,7 @@ class Wish:
     allow_host: Sequence[str] = ()
     deny_host: Sequence[str] = ()
     allow_private: bool = False
+    ask_network: bool = False  # somebody is asked about hosts that no rule decides about
     allow_net: Sequence[str] = ()  # clients whose own settings name hosts
     net_limit: Sequence[str] = ()  # how much may pass to hosts
     secrets: Sequence[str] = ()  # keys that stay outside

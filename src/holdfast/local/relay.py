@@ -168,7 +168,7 @@ class OwnTerminal:
 
         self.settings = termios.tcgetattr(STDIN)
         self.on_taken: Callable[[], object] = _nothing  # it is ours again, maybe with another size
-        self.taken = False
+        self.taken = self.lent = False
 
     def __enter__(self) -> Self:
         self.take()
@@ -178,7 +178,9 @@ class OwnTerminal:
         self.give_back()
 
     def take(self) -> None:
-        """Have it, unless somebody else has the foreground."""
+        """Have it, unless somebody else has the foreground or it is lent."""
+        if self.lent:
+            return
         if not in_foreground():
             self.taken = False  # whoever has it has made of it what they need
             return
@@ -199,6 +201,15 @@ class OwnTerminal:
             self.taken = False
             with suppress(termios.error):  # it may be gone
                 termios.tcsetattr(STDIN, termios.TCSADRAIN, self.settings)
+
+    def lend(self) -> None:
+        """Have it as it was until `regain`: what is typed then is not for the command."""
+        self.give_back()
+        self.lent = True
+
+    def regain(self) -> None:
+        self.lent = False
+        self.take()
 
     def is_ours(self) -> bool:
         """Is what is typed for us? Should that be news, take it."""
@@ -286,11 +297,16 @@ def hand_on_input(
     """
 
     waiting: list[Cancellable] = []
+    ready = select.poll()
+    ready.register(STDIN, select.POLLIN)
 
     def read() -> None:
         stop()
         if not is_ours():
             waiting.append(loop.call_later(_LOOK_AGAIN_S, more))
+            return
+        if not ready.poll(0):  # it was an answer to a question of ours, which was read since
+            more()
             return
         try:
             data = os.read(STDIN, COPY_BYTES)
@@ -329,6 +345,21 @@ class Streams:
     def __init__(self, loop: AnyLoop) -> None:
         self._loop = loop
         self._stop: Callable[[], None] = _nothing
+        self._held: list[Callable[[], None]] | None = None  # outputs that wait while somebody is asked
+
+    def hold(self) -> None:
+        """Neither write what the command says nor read what is typed until `release`: somebody is asked."""
+        if self._held is None:
+            self._held = []
+            if self.terminal is not None:
+                self.terminal.lend()
+
+    def release(self) -> None:
+        held, self._held = self._held, None
+        if self.terminal is not None:
+            self.terminal.regain()
+        for go_on in held or ():
+            go_on()
 
     def join(self, tail: Tail, gone: Callable[[], object], ended: Callable[[], object]) -> None:
         """The command runs: copy from now on. `ended` is called when no more output can come."""
@@ -367,6 +398,8 @@ class Streams:
         self._stop = hand_on_input(self._loop, take, self._is_ours)
 
     def _is_ours(self) -> bool:
+        if self._held is not None:
+            return False
         return in_foreground() if self.terminal is None else self.terminal.is_ours()
 
     def _drain(
@@ -383,6 +416,10 @@ class Streams:
         outlet = Outlet(self._loop, sink)
 
         def copy() -> None:
+            if self._held is not None:
+                self._loop.remove_reader(source)
+                self._held.append(more)
+                return
             try:
                 data = os.read(source, COPY_BYTES)
             except BlockingIOError:

@@ -227,6 +227,10 @@ class RunWorker(Parameters, kw_only=True):
         Meta(description="All hosts, or none; left out: those of its model provider, where they are known."),
     ] = UNSET
     allow_host: AllowHost = ()
+    ask_network: Annotated[
+        bool,
+        Meta(description="Let a connection to any other host wait for an answer (see worker_approve)."),
+    ] = False
     allow_write: AllowWrite = ()
     allow_read: AllowRead = ()
     passed: Annotated[

@@ -41,6 +41,7 @@ async def _run(workers: Workers, asked: parameters.RunWorker) -> Said:
         unattended=not asked.ask,
         network=None if asked.network is msgspec.UNSET else asked.network,
         allow_host=asked.allow_host,
+        ask_network=asked.ask_network,
         writable=list(asked.allow_write),
         readable=list(asked.allow_read),
         base=asked.provider or None,

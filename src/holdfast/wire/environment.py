@@ -24,6 +24,7 @@ class Capabilities(MethodResult, frozen=True):
 
     capability_discovery_sandbox: bool = False
     capability_discovery_v2: bool = msgspec.field(default=False, name="capabilityDiscoveryV2")
+    credential_masking: bool = False
     environment_config_read: bool = False
     file_write_streaming: bool = False
     fs_watch_missing: bool = False
@@ -35,6 +36,7 @@ class Capabilities(MethodResult, frozen=True):
     sandboxed_file_streaming: bool = False
     shell_snapshot_v2: bool = msgspec.field(default=False, name="shellSnapshotV2")
 
+    holdfast_ask_hosts: bool = False
     holdfast_close_stdin: bool = False
     holdfast_commands: bool = False
     holdfast_limits: bool = False

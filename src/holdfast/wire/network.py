@@ -51,9 +51,13 @@ class NetworkProxy(Params, frozen=True, omit_defaults=True):
 
 
 class PolicyQuestion(MethodResult, frozen=True):
+    """`pattern` and `program` are ours: what an answer may allow too, and who asks, where that is known."""
+
     protocol: AskedProtocol
     host: str
     port: int
+    pattern: str | msgspec.UnsetType = msgspec.UNSET
+    program: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class PolicyRequest(MethodResult, frozen=True):
@@ -64,7 +68,7 @@ class PolicyRequest(MethodResult, frozen=True):
 
 
 class AllowDecision(MethodResult, frozen=True, tag="allow"):
-    pass
+    scope: Literal["host", "pattern"] | msgspec.UnsetType = msgspec.UNSET  # ours: the pattern of the question
 
 
 class DenyDecision(MethodResult, frozen=True, tag="deny"):

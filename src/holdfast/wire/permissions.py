@@ -10,6 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from holdfast.wire.paths import PathUri
+from holdfast.wire.structs import U64
 
 Network: TypeAlias = Literal["restricted", "enabled"]
 
@@ -99,7 +100,10 @@ class PolicyContext(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class AllowedHosts(msgspec.Struct, frozen=True, rename="camel"):
-    """Ours: hosts that are reached by name while the network is restricted, as `--allow-host` has them."""
+    """Ours: hosts that are reached by name while the network is restricted, as `--allow-host` has them.
+
+    With a time to answer, the client is asked about others that no rule denies (`network/policyRequest`).
+    """
 
     allow: list[str]
     deny: list[str] = []
@@ -107,6 +111,7 @@ class AllowedHosts(msgspec.Struct, frozen=True, rename="camel"):
     addresses: dict[str, str] = {}
     own: list[str] = []  # names that may be at an address that is not public, whatever `private` says
     limits: list[str] = []  # on how much passes, as `--net-limit` has them
+    ask_timeout_ms: U64 | msgspec.UnsetType = msgspec.UNSET
 
 
 class SandboxContext(msgspec.Struct, frozen=True, rename="camel"):

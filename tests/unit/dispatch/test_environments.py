@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.agents.fleet import looking
@@ -15,7 +16,10 @@ from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.board.rules.rows import Task
 from holdfast.board.rules.transitions import Move, TaskStatus
 from holdfast.dispatch.rules.fleet import WAITS
+from holdfast.dispatch.rules.profiles import BUILTIN, WorkerProfile
 from holdfast.errors import Unreachable
+from holdfast.handoff.envelope import Grant
+from tests.support.dispatch import a_run, a_task
 from tests.support.fakes import Act, Scene
 
 
@@ -235,3 +239,36 @@ async def test_what_only_works_here_is_refused_in_words_before_anything_starts(
         await scene.until(lambda: scene.task(task).status is TaskStatus.FAILED)
     assert "setup and teardown are not run on another machine" in (scene.store.runs(task.id)[0].error or "")
     assert scene.supervisor.started == []
+
+
+async def test_what_of_this_machine_is_not_for_another_one_stays_here(
+    scene: Scene, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No path, no key that nobody named, and no token but its own; what is named goes along."""
+    environ = scene.context.environ
+    assert isinstance(environ, dict)
+    monkeypatch.setitem(environ, "OPENAI_API_KEY", "secret")
+    monkeypatch.setitem(environ, "NAMED", "value")
+    task, run = a_task(), msgspec.structs.replace(a_run(), environment="box")
+    place = scene.home / "board/t_1"
+    own = WorkerProfile(name="own", agent="codex", env=("NAMED",))
+
+    def spec(profile: WorkerProfile) -> WorkerSpec:
+        return scene.context.worker_spec(run, task, profile, place, "do it", place / "run.json")
+
+    ours, theirs = spec(BUILTIN["codex"]), spec(own)
+    assert "OPENAI_API_KEY" not in ours.env
+    assert theirs.env["NAMED"] == "value"
+    assert (ours.host, ours.alone, ours.mcp) == ("box", True, None)
+    for paths in (ours.readable, ours.writable, ours.sockets, ours.needed, ours.secret):
+        assert paths == []
+    assert ours.handover is not None
+    grant = msgspec.json.decode(ours.handover.grant, type=Grant)
+    assert (grant.run, grant.socket, grant.outbox, grant.command) == (run.id, "", "", ["holdfast"])
+    assert str(scene.home) not in ours.handover.grant
+    assert "HOLDFAST_RUN" not in ours.env, "the path of it is known over there alone"
+    check = scene.context.script_spec(run, task, own, place, "check-1", "make", 1.0)
+    assert (check.host, check.alone, check.handover) == ("box", True, None), "it has no token"
+    here = scene.context.worker_spec(a_run(), task, own, place, "do it", place / "run.json")
+    assert here.host is None
+    assert here.handover is None

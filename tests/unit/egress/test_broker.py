@@ -11,6 +11,8 @@ import pytest
 
 from holdfast.egress import broker as module
 from holdfast.egress.addresses import Address
+from holdfast.egress.asking.asker import Ask, ask_nobody
+from holdfast.egress.asking.questions import Answer, HostQuestion
 from holdfast.egress.broker import NameBroker
 from holdfast.egress.dial import Dialer
 from holdfast.egress.hosts import parse_rules
@@ -31,6 +33,11 @@ class Inside:
         self.attempts, self.packets = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.ports: dict[tuple[str, int], int] = {}
         self.taken: set[int] = set()
+        self.programs: list[tuple[str, int]] = []  # that were looked for
+
+    def find_program(self, kind: str, port: int) -> str | None:
+        self.programs.append((kind, port))
+        return "/usr/bin/curl"
 
     def listen(self, address: Address, port: int) -> socket.socket:
         if port in self.taken:
@@ -48,7 +55,9 @@ class Inside:
 class Scene:
     """A broker, what it asked a resolver for, and an echo at the other end."""
 
-    def __init__(self, *allow: str, deny: Sequence[str] = (), private: bool = True) -> None:
+    def __init__(
+        self, *allow: str, deny: Sequence[str] = (), private: bool = True, ask: Ask | None = None
+    ) -> None:
         self.inside = Inside()
         self.asked: list[str] = []
         rules = parse_rules(allow, deny, private=private)
@@ -58,6 +67,8 @@ class Scene:
             cast("InsideSockets", self.inside),
             Dialer(self._resolve),
             lambda count: self.broker.descriptors + count <= self.room,
+            ask=ask or ask_nobody,
+            ask_s=0 if ask is None else patient(60),
         )
 
     async def _resolve(self, name: str) -> Sequence[str]:
@@ -91,8 +102,10 @@ async def echo() -> AsyncIterator[int]:
 
 
 @contextlib.asynccontextmanager
-async def scene(*allow: str, deny: Sequence[str] = (), private: bool = True) -> AsyncIterator[Scene]:
-    made = Scene(*allow, deny=deny, private=private)
+async def scene(
+    *allow: str, deny: Sequence[str] = (), private: bool = True, ask: Ask | None = None
+) -> AsyncIterator[Scene]:
+    made = Scene(*allow, deny=deny, private=private, ask=ask)
     made.broker.open()
     try:
         yield made
@@ -266,3 +279,116 @@ async def test_what_was_sent_before_the_end_arrives() -> None:
         made.broker.end()
         assert await reader.readexactly(10) == b"last words"
         writer.close()
+
+
+# --- hosts that somebody is asked about
+
+
+class Person:
+    """Gives one answer to everything, and knows what it was asked."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.asked: list[tuple[str, int]] = []
+        self.ready = asyncio.Event()
+
+    async def ask(self, question: HostQuestion) -> Answer:
+        self.asked.append((question.host, question.port))
+        await self.ready.wait()
+        return self.answer
+
+
+async def test_a_connection_waits_for_a_yes_and_nobody_is_asked_for_the_name_before() -> None:
+    person = Person(Answer.HOST)
+    async with echo() as port, scene(f"known.test:{port}", ask=person.ask) as made:
+        reader, writer = await made.open(b"new.test", port)
+        writer.write(b"\0hello")
+        while not person.asked:
+            await asyncio.sleep(0)
+        assert (person.asked, made.asked) == ([("new.test", port)], [])
+        person.ready.set()
+        assert await reader.readexactly(6) == b"\0hello"
+        assert made.asked == ["new.test."]
+        writer.close()
+        assert made.broker.traffic.refused == []
+        assert [(row.host, row.port) for row in made.broker.traffic.sent] == [("new.test", port)]
+
+
+async def test_a_no_is_a_denial_with_its_grant_and_nothing_is_looked_up() -> None:
+    person = Person(Answer.NO)
+    person.ready.set()
+    async with echo() as port, scene(f"known.test:{port}", ask=person.ask) as made:
+        for _ in range(2):
+            reader, writer = await made.open(b"new.test", port)
+            writer.write(b"GET / HTTP/1.1\r\nHost: new.test\r\n\r\n")
+            assert b"403 Forbidden" in await reader.read()
+            writer.close()
+        assert (person.asked, made.asked) == ([("new.test", port)], [])
+        (row,) = made.broker.traffic.refused
+        told = (row.host, row.port, row.rule, row.grant, row.count)
+        rule = "no rule allows it, and the answer was no"
+        assert told == ("new.test", port, rule, f"--allow-host new.test:{port}", 2)
+        assert made.broker.traffic.sent == []
+
+
+async def test_a_yes_to_a_name_is_no_yes_to_an_address_that_is_not_public() -> None:
+    person = Person(Answer.HOST)
+    person.ready.set()
+    async with echo() as port, scene(f"known.test:{port}", private=False, ask=person.ask) as made:
+        reader, writer = await made.open(b"metadata.test", port)
+        writer.write(b"\0")
+        with contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        writer.close()
+        (row,) = made.broker.traffic.refused
+        assert (row.host, row.grant) == ("metadata.test", "--allow-private")
+        assert "which is not public" in row.rule
+
+
+async def test_a_name_is_asked_about_once_somebody_connects_and_not_before() -> None:
+    person = Person(Answer.HOST)
+    async with scene(deny=["ads.test"], ask=person.ask) as made:
+        assert rcode(await made.ask(b"new.test")) == 0
+        assert {port for _, port in made.inside.ports} == {22, 80, 443}
+        assert rcode(await made.ask(b"ads.test")) == 3
+        assert rcode(await made.ask(b"7.0.0.10.in-addr.arpa", 12)) == 3
+        text = await made.ask(b"other.test", 16)
+        assert (rcode(text), text[6:8]) == (0, b"\0\0")
+        assert len(made.inside.ports) == 2 * 3
+        assert person.asked == []
+        assert [row.host for row in made.broker.traffic.refused] == ["ads.test"]
+
+
+async def test_names_that_may_be_asked_about_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_UNDECIDED", 3)
+    async with scene("known.test", ask=Person(Answer.HOST).ask) as made:
+        told = [rcode(await made.ask(b"n%d.test" % number)) for number in range(5)]
+        assert told == [0, 0, 0, 3, 3]
+        assert rcode(await made.ask(b"n1.test")) == 0
+        assert rcode(await made.ask(b"known.test")) == 0
+
+
+async def test_what_waits_at_the_end_of_the_command_is_let_go() -> None:
+    person = Person(Answer.HOST)
+    async with echo() as port, scene(f"known.test:{port}", ask=person.ask) as made:
+        _, writer = await made.open(b"new.test", port)
+        while not person.asked:
+            await asyncio.sleep(0)
+    assert made.asked == []
+    writer.close()
+
+
+async def test_a_refusal_names_the_program_which_is_looked_for_once() -> None:
+    person = Person(Answer.NO)
+    person.ready.set()
+    async with echo() as port, scene(f"known.test:{port}", deny=["ads.test"], ask=person.ask) as made:
+        for _ in range(3):
+            await made.ask(b"ads.test")
+        assert [kind for kind, _ in made.inside.programs] == ["udp"]
+        for _ in range(3):
+            reader, writer = await made.open(b"new.test", port)
+            with contextlib.suppress(ConnectionResetError):
+                await reader.read()
+            writer.close()
+        assert [kind for kind, _ in made.inside.programs] == ["udp", "tcp", "tcp"]  # to ask, and to tell
+        assert {row.program for row in made.broker.traffic.refused} == {"/usr/bin/curl"}

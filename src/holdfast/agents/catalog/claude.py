@@ -301,7 +301,11 @@ CLAUDE = Agent(
     ),
     dialogs=(
         Dialog(
-            re.compile(r"Do you want to proceed\?\n \u276f 1\. Yes *$", re.MULTILINE), ("enter",), ("escape",)
+            re.compile(
+                r"Do you want to (?:proceed|create|make|edit)\b[^\n]*\?\n \u276f 1\. Yes *$", re.MULTILINE
+            ),
+            ("enter",),
+            ("escape",),
         ),
     ),
     start_dialogs=(

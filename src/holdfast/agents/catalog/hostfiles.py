@@ -28,6 +28,10 @@ _END_OF_TIME: Final = 1e15  # ms; JSON has larger numbers, and some that are non
 _MAX_TOKEN: Final = 16 << 10
 _MAX_AHEAD_S: Final = 400 * 86400.0  # no token is valid for longer
 _TOKEN: Final = re.compile(r"[!-~]+")
+_NAMED_KEY: Final = re.compile(
+    r"""(?:key|token|secret|password)\w{0,40}["']?[ \t]{0,8}[:=][ \t]{0,8}["']?([!#-&(-+\--~]{12,4096})""",
+    re.IGNORECASE,
+)
 _JSONC: Final = re.compile(r'("(?:[^"\\\n]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _TRAILING: Final = re.compile(r'("(?:[^"\\\n]|\\.)*")|,(?=\s*[}\]])')
 
@@ -266,6 +270,11 @@ def find_tokens(document: object) -> Iterator[str]:
             yield from find_tokens(value)
     elif isinstance(document, str) and len(document) >= _SECRET_LENGTH and _TOKEN.fullmatch(document):
         yield document
+
+
+def find_keys(text: str) -> list[str]:
+    """What is given a name as of a key in settings of whatever kind: YAML, JSON, NAME=VALUE."""
+    return [found[1] for found in _NAMED_KEY.finditer(text[:MAX_FILE])]
 
 
 # --- documents

@@ -72,6 +72,7 @@ class Want(enum.StrEnum):
     STDIN_EOF = "stdin-eof"
     EDITOR = "editor"
     PAGER = "pager"
+    NETWORK = "network"  # a host that no rule decides about: its connection waits
 
 
 class Obstacle(enum.StrEnum):

@@ -86,6 +86,21 @@ def find_failed_turn(digest: Digest) -> Evidence | None:
     return None
 
 
+def blame(digest: Digest, failure: Failure | None) -> Failure | None:
+    """What a failed request is put down to: a name that was not found, rather than what a gateway says of it.
+
+    Whoever makes the worker's connections answers in the provider's place when it cannot reach that.
+    """
+    if failure is not Failure.PROVIDER:
+        return failure
+    unknown = [
+        index
+        for index in digest.of(Trouble)
+        if digest.items[index].source is Source.DENIAL and _is_network(digest.items[index])
+    ]
+    return Failure.NETWORK if unknown and unknown[-1] > digest.output else failure
+
+
 def waiting(digest: Digest, item: Evidence, since: float) -> WorkerStatus:
     """Waiting for what this item says."""
     want, about = Want.PROMPT, item.seen
@@ -98,6 +113,7 @@ def waiting(digest: Digest, item: Evidence, since: float) -> WorkerStatus:
             about = f"its last turn failed: {result.failure or result.http or 'no reason given'}"
         case _:
             pass
+    failure = blame(digest, failure)
     return WorkerStatus(WorkerState.WAITING, want, about, failure, since=since, evidence=shown(digest, item))
 
 
@@ -137,14 +153,23 @@ def open_requests(digest: Digest) -> list[Evidence]:
     open_: dict[str, tuple[int, Evidence]] = {}
     for index in digest.of(Wants):
         item = digest.items[index]
-        if item.source is Source.PROTOCOL and isinstance(item.claim, Wants) and item.claim.request:
+        if isinstance(item.claim, Wants) and item.claim.request and _is_structured(item):
             open_.setdefault(item.claim.request, (index, item))
     for index in digest.of(Answered):
         claim = digest.items[index].claim
         if isinstance(claim, Answered) and open_.get(claim.request, (index,))[0] < index:
             del open_[claim.request]
     resumed = _model_went_on(digest) if open_ else -1
-    return [item for index, item in open_.values() if index > resumed]
+    # A connection waits for its answer whatever the model does meanwhile.
+    return [item for index, item in open_.values() if index > resumed or _is_about_network(item)]
+
+
+def _is_structured(item: Evidence) -> bool:
+    return item.source is Source.PROTOCOL or _is_about_network(item)
+
+
+def _is_about_network(item: Evidence) -> bool:
+    return isinstance(item.claim, Wants) and item.claim.want is Want.NETWORK
 
 
 def _model_went_on(digest: Digest) -> int:

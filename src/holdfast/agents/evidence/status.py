@@ -274,6 +274,7 @@ def _retrying(look: _Look) -> WorkerStatus | None:
     same = _attempts_like(look, claim)
     if claim.failure is None and claim.http is None:
         claim = replace(claim, failure=_find_trouble(look)[0])
+    claim = replace(claim, failure=holdups.blame(look, claim.failure))
     about = _retry_words(claim, look.now)
     return WorkerStatus(WorkerState.RUNNING, RETRYING, about, claim.failure, since=same[-1].at, evidence=same)
 
@@ -369,7 +370,7 @@ def _progress(look: _Look) -> WorkerStatus | None:
     voice = look.voice()
     if voice is not None and isinstance(voice.claim, Result) and not voice.claim.ok:
         about = f"its turn failed, and it has not ended yet: {voice.claim.message}"
-        failure = voice.claim.failure or _find_trouble(look)[0]
+        failure = holdups.blame(look, voice.claim.failure or _find_trouble(look)[0])
         return WorkerStatus(
             WorkerState.RUNNING, look.last_work(), about, failure, since=voice.at, evidence=(voice,)
         )

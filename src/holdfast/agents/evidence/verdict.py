@@ -111,7 +111,7 @@ class _End:
         self.last: dict[type, int] = {}
         self.tool = self.stream = self.question = self.said = -1
         self.worked = before = -1  # a tool that did not fail
-        self.denial = self.network = -1
+        self.denial = self.network = self.unknown = -1
         self.left_behind = False
         for index, item in enumerate(items):
             claim = item.claim
@@ -131,6 +131,12 @@ class _End:
                 isinstance(claim, Obstructed) and claim.obstacle is Obstacle.SANDBOX_NETWORK
             ):
                 self.network = index
+            if (
+                isinstance(claim, Trouble)
+                and item.source is Source.DENIAL
+                and claim.failure is Failure.NETWORK
+            ):
+                self.unknown = index
             if isinstance(claim, Wants) and claim.want is not Want.PROMPT:
                 self.question = index
             elif isinstance(claim, Working | Idle | Answered | Progress | Result):
@@ -194,6 +200,8 @@ class _End:
 
     def cause(self, failure: Failure) -> tuple[Failure, Evidence | None]:
         """The failure, or the sandbox behind it, with the denial that shows it."""
+        if failure is Failure.PROVIDER and self.unknown > max(self.tool, self.stream):
+            return Failure.NETWORK, None  # a gateway answered in the place of one whose name was not found
         if failure is Failure.NETWORK and self.network >= 0:
             return Failure.SANDBOX, self.items[self.network]
         if failure in (Failure.SANDBOX, Failure.STATE) and self.denial >= 0:

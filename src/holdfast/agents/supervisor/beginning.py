@@ -1,10 +1,13 @@
 """The process of a worker: begun, given its input, and what its server says that holds for it."""
 
 import contextlib
+import functools
 
+from holdfast.agents.worker.answering import ask_about_host
 from holdfast.agents.worker.book import PROCESS, Record
 from holdfast.agents.worker.explaining import held
 from holdfast.agents.worker.launching import PreparedStart
+from holdfast.agents.worker.worker import FollowedWorker
 from holdfast.client.environment import Environment
 from holdfast.client.process import Process
 from holdfast.errors import HoldfastError
@@ -12,8 +15,9 @@ from holdfast.sandbox.policy.secretwish import KEYS
 
 
 async def start_process(
-    environment: Environment, record: Record, ready: PreparedStart, *, traced: bool
+    environment: Environment, worker: FollowedWorker, ready: PreparedStart, *, traced: bool
 ) -> Process:
+    record = worker.record
     return await environment.start(
         held(ready.argv, ready.environment) if traced else ready.argv,
         cwd=record.cwd,
@@ -26,6 +30,7 @@ async def start_process(
         watch=record.watch,
         limits=ready.limits,
         commands=ready.commands,
+        decide=functools.partial(ask_about_host, worker) if ready.policy.wish.hosts.ask_s else None,
     )
 
 

@@ -37,6 +37,7 @@ from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.agents.worker.reach import describe_network
 from holdfast.agents.worker.retention import KEPT_BYTES, KEPT_S
 from holdfast.agents.worker.worker import GRACE_S, FollowedWorker, now
+from holdfast.errors import InvalidRequest
 from holdfast.local import homekey
 from holdfast.unixrpc.server import Peer, RpcLimits, RpcServer
 
@@ -290,7 +291,15 @@ class SupervisorService:
 
     async def _send(self, asked: messages.SendParams, _peer: Peer) -> messages.Sent:
         worker = self._find(asked.worker)
-        outcome = await worker.send(asked.text) if asked.text else "pressed"
+        try:
+            outcome = await worker.send(asked.text) if asked.text else "pressed"
+        except InvalidRequest as exc:
+            if worker.record.host is None or worker.agent.ready:
+                raise
+            raise InvalidRequest(
+                f"{exc}: on {worker.record.host} nobody sees whether it reads its terminal",
+                remedy=f"Look and type there: holdfast worker attach {worker.record.id}",
+            ) from None
         for name in asked.keys:
             await worker.press(name)
         if asked.keys:

@@ -7,6 +7,7 @@ it was never started.
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import shutil
@@ -22,13 +23,14 @@ import msgspec
 from holdfast.agents.catalog.agent import Agent
 from holdfast.agents.catalog.known import read_known
 from holdfast.agents.catalog.lookup import describe_unknown, find_agent
-from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Source
+from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Source, Want
 from holdfast.agents.evidence.status import WorkerLimits
 from holdfast.agents.fleet import starting, there
 from holdfast.agents.supervisor import background, elsewhere
 from holdfast.agents.supervisor.beginning import give_input, note_enforcement, start_process
 from holdfast.agents.supervisor.elsewhere import CUT_SHORT
 from holdfast.agents.worker import channels, logins, ownsandbox
+from holdfast.agents.worker.answering import ask_about_host, settle_host
 from holdfast.agents.worker.book import PROCESS, Record, WorkerRecords, describe, new_id, note_reach
 from holdfast.agents.worker.explaining import Explaining, release
 from holdfast.agents.worker.launching import Handover, PreparedStart, WorkerSpec, prepare
@@ -282,7 +284,7 @@ class Supervisor:
         explaining = _prepare_tracing(record, ready)
         before = await looking  # whatever changes from now on may be its doing
         try:
-            process = await start_process(environment, record, ready, traced=explaining is not None)
+            process = await start_process(environment, worker, ready, traced=explaining is not None)
         except (SandboxUnavailable, InvalidRequest) as exc:
             if ready.commands is None:
                 raise
@@ -296,7 +298,7 @@ class Supervisor:
             ready = prepare(wish, state=ready.state, known=self._known, unnamed=unnamed, unkept=unkept)
             note_reach(record, ready)
             _write_files(ready)
-            process = await start_process(environment, record, ready, traced=explaining is not None)
+            process = await start_process(environment, worker, ready, traced=explaining is not None)
         record.pid, record.phase = process.pid, "started"
         note_enforcement(record, process, ready)
         if record.one_sandbox is not None and wish.own_sandbox:
@@ -357,7 +359,7 @@ class Supervisor:
         record, ready = worker.record, start.ready
         try:
             await elsewhere.send(self.book, record, start, handover, environment)
-            process = await start_process(environment, record, ready, traced=False)
+            process = await start_process(environment, worker, ready, traced=False)
         except HoldfastError as exc:
             if handover is not None and isinstance(exc, SessionLost):  # whether it runs is not known
                 self._environments.pop(record.id, None)
@@ -446,7 +448,16 @@ class Supervisor:
             return
         self._environments[record.id] = environment
         try:
-            process = await environment.adopt(PROCESS, tty=record.tty, watch=record.watch)
+            for asked in worker.asked():
+                if asked.want is Want.NETWORK:  # whoever waited was told no when its supervisor went
+                    settle_host(worker, asked.request, "nobody was there to ask")
+            process = await environment.adopt(
+                PROCESS,
+                tty=record.tty,
+                watch=record.watch,
+                decide=functools.partial(ask_about_host, worker) if record.ask_s else None,
+                decide_s=record.ask_s,
+            )
         except HoldfastError as exc:
             if record.phase == "started":
                 worker.vanished(f"its process is gone: {exc}")

@@ -125,6 +125,7 @@ _REMEDIES: Final[dict[str, str]] = {
     Want.STDIN_EOF: "Start it with stdin closed, or with the data it is to read.",
     Want.EDITOR: _ATTACH,
     Want.PAGER: "Send the key q to leave the pager.",
+    Want.NETWORK: "Answer whether it may reach that host: approve or deny.",
 }
 
 

@@ -1,13 +1,29 @@
-"""A question of a worker answered: by an option of a structured request, or by keys on its terminal."""
+"""A question of a worker answered: by an option of a structured request, or by keys on its terminal.
 
-from typing import Final
+Hosts that no rule decides about are asked about here as well: the connection waits for the answer.
+"""
+
+import asyncio
+import secrets
+from typing import Final, Literal
 
 from holdfast.agents.catalog.agent import Agent
-from holdfast.agents.evidence.evidence import Answered, Evidence, Failure, Source, Trouble, Want, WorkerState
+from holdfast.agents.evidence.evidence import (
+    Answered,
+    AnswerOption,
+    Evidence,
+    Failure,
+    Source,
+    Trouble,
+    Want,
+    Wants,
+    WorkerState,
+)
 from holdfast.agents.terminal.keys import encode_click
 from holdfast.agents.worker import acp
 from holdfast.agents.worker.worker import FollowedWorker, now
 from holdfast.errors import InvalidRequest, UsageError
+from holdfast.wire.network import PolicyQuestion
 
 _ATTACH: Final = "attach to its terminal and answer there, or send the key of a choice"
 
@@ -22,6 +38,9 @@ async def answer(
         UsageError: that option is not offered.
     """
     worker.tick()
+    asked = next((one for one in worker.asked() if request in (None, one.request)), None)
+    if asked is not None and asked.request in worker.hosts_asked:
+        return _about_host(worker, asked, acp.choose(asked, option, deny=deny))
     if worker.record.acp:
         return await _by_option(worker, option=option, deny=deny, request=request)
     if not worker.record.tty:
@@ -31,6 +50,50 @@ async def answer(
     if option is not None or request is not None:
         raise UsageError("a dialog on a terminal has keys, not options", remedy=_ATTACH)
     return await _by_keys(worker, agent, deny=deny)
+
+
+async def ask_about_host(worker: FollowedWorker, question: PolicyQuestion) -> bool | Literal["pattern"]:
+    """Put a question about a host to whoever watches this worker; cancelled, it is withdrawn."""
+    request = f"network-{secrets.token_hex(4)}"
+    target = f"{question.host}:{question.port}"
+    options = [AnswerOption("host", "allow_once", f"{target}, while it runs")]
+    if question.pattern:
+        options.append(AnswerOption("pattern", "allow_always", f"{question.pattern}, while it runs"))
+    options.append(AnswerOption("no", "reject_once", "no"))
+    text = f"{question.program or 'it'} wants to reach {target}"
+    answer: asyncio.Future[bool | Literal["pattern"]] = asyncio.get_running_loop().create_future()
+    worker.hosts_asked[request] = answer
+    worker.add(Evidence(Source.DENIAL, now(), Wants(Want.NETWORK, text, tuple(options), request), text))
+    worker.judge()
+    told = "no answer in time"
+    try:
+        decided = await answer
+        told = "allowed" if decided else "refused"
+        return decided
+    finally:
+        del worker.hosts_asked[request]
+        settle_host(worker, request, f"{told}: {target}")
+
+
+def settle_host(worker: FollowedWorker, request: str, seen: str) -> None:
+    """Nobody waits for this answer any more."""
+    if not worker.done.is_set():
+        worker.add(Evidence(Source.DENIAL, now(), Answered(request), seen))
+        worker.judge()
+
+
+def _about_host(worker: FollowedWorker, wants: Wants, chosen: AnswerOption) -> dict[str, object]:
+    waiting = worker.hosts_asked[wants.request]
+    if waiting.done():
+        raise InvalidRequest("somebody else has answered it meanwhile")
+    waiting.set_result("pattern" if chosen.id == "pattern" else chosen.id == "host")
+    return {
+        "question": wants.question,
+        "denied": chosen.kind.startswith("reject"),
+        "request": wants.request,
+        "option": chosen.id,
+        "kind": chosen.kind,
+    }
 
 
 async def _by_option(

@@ -76,6 +76,7 @@ class Record(msgspec.Struct, kw_only=True):
     denied_hosts: list[str] = []
     private: bool = False  # also at addresses that are not public
     command_hosts: list[str] | None = None  # of its commands, where each has a sandbox; None: as its own
+    ask_s: float = 0.0  # somebody is asked about other hosts, and has so many seconds
     by_name: list[str] = []  # how that is enforced, in words; none where it is not
     traffic: NetworkReport | None = None  # what went out by name; None: nobody counted
     keys: list[str] = []  # which of its keys stay outside, and what enters, in words
@@ -149,7 +150,7 @@ def note_reach(record: Record, ready: PreparedStart) -> None:
     reach, hosts = ready.reach, ready.policy.wish.hosts  # with those that its keys are for
     record.network = reach.whole
     record.hosts, record.denied_hosts = list(dict.fromkeys(hosts.allow)), list(hosts.deny)
-    record.private = hosts.private
+    record.private, record.ask_s = hosts.private, max(hosts.ask_s, reach.commands.ask_s)
     record.command_hosts = None
     if ready.commands is not None and not reach.whole_commands:
         record.command_hosts = list(reach.commands.allow)

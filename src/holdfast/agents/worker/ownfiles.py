@@ -18,6 +18,7 @@ from holdfast.agents.catalog.hostfiles import (
     HostFile,
     Place,
     Way,
+    find_keys,
     find_tokens,
     is_renewable,
     is_settings,
@@ -85,6 +86,9 @@ def read_own_files(agent: Agent, *, home: str, environment: Mapping[str, str]) -
 
 def _take(own: OwnFiles, file: HostFile, path: str) -> None:
     text = read_regular(path, file.limit).decode("utf-8")
+    if is_credential(path) and file.renewal is None and not file.keep:
+        own.secrets += find_keys(text)
+        own.logins.append(path)
     if not is_settings(path):
         own.texts[file.into] = text
         own.words.append(f"{path} ({file.what}): {file.way}")

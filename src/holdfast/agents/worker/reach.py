@@ -64,7 +64,7 @@ class WorkerReach:
 
     @property
     def commands_any(self) -> bool:
-        return self.whole_commands or bool(self.commands.allow)
+        return self.whole_commands or self.commands.reaches_any
 
 
 def _apply(policy: Policy, hosts: HostWish, *, whole: bool) -> Policy:
@@ -89,7 +89,7 @@ def decide_reach(
         SandboxUnavailable: hosts are asked for, and nothing there can enforce that.
     """
     asked = _read_asked(wish.hosts)
-    named = bool(asked.allow or asked.deny)
+    named = bool(asked.reaches_any or asked.deny)
     if named and (wish.unconfined or wish.network):
         what = "without a sandbox" if wish.unconfined else "with the whole network"
         raise UsageError(f"hosts are asked for, and {what} every host is reached", remedy="leave one out")
@@ -100,12 +100,12 @@ def decide_reach(
             f"hosts cannot be reached by name: {unnamed}", remedy="leave --allow-host out"
         )
     alone = agent.reach is None or (wish.network is False and not own_sandbox)
-    if alone and asked.deny and not asked.allow:
+    if alone and asked.deny and not asked.reaches_any:
         raise UsageError(
             "--deny-host is about hosts that are allowed, and none is", remedy="--allow-host HOST"
         )
     if agent.reach is None:
-        whole = not asked.allow and (wish.network is None or own_sandbox)
+        whole = not asked.reaches_any and (wish.network is None or own_sandbox)
         return WorkerReach(whole=whole, hosts=asked, commands=asked, whole_commands=whole and not own_sandbox)
     if wish.network is False and not own_sandbox:
         return WorkerReach(hosts=asked, commands=asked)
@@ -130,8 +130,9 @@ def _read_asked(asked: "AllowedHosts | None") -> HostWish:
         return NO_HOSTS
     parse_rules(asked.allow, asked.deny, own=asked.own)
     given = tuple((name.lower().removesuffix("."), at) for name, at in asked.addresses.items())
-    own, limits = tuple(asked.own), tuple(asked.limits)
-    return HostWish(tuple(asked.allow), tuple(asked.deny), asked.private, given, own=own, limits=limits)
+    rules = (tuple(asked.allow), tuple(asked.deny), asked.private, given)
+    own, limits, ask_s = tuple(asked.own), tuple(asked.limits), (asked.ask_timeout_ms or 0) / 1000
+    return HostWish(*rules, own=own, limits=limits, ask_s=ask_s)
 
 
 def find_bases(

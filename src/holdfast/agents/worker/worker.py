@@ -12,7 +12,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -178,10 +178,10 @@ class FollowedWorker:
         self.leaving: Callable[[], None] = lambda: None  # before anybody hears that it has ended
         self.returning: Callable[[], Awaitable[None]] | None = None  # likewise, of one on another machine
         self.viewers: set[Callable[[bytes], None]] = set()
+        self.hosts_asked: dict[str, asyncio.Future[bool | Literal["pattern"]]] = {}  # by their request
         self.status = WorkerStatus(WorkerState.STARTING, since=now())
         self.done = asyncio.Event()
-        self._book = book
-        self._limits = limits
+        self._book, self._limits = book, limits
         self.agent = agent
         self._changed = changed
         folder = book.folder(record.id)
@@ -230,7 +230,7 @@ class FollowedWorker:
 
     def asked(self) -> list[Wants]:
         """Structured requests without an answer, the oldest first."""
-        if self.done.is_set() or not self.record.acp:
+        if self.done.is_set() or not (self.record.acp or self.record.ask_s):
             return []
         found = open_requests(Digest(self._window.items, now(), self._started_at))
         return [item.claim for item in found if isinstance(item.claim, Wants)]

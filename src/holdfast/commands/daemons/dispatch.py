@@ -140,17 +140,23 @@ def _words(command: str | None) -> tuple[str, ...]:
 
 
 def _foresee(home: Path, address: str, boards: tuple[str, ...], host: str | None, held: str | None) -> Answer:
+    import time
+
     from holdfast.board.store import open_store
+    from holdfast.dispatch.environments import FleetWatch
     from holdfast.dispatch.installed import find_installed
     from holdfast.dispatch.startup import foresee, host_name
 
-    profiles = frozenset(find_installed(home, os.environ))
+    profiles = find_installed(home, os.environ)
+    fleet = FleetWatch(home, time.time)
+    fleet.recall()
+    places = fleet.make_places({}, profiles.values())
     name = host or host_name(home)
     starts: list[dict[str, str]] = []
     waits: list[dict[str, str]] = []
     with open_store(address, create=False) as store:
         for board in boards:
-            found = foresee(store, board, name, profiles, held)
+            found = foresee(store, board, name, frozenset(profiles), held, places)
             starts += [{"board": board, "task": claim.task} for claim in found.claims]
             waits += [
                 {"board": board, "task": task, "reason": reason} for task, reason in found.waiting.items()

@@ -91,6 +91,11 @@ worker.add_command(_cancel, "cancel")
 )
 @host_options
 @click.option("--deny-host", metavar="HOST[:PORT]", multiple=True, help="Not this one of its hosts.")
+@click.option(
+    "--ask-network",
+    is_flag=True,
+    help="Let a connection to any other host wait until `worker approve` answers, for at most 10 minutes.",
+)
 @grant_options
 @click.option(
     "--allow-credentials",
@@ -150,7 +155,7 @@ async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...],
     own = () if far else own_variables(agent, keys=options["base"] is None)
     as_asked = (
         *("acp", "base", "cwd", "host", "idle_limit_s", "model", "trace", "unconfined", "wall_limit_s"),
-        *("allow_host", "deny_host", "allow_private", "secrets", "keys_inside"),
+        *("allow_host", "deny_host", "allow_private", "ask_network", "secrets", "keys_inside"),
     )
     started = await workers.run(
         agent,

@@ -37,7 +37,8 @@ from holdfast.egress.keys.injection import BadUse, check_host, check_target, inj
 from holdfast.egress.keys.masking import Cover, Lookout, spell
 from holdfast.egress.keys.placeholders import Key
 from holdfast.egress.keys.tls import TlsStream
-from holdfast.egress.splice import Hold, take_leave
+from holdfast.egress.namecheck import NameCheck
+from holdfast.egress.splice import CHUNK_BYTES, Hold, take_leave
 from holdfast.egress.traffic import Sent
 
 HANDSHAKE_S: Final = 10.0
@@ -86,6 +87,22 @@ class Inspector:
     def look_out(self) -> Lookout:
         """For placeholders on a connection that is not for them."""
         return Lookout(key.placeholder.encode("ascii") for key in self._keys)
+
+    async def hear_hello(self, sock: socket.socket, target: tuple[str, int], first: bytes = b"") -> bytes:
+        """What a client says first, which must be TLS that names the host; `first` was read before.
+
+        Raises:
+            Refused, OSError: it does not.
+        """
+        check = NameCheck(*target, tls_only=True)
+        loop = asyncio.get_running_loop()
+        passed = check.feed(first)
+        async with asyncio.timeout(HANDSHAKE_S):
+            while not check.open:
+                if not (data := await loop.sock_recv(sock, CHUNK_BYTES)):
+                    raise ConnectionResetError
+                passed = check.feed(data)
+        return passed
 
     async def serve(
         self,

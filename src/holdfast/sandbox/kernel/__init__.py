@@ -3,5 +3,5 @@ calls by number. No policy here: they do what a plan says.
 
 Imports: sandbox, sandbox.plan.
 Open to other rooms: cgroup, dnotify, inotify, kernel, landlock, namespaces, resolver, seccomp,
-usage, view.
+sockowner, usage, view.
 """

@@ -117,6 +117,7 @@ class Plan:
             f"network is {self._network}",
             *(f"the host {rule} is reached by its name" for rule in (self.hosts.allow if self.hosts else ())),
             *(f"the host {rule} is not reached" for rule in (self.hosts.deny if self.hosts else ())),
+            *(["somebody is asked about every other host"] if self.hosts and self.hosts.ask_s else ()),
             *(f"TCP port {port} of the host's loopback is reachable" for port in self.loopback_ports),
             *(f"the unix socket {path} of the host is reachable" for path in self.sockets),
             f"starts in {self.cwd}",

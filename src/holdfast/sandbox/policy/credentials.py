@@ -13,7 +13,13 @@ CREDENTIALS: Final = (
     *(".mozilla", ".thunderbird", ".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials"),
     *(".m2/settings.xml", ".gradle", ".codex/auth.json", ".claude/.credentials.json", ".claude.json"),
     *(".gemini/oauth_creds.json", ".qwen", ".local/share/opencode/auth.json", ".local/share/keyrings"),
-    *(".hermes", ".pi/agent/auth.json", ".copilot/config.json", ".local/share/kilo/auth.json"),
+    *(
+        ".hermes",
+        ".pi/agent/auth.json",
+        ".pi/agent/models.json",
+        ".copilot/config.json",
+        ".local/share/kilo/auth.json",
+    ),
     *(".config/goose/secrets.yaml", ".cline/data/settings/providers.json", ".continue/.env"),
     *(".continue/config.yaml", ".continue/auth.json", ".local/share/amp/secrets.json"),
     *(

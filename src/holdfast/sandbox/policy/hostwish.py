@@ -3,6 +3,7 @@
 from holdfast.annotations import Final
 from holdfast.sandbox.values import value
 
+ASK_S: Final = 60.0  # a person reads a question and answers it
 _MAX_NAME, _MAX_LABEL = 253, 63
 _BYTES: Final = frozenset(map(str, range(256)))
 _HERE: Final = ("127.0.0.1", "localhost", "[::1]")  # as a rule names the host's loopback
@@ -17,6 +18,7 @@ class HostWish:
     (`secretwish.py`). `own` are names that may be at such an address although the others may not: whoever
     started the command chose them as its provider. `presets` name clients whose hosts are still to be found
     (`egress/clients`), `origins` say what those came to. `limits` are on how much passes (`egress/bounds`).
+    With `ask_s`, somebody is asked about hosts that no rule decides about, and has so many seconds.
     """
 
     allow: tuple[str, ...] = ()
@@ -28,6 +30,12 @@ class HostWish:
     presets: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
+    ask_s: float = 0.0
+
+    @property
+    def reaches_any(self) -> bool:
+        """Whether a host may be reached, now or once somebody allows it."""
+        return bool(self.allow) or self.ask_s > 0
 
 
 NO_HOSTS: Final = HostWish()

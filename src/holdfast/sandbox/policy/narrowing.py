@@ -85,6 +85,7 @@ def _narrow_hosts(asked: BoundPolicy, ceiling: BoundPolicy) -> HostWish:
         tuple(text for text in asked.hosts.secrets if text in ceiling.hosts.secrets),
         tuple(name for name in asked.hosts.own if name in ceiling.hosts.own),
         limits=tuple(dict.fromkeys((*asked.hosts.limits, *ceiling.hosts.limits))),
+        ask_s=min(asked.hosts.ask_s, ceiling.hosts.ask_s),
     )
 
 

@@ -14,7 +14,7 @@ from holdfast.annotations import TYPE_CHECKING, Final, Iterable, TypeAlias, asse
 from holdfast.errors import UsageError
 from holdfast.light import IntEnum, StrEnum
 from holdfast.sandbox.policy.credentials import is_credential
-from holdfast.sandbox.policy.hostwish import NO_HOSTS, HostWish
+from holdfast.sandbox.policy.hostwish import ASK_S, NO_HOSTS, HostWish
 from holdfast.sandbox.policy.paths import absolute, depth, join, quote, within
 from holdfast.sandbox.values import derived, replace, value
 
@@ -134,6 +134,10 @@ class Policy:
         allowed = self.allow_host(parse_secret(text).rule)
         return replace(allowed, hosts=replace(allowed.hosts, secrets=(*self.hosts.secrets, text)))
 
+    def ask_network(self, within_s: float = ASK_S) -> "Policy":
+        """Network off, and somebody is asked about each host that no rule decides about."""
+        return replace(self, network=Network.OFF, hosts=replace(self.hosts, ask_s=within_s))
+
     def allow_net(self, preset: str) -> "Policy":
         """Network off but for the hosts of a client, which are found before anything is started."""
         hosts = replace(self.hosts, presets=(*self.hosts.presets, preset))
@@ -222,7 +226,7 @@ class BoundPolicy:
     @property
     def by_name(self) -> bool:
         """Whether hosts are reached by name, while the network is off."""
-        return self.network is Network.OFF and bool(self.hosts.allow)
+        return self.network is Network.OFF and self.hosts.reaches_any
 
     @property
     def full_read(self) -> bool:

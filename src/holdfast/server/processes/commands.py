@@ -15,6 +15,7 @@ from msgspec import structs
 
 from holdfast.confine.sandboxes import bound_of
 from holdfast.confine.starts import Sandbox
+from holdfast.egress.asking.asker import Ask, ask_nobody
 from holdfast.egress.traffic import Traffic
 from holdfast.errors import InvalidRequest, SandboxUnavailable
 from holdfast.sandbox.limits import Limits
@@ -41,6 +42,7 @@ class CommandCeiling:
     tell: Callable[[DeniedCall], None] = field(repr=False)
     run: Callable[[], int] = field(repr=False)  # by which the launcher knows the process
     traffic: Traffic = field(default_factory=Traffic, repr=False)  # of the process, its commands' too
+    ask: Ask = field(default=ask_nobody, repr=False)  # about hosts: whoever is asked about the process's
 
     def restrict(self, params: StartParams, *, live: int) -> StartParams:
         """The start that is carried out for one that was asked for; its policy is narrowed elsewhere.
@@ -79,6 +81,7 @@ def make_ceiling(
     tell: Callable[[DeniedCall], None],
     run: Callable[[], int],
     traffic: Traffic,
+    ask: Ask = ask_nobody,
 ) -> CommandCeiling:
     """The ceiling for the commands of a process in this sandbox; looks at the disk.
 
@@ -92,7 +95,8 @@ def make_ceiling(
         raise SandboxUnavailable("its sandbox lets it reach no unix socket, and so no executor")
     wanted = bound_of(asked.sandbox, cwd=cwd, environ=asked.env)
     return CommandCeiling(
-        narrow(settle(wanted, look(wanted)), sandbox.bound), cwd, dict(asked.env), limits, tell, run, traffic
+        narrow(settle(wanted, look(wanted)), sandbox.bound),
+        *(cwd, dict(asked.env), limits, tell, run, traffic, ask),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from holdfast.confine.keys import KeptKeys, keep_keys
 from holdfast.confine.keysprocess import KeysProcess
 from holdfast.confine.starts import Sandbox
+from holdfast.egress.keys.wellknown import find_known_keys
 from holdfast.errors import UsageError
 from holdfast.sandbox.policy.secretwish import KEYS, SecretWish, parse_secret
 from holdfast.sandbox.values import replace
@@ -66,6 +67,24 @@ def keep_given(given: Sequence[SecretKey], argv: Sequence[str], env: Mapping[str
     kept = keep_keys([(_parse(key), key.value) for key in given], env)
     if (held := next(filter(None, map(kept.find_in, argv)), None)) is not None:
         raise UsageError(f"the command itself has the key of ${held}")
+    withheld = sorted(name for name, text in env.items() if name not in names and kept.find_in(text))
+    kept.make_folder()
+    return ProcessKeys(kept, tuple(withheld))
+
+
+def keep_known(argv: Sequence[str], env: Mapping[str, str]) -> ProcessKeys | None:
+    """The keys of a process that can be told by their variables, for its proxy; None: it has none.
+
+    Raises:
+        OSError: the directory for its certificates cannot be made.
+    """
+    found = find_known_keys(env)
+    if not found:
+        return None
+    kept = replace(keep_keys(found, env), by_name=False)
+    names = {key.name for key in kept.keys}
+    if any(map(kept.find_in, argv)):
+        return None  # it has them anyway
     withheld = sorted(name for name, text in env.items() if name not in names and kept.find_in(text))
     kept.make_folder()
     return ProcessKeys(kept, tuple(withheld))

@@ -19,7 +19,7 @@ from holdfast.confine.childenv import final_env
 from holdfast.confine.launch import LauncherClient
 from holdfast.confine.permissions import limits_of, managed_ports, managed_sockets, name_unseen_cwd
 from holdfast.confine.sandboxes import Sandboxes
-from holdfast.confine.starts import Command, Sandbox, SetupFailed, with_limits
+from holdfast.confine.starts import Command, Exit, Sandbox, SetupFailed, with_limits
 from holdfast.confine.verdict import enforcement_report, judge_of, limit_report
 from holdfast.confine.watching import begin
 from holdfast.errors import InvalidRequest, OperationFailed, SandboxUnavailable, UsageError
@@ -32,6 +32,7 @@ from holdfast.server.processes.commands import (
     OpenCommands,
     make_ceiling,
 )
+from holdfast.server.processes.hostasking import AskClient, make_asker
 from holdfast.server.processes.process import ProcessInput, SessionProcess, open_pipes, set_window_size
 from holdfast.server.processes.snapshot import ShellSnapshots, read_output
 from holdfast.wire import processes as wire
@@ -39,8 +40,9 @@ from holdfast.wire.structs import Empty
 
 if TYPE_CHECKING:  # loaded for a process that has a proxy
     from holdfast.confine.loopback import Services
+    from holdfast.egress.asking.asker import Ask
     from holdfast.server.processes.keeping import ProcessKeys
-    from holdfast.server.processes.proxying import AskClient, ProcessProxy
+    from holdfast.server.processes.proxying import ProcessProxy
 
 MAX_CLOSED: Final = 256  # closed processes kept per session, so that quick starts do not add up to gigabytes
 MAX_WAIT_S: Final = 24 * 3600.0  # a long poll beyond this is a day old; keeps the timer arithmetic finite
@@ -151,7 +153,7 @@ class Processes:
     ) -> wire.StartResult:
         """Start it in this directory, with this environment."""
         ports = managed_ports(params)
-        proxy = self._make_proxy(params, ports or ())
+        proxy = self._make_proxy(params, ports or (), keys)
         sandbox = await self._sandboxes.prepare(
             params.sandbox,
             cwd=cwd,
@@ -220,7 +222,9 @@ class Processes:
             process.pause()
         return self._build_result(process, started.enforcement, started.watch)
 
-    def _make_proxy(self, params: wire.StartParams, taken: tuple[int, ...]) -> "ProcessProxy | None":
+    def _make_proxy(
+        self, params: wire.StartParams, taken: tuple[int, ...], keys: "ProcessKeys | None"
+    ) -> "ProcessProxy | None":
         """The proxy that this process is to have; its code is loaded with the first."""
         if params.network_proxy is None:
             return None
@@ -234,6 +238,7 @@ class Processes:
             upstream=upstreams_of(self._server_env, private=side.private_via_upstream),
             ask=side.ask,
             offer=side.offer,
+            keys=None if keys is None or keys.kept.by_name else keys.kept,
         )
 
     async def _listen(
@@ -256,8 +261,13 @@ class Processes:
             tell=process.on_command_denied,
             run=lambda: process.launch_id,
             traffic=process.traffic,
+            ask=make_asker(self._network.ask, params.process_id),
         )
         return await self._open_commands(ceiling, asked.socket, asked.token)
+
+    def _find_asker(self, process_id: str) -> "Ask":
+        """Who is asked about hosts: never a process about its own commands, but whoever runs that process."""
+        return make_asker(self._network.ask, process_id) if self._ceiling is None else self._ceiling.ask
 
     def _take_back(self, process: SessionProcess, task: "asyncio.Task[_Started]") -> None:
         """Undo a start, also one that has succeeded before its cancellation could reach it."""
@@ -314,12 +324,13 @@ class Processes:
                     streams=streams,
                     tty=params.tty,
                     state=state,
-                    on_exit=process.on_ended,
+                    on_exit=_forgetting(keys, process.on_ended),
                     confinement=sandbox.confinement,
                     watch=channel,
                     services=services,
+                    ask=self._find_asker(params.process_id),
                     traffic=process.traffic,
-                    keys=None if keys is None else await keys.open(sandbox),
+                    keys=None if keys is None or not keys.kept.by_name else await keys.open(sandbox),
                     limits=limits_of(params)
                     if self._ceiling is None
                     else self._ceiling.limit(limits_of(params)),
@@ -503,12 +514,30 @@ class Processes:
 def _keep_keys(params: wire.StartParams, env: dict[str, str]) -> "ProcessKeys | None":
     """The keys that stay outside of it; their code is loaded with the first."""
     if not params.secrets:
-        return None
+        proxied = params.network_proxy is not None and params.network_proxy.proxy.credential_masking
+        if not proxied or params.sandbox is None:
+            return None
+        from holdfast.server.processes.keeping import keep_known
+
+        return keep_known(params.argv, env)
     if params.sandbox is None:
         raise UsageError("keys stay outside of a process that is confined, and this one is not")
     from holdfast.server.processes.keeping import keep_given
 
     return keep_given(params.secrets, params.argv, env)
+
+
+def _forgetting(keys: "ProcessKeys | None", on_exit: Callable[[Exit], None]) -> Callable[[Exit], None]:
+    """What is called at the end of a process, which also ends its certificates."""
+    if keys is None or keys.kept.by_name:
+        return on_exit
+    kept = keys.kept
+
+    def ended(end: Exit) -> None:
+        kept.forget()
+        on_exit(end)
+
+    return ended
 
 
 def signal_number(name: str) -> int:

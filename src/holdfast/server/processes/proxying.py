@@ -5,10 +5,10 @@ answer that is none.
 """
 
 import functools
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -23,8 +23,12 @@ from holdfast.egress.variables import name_proxy
 from holdfast.egress.verdicts import GRANTED, UNDECIDED, Attempt, Outcome, ProxyPolicy, Source, Verdict
 from holdfast.errors import UsageError
 from holdfast.sandbox.values import replace
+from holdfast.server.processes.hostasking import AskClient
 from holdfast.wire import network as wire
 from holdfast.wire.rpc import JsonValue, notification
+
+if TYPE_CHECKING:
+    from holdfast.confine.keys import KeptKeys
 
 HTTP_PORT: Final = 23128  # inside; only the command itself is there, and hardly on these
 SOCKS_PORT: Final = 21080
@@ -32,9 +36,6 @@ MAX_METHOD: Final = 32  # bytes of a request's method that are told
 UPSTREAM: Final = "an upstream proxy looks names up once more: what it connects to cannot be pinned"
 _INVALID: Final = "invalid network proxy config"
 _NO_REASON: Final = "policy_denied"  # what a denial without words is called
-
-# The client's answer to a request, within so many seconds; None: there is none.
-AskClient: TypeAlias = Callable[[str, msgspec.Struct, float], Awaitable[JsonValue]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,11 @@ def make_proxy(
     ask: AskClient,
     offer: Callable[[bytes], None],
     dialer: Dialer | None = None,
+    keys: "KeptKeys | None" = None,
 ) -> ProcessProxy:
     """A proxy for a process that is about to start; `taken` are ports inside that are something else's.
+
+    It puts `keys` into requests to their hosts, which it reads.
 
     Raises:
         UsageError: the settings make no sense, or are not to be had here.
@@ -79,6 +83,7 @@ def make_proxy(
         dialer or Dialer(upstream=above),
         tell=lambda attempt, verdict: offer(tell_decision(process_id, attempt, verdict, datetime.now(UTC))),
         ask=None if timeout_ms is None else functools.partial(_ask, ask, process_id, timeout_ms / 1000),
+        inspector=None if keys is None else keys.make_inspector(),
     )
     http = find_port(HTTP_PORT, taken)
     services = {http: functools.partial(proxy.serve, gate=gate)}
@@ -87,7 +92,8 @@ def make_proxy(
         port = find_port(SOCKS_PORT, (*taken, http))
         services[port] = functools.partial(socks.serve, gate=gate)
         named = f"127.0.0.1:{port}"
-    variables = name_proxy(f"127.0.0.1:{http}", named, local_binding=settings.allow_local_binding)
+    variables = {} if keys is None else keys.variables
+    variables |= name_proxy(f"127.0.0.1:{http}", named, local_binding=settings.allow_local_binding)
     proxied = above.proxies is not None and (above.proxies.http or above.proxies.https)
     return ProcessProxy(services, variables, (UPSTREAM,) if proxied else ())
 
@@ -107,8 +113,8 @@ def check(process_id: str, asked: wire.NetworkProxy) -> None:
         raise UsageError(f"{_INVALID}: a proxy is launched for a process only if it is enabled")
     if asked.proxy.dangerously_allow_all_unix_sockets:
         raise UsageError("dangerouslyAllowAllUnixSockets is not granted: it would lead out of the sandbox")
-    if asked.proxy.credential_masking or asked.proxy.credential_providers:
-        raise UsageError(f"{_INVALID}: this executor masks no credentials")
+    if asked.proxy.credential_providers:
+        raise UsageError(f"{_INVALID}: this executor masks the credentials that it knows, and no others")
     if asked.policy_decision_timeout_ms is None:
         return
     if not asked.policy_decision_timeout_ms:

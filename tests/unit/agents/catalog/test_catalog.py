@@ -174,6 +174,22 @@ def test_the_keys_of_a_dialog_are_for_that_dialog_alone(name: str) -> None:
         assert not dialog.pattern.search(moved)
 
 
+@every_row(
+    ("question", "asks"),
+    [
+        ("Do you want to create new.txt?", True),
+        ("Do you want to make this edit to new.txt?", True),
+        ("Do you want to proceed?", True),
+        ("Do you want to use this API key?", False),
+    ],
+)
+def test_claude_asks_for_each_kind_of_act_in_the_same_dialog(question: str, asks: bool) -> None:
+    (dialog,) = CATALOG["claude"].dialogs
+    choices = " \u276f 1. Yes\n   2. Yes, and switch to accept edits for this session (shift+tab)\n   3. No"
+    assert bool(dialog.pattern.search(f"{question}\n{choices}")) is asks
+    assert not dialog.pattern.search(f"{question}\n{choices}".replace(" \u276f 1", "   1"))
+
+
 def test_a_dialog_that_does_not_show_what_is_selected_is_clicked_and_has_no_keys() -> None:
     (dialog,) = CATALOG["opencode"].dialogs
     assert (dialog.approve, dialog.click) == ((), "Allow once")

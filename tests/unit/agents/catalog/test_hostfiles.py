@@ -17,6 +17,7 @@ from holdfast.agents.catalog.hostfiles import (
     Renewal,
     Way,
     expires_at,
+    find_keys,
     find_tokens,
     is_renewable,
     lend,
@@ -227,3 +228,15 @@ def test_an_expiry_that_is_none_is_refused(expires: object) -> None:
 
 def test_the_tokens_of_a_login_are_found_to_be_kept_out_of_logs() -> None:
     assert set(find_tokens(github(DAY_S, refresh="a-long-refresh-token"))) == {"a-long-refresh-token", KEY}
+
+
+def test_a_key_is_found_in_settings_of_any_kind() -> None:
+    key = "sk-0123456789abcdef"
+    for text in (
+        f"OPENAI_API_KEY: {key}\nGOOSE_MODEL: a-model-with-a-long-name",
+        f"export OPENAI_API_KEY='{key}'",
+        f'{{"providers": {{"a": {{"apiKey":"{key}","baseUrl":"https://models.example.com"}}}}}}',
+        f"models:\n  - {{name: m, apiKey: {key}, roles: [chat]}}",
+    ):
+        assert find_keys(text) == [key]
+    assert find_keys("keyboard: short\nmonkey = banana") == []

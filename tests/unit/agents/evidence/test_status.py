@@ -1057,3 +1057,16 @@ def test_a_worker_whose_machine_is_away_is_not_ended_by_its_limits_until_it_is_b
     back = act([*away, (50, Source.CLOCK, Unreached("", over=True))], 100.0, limits)
     assert back is not None
     assert back.failure is F.TIMEOUT
+
+
+def test_a_gateway_that_answers_for_a_provider_whose_name_is_not_found_is_not_the_provider() -> None:
+    probed: Row = (0.5, Source.DENIAL, Trouble(F.NETWORK), "its provider's name is not found")
+    tries: Row = (5, Source.TEXT, Retrying(1, None, F.PROVIDER, 502))
+    assert look([probed, READY, tries], 6).failure is F.NETWORK
+    assert look([READY, tries], 6).failure is F.PROVIDER
+    answered: Row = (2, Source.PROTOCOL, Progress(Work.STREAMING))
+    assert look([probed, READY, answered, tries], 6).failure is F.PROVIDER, "it was reached since"
+    shown: Row = (5, Source.SCREEN, Wants(Want.PROMPT, failure=F.PROVIDER))
+    assert look([probed, READY, shown], 60).failure is F.NETWORK
+    rows = [probed, (5, Source.PROTOCOL, Result(False, F.PROVIDER)), (6, Source.EXIT, Exited(1, None))]
+    assert look(rows, 7).failure is F.NETWORK

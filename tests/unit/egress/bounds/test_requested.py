@@ -91,7 +91,7 @@ def test_one_of_several_rules_is_enough() -> None:
 def test_a_pattern_does_not_lift_a_rule_about_requests_and_the_whole_host_does() -> None:
     only = "GET https://api.test/v1/"
     host = Host("api.test")
-    assert len(parse_rules([only, "*", "**.test"]).find_requests(host, 443)) == 1
+    assert len(parse_rules([only, "*", "**.test", "**.api.test"]).find_requests(host, 443)) == 1
     assert parse_rules([only, "api.test:443"]).find_requests(host, 443) == ()
     assert parse_rules([only]).find_requests(host, 80) == ()
     both = parse_rules([only, "http://plain.test/a", "x.test"]).requested

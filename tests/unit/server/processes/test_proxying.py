@@ -64,7 +64,6 @@ def test_an_upstream_proxy_is_declared_where_it_is_used() -> None:
     [
         asked(enabled=False),
         asked(dangerously_allow_all_unix_sockets=True),
-        asked(credential_masking=True),
         asked(credential_providers={"x": {}}),
         asked(0),
     ],
