@@ -228,7 +228,6 @@ GEMINI = Agent(
             *("oauth2.googleapis.com", "aiplatform.googleapis.com"),
         ),
         variables=("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL"),
-        spared=("play.googleapis.com", "registry.npmjs.org"),
     ),
     exits=ExitRules(
         zero_means_success=False,
@@ -325,7 +324,6 @@ QWEN = Agent(
         (*_DASHSCOPE, "api.openai.com"),
         variables=("OPENAI_BASE_URL",),
         settings=("security.auth.baseUrl", "modelProviders.*.baseUrl"),
-        spared=("*.rum.aliyuncs.com", "registry.npmjs.org"),
     ),
     exits=ExitRules(zero_means_success=False),
     provider=Provider(

@@ -328,8 +328,8 @@ def _list_refused_connections(digest: Digest) -> list[int]:
 
 def _is_connect(item: Evidence) -> bool:
     claim = item.claim
-    spared = isinstance(claim, Denied) and claim.spared
-    return isinstance(claim, Denied | Foreseen) and claim.access == "connect" and not spared
+    aside = isinstance(claim, Denied) and claim.aside
+    return isinstance(claim, Denied | Foreseen) and claim.access == "connect" and not aside
 
 
 def _is_network(item: Evidence) -> bool:
