@@ -168,7 +168,9 @@ def files_with(key: str, *folders: Path) -> list[Path]:
     return [path for path in files if key.encode() in path.read_bytes()]
 
 
-@pytest.mark.parametrize("tls", [True, False], ids=["tls", "plain"])
+@pytest.mark.parametrize(
+    "tls", [pytest.param(True, id="tls"), pytest.param(False, id="plain", marks=pytest.mark.deep)]
+)
 async def test_a_codex_on_the_board_works_with_a_key_that_it_does_not_have(
     yard: Yard, tmp_path: Path, tls: bool
 ) -> None:

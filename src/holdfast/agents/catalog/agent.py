@@ -165,11 +165,13 @@ class Reach:
     """Where its model provider is: the hosts that a worker reaches unless more is asked for.
 
     `variables` and `settings`, which are dotted names in files of its user's, hold the address of another.
+    `spared` it asks for its own sake, and does without: that it is refused them is no news.
     """
 
     hosts: tuple[str, ...]  # rules, as `--allow-host` has them
     variables: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
+    spared: tuple[str, ...] = ()  # names; patterns as of files
 
 
 @dataclass(frozen=True, slots=True)

@@ -243,6 +243,12 @@ CODEX = Agent(
         ("api.openai.com", "chatgpt.com", "auth.openai.com"),
         variables=("OPENAI_BASE_URL", "CODEX_REFRESH_TOKEN_URL_OVERRIDE"),
         settings=("openai_base_url", "chatgpt_base_url", "model_providers.*.base_url"),
+        spared=(
+            "chatgpt.com",
+            "ab.chatgpt.com",
+            "github.com",
+            "api.github.com",
+        ),  # also with another provider
     ),
     exits=ExitRules(zero_means_success=False),
     provider=Provider(

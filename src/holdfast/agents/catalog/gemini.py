@@ -228,6 +228,7 @@ GEMINI = Agent(
             *("oauth2.googleapis.com", "aiplatform.googleapis.com"),
         ),
         variables=("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL"),
+        spared=("play.googleapis.com", "registry.npmjs.org"),
     ),
     exits=ExitRules(
         zero_means_success=False,
@@ -324,6 +325,7 @@ QWEN = Agent(
         (*_DASHSCOPE, "api.openai.com"),
         variables=("OPENAI_BASE_URL",),
         settings=("security.auth.baseUrl", "modelProviders.*.baseUrl"),
+        spared=("*.rum.aliyuncs.com", "registry.npmjs.org"),
     ),
     exits=ExitRules(zero_means_success=False),
     provider=Provider(

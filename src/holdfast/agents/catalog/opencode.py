@@ -256,6 +256,7 @@ OPENCODE = Agent(
             *("chatgpt.com", "openrouter.ai", "opencode.ai"),
         ),
         settings=("provider.*.options.baseURL", "provider.*.api"),
+        spared=("registry.npmjs.org", "models.dev"),
     ),
     exits=ExitRules(zero_means_success=False),
     provider=Provider(

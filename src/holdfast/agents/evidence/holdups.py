@@ -207,7 +207,7 @@ def _denials_by_path(digest: Digest) -> dict[str, list[int]]:
         if index <= digest.advance:
             break
         claim = digest.items[index].claim
-        if isinstance(claim, Denied) and not claim.host and not claim.aside:
+        if isinstance(claim, Denied) and claim.counts:
             found.setdefault(_TEMPORARY.sub("*", claim.path), []).append(index)
     return found
 
@@ -328,8 +328,8 @@ def _list_refused_connections(digest: Digest) -> list[int]:
 
 def _is_connect(item: Evidence) -> bool:
     claim = item.claim
-    aside = isinstance(claim, Denied) and claim.aside
-    return isinstance(claim, Denied | Foreseen) and claim.access == "connect" and not aside
+    spared = isinstance(claim, Denied) and claim.spared
+    return isinstance(claim, Denied | Foreseen) and claim.access == "connect" and not spared
 
 
 def _is_network(item: Evidence) -> bool:

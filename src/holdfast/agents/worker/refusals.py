@@ -7,6 +7,7 @@ came, is left out. Some calls do not say where a relative path begins: the watch
 see how a call ends that strace follows (`explaining`). What neither knows is told as it was written.
 """
 
+import fnmatch
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -15,7 +16,7 @@ from typing import Final, TypeAlias
 
 from holdfast.agents.catalog.agent import Agent, launch, relocation_of, state_of
 from holdfast.agents.evidence.evidence import MAX_SEEN, Denied, Evidence, Source
-from holdfast.confine.deniedlog import NAME_LOOKUP, DenialNotice, Rules
+from holdfast.confine.deniedlog import DenialNotice, Rules
 from holdfast.errors import UsageError
 from holdfast.sandbox.policy.paths import absolute
 from holdfast.sandbox.policy.policy import Access, BoundPolicy, Network
@@ -78,6 +79,14 @@ class Whose:
     work: str
     state: str
     relocated: bool
+    at_work: bool = False  # a command of its runs: what is refused may be for that
+
+
+def _is_spared(refusal: Refusal | Denied, whose: Whose) -> bool:
+    """Does the CLI ask for that host for its own sake?"""
+    if refusal.access != "connect" or refusal.command or whose.at_work or whose.agent.reach is None:
+        return False
+    return any(fnmatch.fnmatchcase(refusal.path, name) for name in whose.agent.reach.spared)
 
 
 def make_evidence(refusal: Refusal | Denied, whose: Whose, at: float) -> Evidence:
@@ -100,7 +109,7 @@ def make_evidence(refusal: Refusal | Denied, whose: Whose, at: float) -> Evidenc
         count=refusal.count,
         host=isinstance(refusal, Denied) and refusal.host,
         command=refusal.command,
-        aside=agent.reach is not None and refusal.syscall == NAME_LOOKUP and not refusal.command,
+        spared=_is_spared(refusal, whose),
     )
     seen = f"{refusal.comm or 'process'} ({refusal.pid}): {refusal.syscall} {refusal.path}: {refusal.errno}"
     if refusal.command:

@@ -583,16 +583,15 @@ def test_a_refusal_is_made_good_by_a_tool_that_works_and_by_no_other() -> None:
     assert verdict(story(refusal, tool, end), rules).state is WorkerState.COMPLETED
 
 
-def test_a_host_besides_its_providers_is_no_cause_unless_it_complains_of_that_host() -> None:
-    """CLIs ask for hosts of their maker's and go without; an outage of a provider is not the sandbox's."""
-    asked = Denied("connect", "stats.test", "EAI_NONAME", "getaddrinfo", "no rule allows it", aside=True)
-    beside = Evidence(Source.DENIAL, 2, asked, "stats.test")
-    trouble = Evidence(Source.PROTOCOL, 6, Trouble(F.NETWORK), "connection refused")
-    zero, one = (Evidence(Source.EXIT, 9, Exited(code), "") for code in (0, 1))
-    ready, *_, done = story(READY, TEXT, DONE)
-    assert verdict([ready, beside, done, zero], TRUSTED) == verdict([ready, done, zero], TRUSTED)
-    assert verdict([ready, beside, trouble, one], TRUSTED).failure is F.NETWORK
-    named = Evidence(Source.PROTOCOL, 6, Trouble(F.NETWORK), "getaddrinfo ENOTFOUND stats.test")
-    found = verdict([ready, beside, named, one], TRUSTED)
-    assert found.failure is F.SANDBOX
-    assert "stats.test" in found.about
+def test_a_host_that_is_spared_neither_flags_success_nor_is_to_blame_for_a_failure() -> None:
+    spared = Denied("connect", "stats.example", "EAI_NONAME", "getaddrinfo", spared=True)
+    refused = Evidence(Source.DENIAL, 2.0, spared)
+    done = [Evidence(Source.PROTOCOL, 3.0, Result(ok=True)), Evidence(Source.EXIT, 4.0, Exited(0, None))]
+    assert "with-denials" not in verdict([refused, *done], TRUSTED).flags
+    failed = [
+        Evidence(Source.PROTOCOL, 3.0, Result(False, F.NETWORK)),
+        Evidence(Source.EXIT, 4.0, Exited(1, None)),
+    ]
+    assert verdict([refused, *failed], TRUSTED).failure is F.NETWORK
+    counted = Evidence(Source.DENIAL, 2.0, Denied("connect", "api.example", "EAI_NONAME", "getaddrinfo"))
+    assert verdict([counted, *failed], TRUSTED).failure is F.SANDBOX

@@ -10,6 +10,7 @@ from holdfast.agents.worker.book import KeptWish
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.errors import UsageError
 from holdfast.wire.permissions import AllowedHosts
+from holdfast.wire.processes import SecretKey
 from tests.support.rows import every_row
 
 ENVIRON = {"HOME": "/home/u", "PATH": "/bin", "SECRET": "s"}
@@ -87,3 +88,11 @@ def test_a_host_comes_to_those_that_it_has_and_the_whole_network_takes_their_pla
     assert private.hosts == AllowedHosts(["b.test"], private=True)
     whole = regrant(had, GrantParams(worker="w", network=True, environ=ENVIRON))
     assert (whole.network, whole.hosts) == (True, None)
+
+
+def test_a_key_that_stayed_outside_is_taken_again_or_nothing_is_started() -> None:
+    had = kept(keys=[SecretKey("SECRET", "", ["api.test"])])
+    again = regrant(had, GrantParams(worker="w", writable=["/b"], environ=ENVIRON))
+    assert [(key.name, key.value, key.hosts) for key in again.keys] == [("SECRET", "s", ["api.test"])]
+    with pytest.raises(UsageError, match=r"\$SECRET stayed outside of it, and is kept nowhere"):
+        regrant(had, GrantParams(worker="w", writable=["/b"], environ={"HOME": "/home/u"}))

@@ -323,12 +323,11 @@ def test_only_failed_calls_about_files_and_addresses_are_traced() -> None:
     assert {"-f", "-Z", "-y", "trace=%file,%network"} <= set(line)
 
 
-def test_a_host_that_a_cli_with_a_provider_asks_for_is_beside_the_point() -> None:
-    name = replace(REFUSAL, access="connect", syscall="getaddrinfo", path="stats.test", rule="no", grant="g")
-    for whose, refusal, aside in (
-        (WHOSE, name, True),
-        (dataclasses.replace(WHOSE, agent=CATALOG["shell"]), name, False),
-        (WHOSE, replace(name, command="curl stats.test"), False),
-        (WHOSE, replace(name, syscall="connect"), False),
-    ):
-        assert denied(refusal, whose).aside is aside
+def test_a_host_that_the_cli_asks_for_its_own_sake_is_spared_unless_a_command_may_need_it() -> None:
+    asked = replace(REFUSAL, access="connect", path="registry.npmjs.org", syscall="getaddrinfo")
+    assert denied(asked).spared
+    assert not denied(asked).counts
+    assert not denied(asked, dataclasses.replace(WHOSE, at_work=True)).spared
+    assert not denied(replace(asked, command="npm ci")).spared
+    assert not denied(replace(asked, path="registry.npmjs.org.evil.example")).spared
+    assert denied(replace(REFUSAL, path="registry.npmjs.org")).counts, "a file of that name"
