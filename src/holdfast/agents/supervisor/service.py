@@ -234,7 +234,7 @@ class SupervisorService:
         told += [
             f"it asked for {one.path} besides, and was refused: {one.rule}; to allow it: {one.grant}"
             for one in _denials(worker.evidence())
-            if one.spared
+            if one.aside
         ]
         return messages.ExplainedReport(**asdict(build_report(worker)), why=told)
 
