@@ -20,6 +20,7 @@ from holdfast.wire.network import PolicyQuestion
 from tests.support.exec_command import Place, Screen, Shell, place
 from tests.support.peer import serving
 from tests.support.root_only import IDENTITIES
+from tests.support.tiers import DEEP
 from tests.support.webhosts import WebHosts, web_hosts
 
 PROMPT = rb"allow [a-z.]+\? \[yes/(?:all/)?no\] "
@@ -49,7 +50,10 @@ class Scene:
         return f"http://{name}:{self.port}/{path}"
 
 
-@pytest.fixture(scope="module", params=IDENTITIES)
+# What may be asked as whom is tried with the attacks; here one of them is enough in every run.
+@pytest.fixture(
+    scope="module", params=[IDENTITIES[1], pytest.param(0, id="root", marks=(*IDENTITIES[0].marks, DEEP))]
+)
 def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     with place(request.param) as home, web_hosts(tmp_path_factory.mktemp("hosts")) as hosts:
         yield Scene(home, hosts)
@@ -173,7 +177,6 @@ def test_an_address_that_is_not_public_needs_more_than_a_yes(scene: Scene) -> No
     assert b"to allow it: --allow-private" in screen.seen
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="one identity is enough")
 def test_asking_and_an_open_network_exclude_each_other(scene: Scene) -> None:
     done = scene.home.run("--network", "on", "--ask-network", "--", "true")
     assert (done.code, "--ask-network says what is left of the network" in done.err) == (2, True)
@@ -255,6 +258,28 @@ async def test_a_client_that_is_late_says_no(tmp_path: Path) -> None:
             (row,) = done.network.refused
             assert row.rule == "no rule allows it, and nobody answered within 0.2 s"
         assert [seen for seen in hosts.seen if seen.data] == []
+
+
+async def test_a_command_with_a_key_outside_is_asked_about_too(tmp_path: Path) -> None:
+    """Its names are served by a process of its own, whose questions reach the client as well."""
+    with web_hosts(tmp_path) as hosts:
+        port = hosts.ports["plain"]
+        policy = make_policy(hosts, tmp_path).keep_secret(f"TOKEN@http://api.test:{port}", "k" * 40)
+        decider = Decider(True)
+        async with serving() as (url, _), holdfast.connect(url) as env:
+            script = (
+                f'curl -sS -H "Authorization: Bearer $TOKEN" http://api.test:{port}/own; '
+                f"curl -sS http://evil.test:{port}/asked; curl -sS http://evil.test:{port}/again"
+            )
+            done = await env.run(
+                ["sh", "-c", script],
+                policy=policy.ask_network(),
+                cwd=str(tmp_path),
+                decide=decider.decide,
+            )
+    assert done.stdout == b"welcome /own\nwelcome /asked\nwelcome /again\n", done
+    assert [(asked.host, asked.port) for asked in decider.asked] == [("evil.test", port)]
+    assert any(b"Bearer " + b"k" * 40 in seen.data for seen in hosts.seen)
 
 
 async def test_whoever_runs_a_command_elsewhere_is_asked_at_the_terminal(tmp_path: Path) -> None:

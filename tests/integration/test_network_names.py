@@ -199,6 +199,7 @@ def test_a_backend_that_cannot_do_it_refuses(town: Town) -> None:
     done = town.home.run("--backend", "landlock", "--allow-host", "api.test", "--", "touch", "ran")
     assert done.code == 125, done
     assert "landlock cannot do hosts-by-name" in done.err
+    assert "take another backend: namespaces or bwrap" in done.err
     assert not (town.home.workspace / "ran").exists()
 
 

@@ -53,7 +53,8 @@ MANIFEST = '[package]\\nname="x"\\nversion="0.1.0"\\nedition="2021"\\n[dependenc
 CLIENTS = {
     "pip": Client(
         "python3",
-        "{python} -m pip install -q --retries 0 --no-deps --no-cache-dir --disable-pip-version-check"
+        "P={python}; $P -m pip --version >/dev/null 2>&1 || P=/usr/bin/python3; "
+        "$P -m pip install -q --retries 0 --no-deps --no-cache-dir --disable-pip-version-check"
         " --target there six",
         "there/six.py",
         "pip",

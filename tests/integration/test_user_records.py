@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from holdfast.agents.sdk import Workers, select_variables
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.errors import UsageError
 from tests.integration.test_worker_commands import Place, place
+from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.patience import patient
 from tests.support.tiers import asyncio_first
 
-__all__ = ["asyncio_first"]
+__all__ = ["asyncio_first", "home_fixture", "yard_fixture"]
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's")
 
@@ -155,3 +157,25 @@ async def test_a_record_shows_its_cli_nothing_more() -> None:
             await worker.wait()
             assert b"READ" not in await worker.logs(10_000)
         assert not (user / ".toy" / "x").exists()
+
+
+async def test_a_described_cli_does_its_task_on_the_board_and_a_repository_describes_none(yard: Yard) -> None:
+    """A profile names it. Such files of a workspace are not read: they would start another's program."""
+    (yard.home / "agents.toml").write_text(RECORD)
+    said = ('{"kind":"hello"}', '{"kind":"bye","good":true,"in":3,"out":4}')
+    yard.program("toy-cli", "".join(f"echo '{line}'\n" for line in said))
+    yard.profile("quick", agent="toy", success="exit")
+    work = yard.user / "work"
+    (work / ".holdfast").mkdir(parents=True)
+    for folder in (work, work / ".holdfast"):
+        (folder / "agents.toml").write_text(RECORD.replace("toy-cli", "evil-cli").replace("[toy", "[evil"))
+    yard.program("evil-cli", f"touch {yard.user}/ran; exit 0")
+    done = yard.create("work", assignee="quick", workspace_kind="dir", workspace=str(work))
+    named = yard.create("work", assignee="evil", workspace_kind="dir", workspace=str(work))
+    async with yard.dispatching(once=True) as serving:
+        await yard.over(serving)
+    assert yard.store.task(done.id).status is TaskStatus.DONE, yard.store.show(done.id)
+    [run] = yard.store.runs(done.id)
+    assert run.tokens == 7
+    assert yard.store.runs(named.id) == []
+    assert not (yard.user / "ran").exists()

@@ -237,6 +237,10 @@ def test_runs_dependencies_and_attachments_are_shown(page: Page, board: Store, s
     board.keep(run.id, "output", b"\x1b[31mred\x1b[0m words\n")
     board.keep(run.id, "diff.patch", b"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\n+new\n")
     board.complete(run.ref, "e", "it works")
+    reached = {"host": "model.test", "port": 443, "connections": 1, "sent": 2048, "received": 10}
+    sent = [reached | {"from_ms": 1, "to_ms": 2}]
+    for _ in range(2):  # told once
+        board.tell_network(run.ref, {"whole": False, "counted": True, "sent": sent, "refused": [], "more": 0})
     board.attach(second.id, "plan.md", b"# plan")
     opened(page, served)
     page.locator(f".card[data-id={second.id}]").click()
@@ -246,6 +250,9 @@ def test_runs_dependencies_and_attachments_are_shown(page: Page, board: Store, s
     page.locator(f".graph [data-id={first.id}]").click()
     expect(page.locator("#drawer h2")).to_have_text("first")
     expect(page.locator(".run")).to_contain_text("completed")
+    expect(page.locator(".run .network")).to_contain_text("model.test:443")
+    told = [event for event in board.show(first.id).events if event.kind == "run_network"]
+    assert [event.payload["sent"] for event in told] == [sent]
     expect(page.locator(".diff .minus")).to_have_text("-old\n")
     page.get_by_role("tab", name="output").click()
     expect(page.locator(".output")).to_have_text("red words\n")

@@ -146,7 +146,8 @@ class Yard:
     def profile(self, name: str, **members: object) -> None:
         """Another profile of the user."""
         with open(self.home / "worker-profiles.toml", "a", encoding="utf-8") as file:
-            file.write(f"[{name}]\n{write_settings('profiles.toml', dict(members))}")
+            lines = [f"{key}{write_settings('x.toml', {'x': value})[1:]}" for key, value in members.items()]
+            file.write("".join([f"[{name}]\n", *lines]))
 
     def program(self, name: str, script: str) -> None:
         """Something on the PATH of workers."""

@@ -50,6 +50,7 @@ class Act:
     does: Callable[[WorkerSpec], None] = lambda _wish: None
     state: str = "completed"
     failure: str | None = None
+    unreturned: str = ""  # of one on another machine: why its work did not come back
 
 
 @dataclass
@@ -71,6 +72,8 @@ class FakeWorker:
             state=WorkerState(("failed" if self.stopped else failed) if over else "running"),
             failure=self.act.failure,
             exit_code=self.act.exit_code if over and not self.stopped else None,
+            host=self.wish.host if self.act.unreturned else None,
+            unreturned=self.act.unreturned or None,
         )
 
 

@@ -18,6 +18,7 @@ from holdfast.sandbox.policy.policy import Access
 from holdfast.sandbox.reasons.denials import BY_NAME, Explain
 from holdfast.wire.processes import DeniedCall, UnconfirmedCall
 
+NAME_LOOKUP: Final = "getaddrinfo"  # what a host is refused to that was asked for by its name alone
 MAX_DENIALS: Final = 256  # entries kept of one process: a reader learns nothing from more
 MAX_DENIAL_BYTES: Final = 256 * 1024  # of their texts
 

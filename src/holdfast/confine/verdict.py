@@ -170,6 +170,7 @@ def network_report(traffic: "Mapping[str, Any] | None") -> "NetworkReport | Unse
 
 def denial_of_host(process_id: str, refused: "RefusedHost", count: int, *, at_ms: int) -> "DeniedCall":
     """So many more refusals of a host, as a watcher would tell: its name, with the port where it is known."""
+    from holdfast.confine.deniedlog import NAME_LOOKUP
     from holdfast.wire.processes import DeniedCall
 
     named = refused.host if refused.port is None else f"{refused.host}:{refused.port}"
@@ -180,7 +181,7 @@ def denial_of_host(process_id: str, refused: "RefusedHost", count: int, *, at_ms
         access="connect",
         asked=named,
         path=named,
-        syscall="getaddrinfo" if unknown else "connect",
+        syscall=NAME_LOOKUP if unknown else "connect",
         errno="EAI_NONAME" if unknown else "ECONNREFUSED",
         predicted=False,
         pid=0,

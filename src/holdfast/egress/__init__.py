@@ -11,6 +11,6 @@ serves one command and `joint` is one of its connections; those to hosts that no
 written anew by `exchange`; hosts that get a key on the way are in `keys`.
 
 Imports: egress.asking, egress.bounds, egress.keys, errors, local, sandbox.kernel.
-Open to other rooms: broker, dial, exchange, gate, hosts, inside, proxy, socks, splice, traffic, upstream,
-variables, verdicts.
+Open to other rooms: broker, dial, exchange, gate, hosts, inside, namecheck, proxy, socks, splice, traffic,
+upstream, variables, verdicts.
 """

@@ -61,8 +61,9 @@ def describe_diff(found: WorkerDiff, shown: str) -> str:
 
 def refusals(report: WorkerReport) -> list[str]:
     """What the sandbox refused, each with the one grant that is enough."""
-    told = [_refusal(one) for one in report.denials[:MAX_REFUSALS]]
-    more = len(report.denials) - len(told)
+    counted = [one for one in report.denials if one.counts]
+    told = [_refusal(one) for one in counted[:MAX_REFUSALS]]
+    more = len(counted) - len(told)
     return [*told, *([f"and {more} more refusals"] if more > 0 else [])]
 
 

@@ -15,6 +15,7 @@ from holdfast.agents.fleet.facts import EnvironmentFacts, follow_on
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.board.rules.rows import Task
 from holdfast.board.rules.transitions import Move, TaskStatus
+from holdfast.commands.task.look import describe_return
 from holdfast.dispatch.rules.fleet import WAITS
 from holdfast.dispatch.rules.profiles import BUILTIN, WorkerProfile
 from holdfast.errors import Unreachable
@@ -272,3 +273,36 @@ async def test_what_of_this_machine_is_not_for_another_one_stays_here(
     here = scene.context.worker_spec(a_run(), task, own, place, "do it", place / "run.json")
     assert here.host is None
     assert here.handover is None
+
+
+async def test_work_that_did_not_come_back_is_not_done(scene: Scene, fleet: Fleet) -> None:
+    scene.supervisor.cast = lambda _wish: Act(unreturned="the disk over there is gone")
+    task = fleet.create()
+    async with dispatching(scene):
+        await scene.until(lambda: scene.task(task).status is TaskStatus.HANDOFF_FAILED)
+    [run] = scene.store.runs(task.id)
+    assert run.error == "it ended well, but its work is not here: the disk over there is gone"
+    assert scene.task(task).attempts == 0
+    assert describe_return(run) == ["    its work is not here: the disk over there is gone"]
+
+
+async def test_nothing_is_checked_of_work_that_did_not_come_back(scene: Scene, fleet: Fleet) -> None:
+    def answer(_wish: WorkerSpec) -> None:
+        [run] = scene.store.runs(task.id)
+        scene.store.complete(run.ref, "e1", "done")
+
+    scene.supervisor.cast = lambda _wish: Act(unreturned="it was too much", does=answer)
+    task = fleet.create(checks=("true",), max_attempts=1)
+    async with dispatching(scene):
+        await scene.until(lambda: ("ended", task.id) in scene.told)
+    assert len(scene.supervisor.started) == 1, "no check was run"
+    assert scene.task(task).status is TaskStatus.REVIEW
+    [comment] = scene.store.show(task.id).comments
+    assert "its work did not come back: it was too much" in comment.body
+
+
+def test_what_is_told_of_work_elsewhere_obeys_no_terminal() -> None:
+    run = msgspec.structs.replace(a_run(), metadata={"unreturned": "a\x1b[2Jb", "left_out": ["x\x07", 3]})
+    assert [line for line in describe_return(run) if "\x1b" in line or "\x07" in line] == []
+    odd = msgspec.structs.replace(a_run(), metadata={"unreturned": ["no text"], "left_out": "no list"})
+    assert describe_return(odd) == []

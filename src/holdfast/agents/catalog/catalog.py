@@ -14,6 +14,7 @@ from holdfast.agents.catalog.agent import (
     NOT_SAVED,
     TEXT,
     Agent,
+    ErrorSign,
     Package,
     Provider,
     RetrySign,
@@ -45,6 +46,10 @@ AIDER = Agent(
     ready=(re.compile(r"^(?:\w+ )?> ?$", re.MULTILINE),),
     wants=(WantSign(re.compile(r"\(Y\)es/\(N\)o"), Want.DECISION),),
     retries=(RetrySign(re.compile(r"^Retrying in (?P<in_s>[\d.]+) seconds")),),
+    errors=(  # it then waits for a browser
+        ErrorSign(re.compile(r"^No LLM model was specified and no API keys were provided"), Failure.AUTH),
+        ErrorSign(re.compile(r"^Waiting up to 5 minutes for you to finish in the browser"), Failure.AUTH),
+    ),
     state=(
         StatePath("{home}/.aider", "aider's home", NOT_SAVED),
         StatePath("{work}/.aider.tags.cache.v4", "aider's cache of names", NOT_SAVED),

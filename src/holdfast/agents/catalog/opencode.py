@@ -188,7 +188,10 @@ OPENCODE = Agent(
     dialogs=(Dialog(_PERMISSION, (), ("escape",), click="Allow once"),),  # colours show what is selected
     busy=(BusySign(re.compile(r"\besc\s+(?:to )?interrupt\b"), Work.THINKING),),
     shown_retries=(
-        RetrySign(re.compile(r"^(?P<cause>.*?) \[retrying in (?P<in_s>\d+)s attempt #(?P<attempt>\d+)\]")),
+        # The end of a long line is cut off.
+        RetrySign(
+            re.compile(r"^(?P<cause>.*?) \[retrying in (?P<in_s>\d+)s attempt #(?P<attempt>\d+)(?:\]|$)")
+        ),
     ),
     failures=(  # in a block as the prompt before it is, and before the line that closes an answer
         re.compile(rf"{_BLOCK} *\n^ *┃ *\n(?P<message>(?: *┃ +\S.*\n)+) *┃ *\n *\n *▣", re.MULTILINE),

@@ -42,7 +42,7 @@ def advise(status: WorkerState, about: Surroundings) -> list[str]:
         lines.append("its state is not relocated: its CLI keeps it in the home, as far as that is writable")
     if status not in _TROUBLED:
         return lines
-    denials = [denied for denied in about.denials if not (isinstance(denied, Denied) and denied.host)]
+    denials = [denied for denied in about.denials if not isinstance(denied, Denied) or denied.counts]
     lines += [f"refused: {denial_words(denied)}" for denied in denials[:MAX_DENIALS]]
     if grant := combine_grants(denials):
         lines.append(f"one grant that is enough for all of it: {grant}")

@@ -195,6 +195,12 @@ class Denied:
     fatal: bool = False  # the program ended over it
     host: bool = False  # not the sandbox's doing: reading that the host itself refuses
     command: str = ""  # which one, where each has a sandbox of its own
+    aside: bool = False  # a host that its CLI asked for besides its provider's: most do, and go without
+
+    @property
+    def counts(self) -> bool:
+        """Is it something that the sandbox kept from the work, as far as one can tell?"""
+        return not self.host and not self.aside
 
 
 @dataclass(frozen=True, slots=True)

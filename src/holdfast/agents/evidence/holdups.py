@@ -207,7 +207,7 @@ def _denials_by_path(digest: Digest) -> dict[str, list[int]]:
         if index <= digest.advance:
             break
         claim = digest.items[index].claim
-        if isinstance(claim, Denied) and not claim.host:
+        if isinstance(claim, Denied) and claim.counts:
             found.setdefault(_TEMPORARY.sub("*", claim.path), []).append(index)
     return found
 
@@ -327,7 +327,9 @@ def _list_refused_connections(digest: Digest) -> list[int]:
 
 
 def _is_connect(item: Evidence) -> bool:
-    return isinstance(item.claim, Denied | Foreseen) and item.claim.access == "connect"
+    claim = item.claim
+    aside = isinstance(claim, Denied) and claim.aside
+    return isinstance(claim, Denied | Foreseen) and claim.access == "connect" and not aside
 
 
 def _is_network(item: Evidence) -> bool:

@@ -125,7 +125,8 @@ class _End:
             elif isinstance(claim, ToolFailed) and self.worked == index - 1:
                 self.worked = before
             elif isinstance(claim, Denied) and not claim.host:
-                self._take_denial(index, claim)
+                if not claim.aside or self._is_named(claim.path):
+                    self._take_denial(index, claim)
             elif (isinstance(claim, Foreseen) and claim.access == "connect") or (
                 isinstance(claim, Obstructed) and claim.obstacle is Obstacle.SANDBOX_NETWORK
             ):
@@ -163,6 +164,11 @@ class _End:
             names, begin = common, item.at
         kept = [name for name in _names(last) if name in names]
         return ", ".join(kept) if last.at - begin >= CUT_SHORT_S else ""
+
+    def _is_named(self, host: str) -> bool:
+        """Does the worker complain of this host, by its name? Then it did not go without."""
+        name = host.partition(":")[0]
+        return any(name in item.seen for item in self.items if isinstance(item.claim, Trouble | Retrying))
 
     def _take_denial(self, index: int, claim: Denied) -> None:
         before = self.items[self.denial].claim if self.denial >= 0 else None

@@ -3,7 +3,8 @@
 import contextlib
 import functools
 
-from holdfast.agents.worker.answering import ask_about_host
+from holdfast.agents.evidence.evidence import Want
+from holdfast.agents.worker.answering import ask_about_host, settle_host
 from holdfast.agents.worker.book import PROCESS, Record
 from holdfast.agents.worker.explaining import held
 from holdfast.agents.worker.launching import PreparedStart
@@ -11,6 +12,7 @@ from holdfast.agents.worker.worker import FollowedWorker
 from holdfast.client.environment import Environment
 from holdfast.client.process import Process
 from holdfast.errors import HoldfastError
+from holdfast.sandbox.policy.hostwish import ASK_S
 from holdfast.sandbox.policy.secretwish import KEYS
 
 
@@ -31,6 +33,21 @@ async def start_process(
         limits=ready.limits,
         commands=ready.commands,
         decide=functools.partial(ask_about_host, worker) if ready.policy.wish.hosts.ask_s else None,
+    )
+
+
+async def adopt_process(environment: Environment, worker: FollowedWorker) -> Process:
+    """The process of a worker whose supervisor has ended, or was away. Raises HoldfastError."""
+    record = worker.record
+    for asked in worker.asked():
+        if asked.want is Want.NETWORK:  # whoever waited was told no when nobody was there
+            settle_host(worker, asked.request, "nobody was there to ask")
+    return await environment.adopt(
+        record.process_id or PROCESS,
+        tty=record.tty,
+        watch=record.watch,
+        decide=functools.partial(ask_about_host, worker) if record.ask_s else None,
+        decide_s=record.ask_s or ASK_S,
     )
 
 

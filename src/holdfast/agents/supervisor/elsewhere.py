@@ -21,6 +21,7 @@ from holdfast.agents.fleet import returned, sending, starting, there
 from holdfast.agents.fleet.courier import Courier
 from holdfast.agents.fleet.sending import Carried
 from holdfast.agents.supervisor import background
+from holdfast.agents.supervisor.beginning import adopt_process
 from holdfast.agents.worker.book import Record, WorkerRecords
 from holdfast.agents.worker.launching import Handover, PreparedStart, WorkerSpec
 from holdfast.agents.worker.reach import find_unnamed, may_need_names
@@ -257,7 +258,7 @@ class FarWorkers:
             await asyncio.sleep(next(waits))
         self._environments[record.id] = found
         try:
-            process = await found.adopt(record.process_id, tty=record.tty, watch=record.watch)
+            process = await adopt_process(found, worker)
         except HoldfastError as exc:
             if record.phase != "prepared":
                 _give_up(worker, f"its process on {record.host} is gone: {exc}")

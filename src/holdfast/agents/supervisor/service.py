@@ -231,6 +231,11 @@ class SupervisorService:
         worker = self._find(asked.worker)
         told = [*why(worker.status, now()), *advise(worker.status.state, _surroundings(worker))]
         told += describe_network(worker.record)
+        told += [
+            f"it asked for {one.path} besides, and was refused: {one.rule}; to allow it: {one.grant}"
+            for one in _denials(worker.evidence())
+            if one.aside
+        ]
         return messages.ExplainedReport(**asdict(build_report(worker)), why=told)
 
     async def _equivalence(self, asked: messages.WorkerParams, _peer: Peer) -> EquivalenceReport:

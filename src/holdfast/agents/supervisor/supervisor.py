@@ -7,7 +7,6 @@ it was never started.
 
 import asyncio
 import contextlib
-import functools
 import logging
 import os
 import shutil
@@ -23,15 +22,14 @@ import msgspec
 from holdfast.agents.catalog.agent import Agent
 from holdfast.agents.catalog.known import read_known
 from holdfast.agents.catalog.lookup import describe_unknown, find_agent
-from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Source, Want
+from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Source
 from holdfast.agents.evidence.status import WorkerLimits
 from holdfast.agents.fleet import starting, there
 from holdfast.agents.supervisor import background, elsewhere
-from holdfast.agents.supervisor.beginning import give_input, note_enforcement, start_process
+from holdfast.agents.supervisor.beginning import adopt_process, give_input, note_enforcement, start_process
 from holdfast.agents.supervisor.elsewhere import CUT_SHORT
 from holdfast.agents.worker import channels, logins, ownsandbox
-from holdfast.agents.worker.answering import ask_about_host, settle_host
-from holdfast.agents.worker.book import PROCESS, Record, WorkerRecords, describe, new_id, note_reach
+from holdfast.agents.worker.book import Record, WorkerRecords, describe, new_id, note_reach
 from holdfast.agents.worker.explaining import Explaining, release
 from holdfast.agents.worker.launching import Handover, PreparedStart, WorkerSpec, prepare
 from holdfast.agents.worker.ownfiles import link_below, remove_below
@@ -448,16 +446,7 @@ class Supervisor:
             return
         self._environments[record.id] = environment
         try:
-            for asked in worker.asked():
-                if asked.want is Want.NETWORK:  # whoever waited was told no when its supervisor went
-                    settle_host(worker, asked.request, "nobody was there to ask")
-            process = await environment.adopt(
-                PROCESS,
-                tty=record.tty,
-                watch=record.watch,
-                decide=functools.partial(ask_about_host, worker) if record.ask_s else None,
-                decide_s=record.ask_s,
-            )
+            process = await adopt_process(environment, worker)
         except HoldfastError as exc:
             if record.phase == "started":
                 worker.vanished(f"its process is gone: {exc}")

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 from holdfast.agents.catalog.agent import Agent, launch, relocation_of, state_of
 from holdfast.agents.evidence.evidence import MAX_SEEN, Denied, Evidence, Source
-from holdfast.confine.deniedlog import DenialNotice, Rules
+from holdfast.confine.deniedlog import NAME_LOOKUP, DenialNotice, Rules
 from holdfast.errors import UsageError
 from holdfast.sandbox.policy.paths import absolute
 from holdfast.sandbox.policy.policy import Access, BoundPolicy, Network
@@ -78,6 +78,13 @@ class Whose:
     work: str
     state: str
     relocated: bool
+    at_work: bool = False  # a command of its runs: what is refused may be for that
+
+
+def _is_aside(refusal: Refusal | Denied, whose: Whose) -> bool:
+    """Is it a host that the CLI itself asks for, besides its provider's?"""
+    own = whose.agent.reach is not None and not refusal.command and not whose.at_work
+    return own and refusal.syscall == NAME_LOOKUP
 
 
 def make_evidence(refusal: Refusal | Denied, whose: Whose, at: float) -> Evidence:
@@ -100,6 +107,7 @@ def make_evidence(refusal: Refusal | Denied, whose: Whose, at: float) -> Evidenc
         count=refusal.count,
         host=isinstance(refusal, Denied) and refusal.host,
         command=refusal.command,
+        aside=_is_aside(refusal, whose),
     )
     seen = f"{refusal.comm or 'process'} ({refusal.pid}): {refusal.syscall} {refusal.path}: {refusal.errno}"
     if refusal.command:

@@ -102,8 +102,7 @@ class Taken(NamedTuple):
 class Input(NamedTuple):
     """How a terminal would take something typed right now.
 
-    `digest` changes with what it shows, `foot` with the last lines of that; `unread` was typed and not read.
-    `clicks` says that it takes them.
+    `digest` changes with what it shows, `foot` with its last lines; `unread` was typed, `clicks` are taken.
     """
 
     digest: bytes
@@ -309,7 +308,8 @@ class FollowedWorker:
 
     def _add_refusal(self, refusal: Refusal | Denied) -> None:
         record, state = self.record, str(self._book.folder(self.record.id) / "state")
-        whose = Whose(self.agent, record.home, record.cwd, state, record.relocated)
+        at_work = Digest(self._window.items, now(), self._started_at).command_runs()
+        whose = Whose(self.agent, record.home, record.cwd, state, record.relocated, at_work)
         self.add(make_evidence(refusal, whose, now()))
 
     async def _take(self, process: Process, event: Output) -> None:

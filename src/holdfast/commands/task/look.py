@@ -10,7 +10,7 @@ from holdfast.commands.store import board_option, check_reader, with_store
 from holdfast.commands.task.lines import budget_lines, event_line, network_lines, run_line, task_line
 
 if TYPE_CHECKING:
-    from holdfast.board.rules.rows import Comment, Detail, Task, TaskEvent
+    from holdfast.board.rules.rows import Comment, Detail, Run, Task, TaskEvent
     from holdfast.board.store import Store
 
 # As in board/transitions.py, which is not imported before it is needed; a test compares.
@@ -155,7 +155,8 @@ def _describe(detail: "Detail") -> Answer:
         f"  message {each.number} by {each.author} ({state(each)}): {each.body}" for each in detail.messages
     ]
     text += [f"  file {file.name}  {file.size} bytes  by {file.author}" for file in detail.files]
-    text += [run_line(run) for run in detail.runs]
+    for run in detail.runs:
+        text += [run_line(run), *describe_return(run)]
     text += [
         f"  run {event.run_id} says what is not so: {name} {', '.join(map(str, names))}"
         for event in detail.events
@@ -170,6 +171,17 @@ def _describe(detail: "Detail") -> Answer:
         for line in network_lines(event)
     ]
     return {"detail": to_json(detail), "text": text}
+
+
+def describe_return(run: "Run") -> list[str]:
+    """What of its work on another machine is not in the workspace; a worker may have written that too."""
+    from holdfast.local.shown import show_text
+
+    problem, left_out = run.metadata.get("unreturned"), run.metadata.get("left_out")
+    lines = [f"    its work is not here: {problem}"] if isinstance(problem, str) and problem else []
+    if isinstance(left_out, list) and left_out:
+        lines.append(f"    not brought here: {', '.join(map(str, left_out))}")
+    return [show_text(line) for line in lines]
 
 
 def _about(comment: "Comment") -> str:

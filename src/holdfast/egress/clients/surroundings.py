@@ -19,18 +19,20 @@ _PIP_INDEX: Final = "_internal/models/index.py"
 def look_around(environ: Mapping[str, str], is_writable: Callable[[str], bool]) -> Surroundings:
     """`is_writable` says of a path whether the command may write it: that is not the user's word."""
 
+    def is_anothers(path: str) -> bool:
+        return not path.startswith("/") or is_writable(path) or is_writable(os.path.realpath(path))
+
     def read(path: str) -> str | None:
-        real = os.path.realpath(path)
-        if not path.startswith("/") or is_writable(path) or is_writable(real):
+        if is_anothers(path):
             return None
         try:
-            with open(real, "rb") as file:
+            with open(os.path.realpath(path), "rb") as file:
                 return file.read(MAX_BYTES).decode("utf-8", "replace").removeprefix("\ufeff")
         except OSError:
             return None
 
     def list_names(folder: str) -> Sequence[str]:
-        if is_writable(folder) or is_writable(os.path.realpath(folder)):
+        if is_anothers(folder):
             return ()
         try:
             return sorted(os.listdir(folder))[:MAX_ENTRIES]
@@ -42,10 +44,10 @@ def look_around(environ: Mapping[str, str], is_writable: Callable[[str], bool]) 
         return None if found is None else os.path.realpath(found)
 
     home = environ.get("HOME") or os.path.expanduser("~")
-    return Surroundings(environ, home, read, list_names, find_program, lambda: _find_pip(read))
+    return Surroundings(environ, home, read, list_names, find_program, lambda: _find_pip(read, is_anothers))
 
 
-def _find_pip(read: Callable[[str], str | None]) -> str | None:
+def _find_pip(read: Callable[[str], str | None], is_anothers: Callable[[str], bool]) -> str | None:
     """The text in which a pip of this machine has its own index: of our interpreter, or of the system's."""
     with contextlib.suppress(ImportError, ValueError):
         spec = importlib.util.find_spec("pip")
@@ -57,6 +59,8 @@ def _find_pip(read: Callable[[str], str | None]) -> str | None:
         import ensurepip
 
         for wheel in sorted(Path(ensurepip.__file__).with_name("_bundled").glob("pip-*.whl")):
+            if is_anothers(str(wheel)):
+                continue
             with zipfile.ZipFile(wheel) as packed:
                 return packed.read(f"pip/{_PIP_INDEX}").decode("utf-8", "replace")
     return None

@@ -211,9 +211,11 @@ def _refusal(needs: frozenset[Need], trials: Mapping[Way, Trial]) -> SandboxUnav
         + (f"{known.cause} [{known.id}]" if known else "for no known reason")
         for (way, trial), known in zip(tried, found, strict=True)
     ]
+    able = " or ".join(backend for backend, met in _MET.items() if needs <= met)
+    lacks = f"take another backend: {able}" if able and all(trial.works for _, trial in tried) else None
     return SandboxUnavailable(
         f"sandbox intent cannot be enforced on this executor: {'; '.join(told)}",
-        remedy=next((known.remedy for known in found if known), None),
+        remedy=next((known.remedy for known in found if known), lacks),
         fingerprint=next((known.id for known in found if known), None),
     )
 

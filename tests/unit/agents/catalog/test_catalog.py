@@ -149,14 +149,35 @@ SCREENS = [  # the bottoms of real screens
     ("gemini", Want.DECISION, "│ ● 1. Allow once  │"),
     ("qwen", Want.DECISION, "   Allow execution of: 'touch, sleep'?\n   \u203a 1. Yes, allow once"),
     ("qwen", Want.DECISION, "  ⠏ Waiting for user confirmation..."),
+    ("goose", Want.DECISION, "◆  Goose would like to call the above tool, do you allow?\n│  ○ Allow"),
+    ("goose", Want.DECISION, "│  ● Allow (Allow the tool call once)\n│  ○ Always Allow\n│  ○ Deny"),
+    ("copilot", Want.TRUST, "│ Do you trust the files in this folder?   │\n│ \u276f 1. Yes"),
+    ("copilot", Want.DECISION, "│ Do you want to run this command?   │\n│ \u276f 1. Yes"),
     ("aider", Want.DECISION, "Add .aider* to .gitignore (recommended)? (Y)es/(N)o [Yes]: "),
 ]
 
 
 @every_row(("name", "want", "screen"), SCREENS)
 def test_a_screen_that_wants_something_is_recognised(name: str, want: Want, screen: str) -> None:
-    wanted = [sign.want for sign in CATALOG[name].wants if sign.pattern.search(screen)]
+    wanted = [sign.want for sign in KNOWN[name].wants if sign.pattern.search(screen)]
     assert wanted[0] is want
+
+
+@every_row(
+    ("name", "screen", "ready", "busy"),
+    [
+        ("goose", "> Enter to send · Ctrl+J newline", True, False),
+        ("goose", "◒  Brewing binary brilliance...  (Ctrl+C to interrupt)", False, True),
+        ("goose", "◇  Goose would like to call the above tool, do you allow?\n│  Allow", False, False),
+        ("copilot", " ← open sidebar · Interactive · / commands · ? help · tab next tab", True, False),
+        ("copilot", " ◎ Working esc esc edit prompt          scripted-model", False, True),
+    ],
+)
+def test_a_screen_of_a_record_says_whether_it_works(name: str, screen: str, ready: bool, busy: bool) -> None:
+    agent = KNOWN[name]
+    assert any(sign.search(screen) for sign in agent.ready) is ready
+    assert any(sign.pattern.search(screen) for sign in agent.busy) is busy
+    assert not any(sign.pattern.search(screen) for sign in agent.wants)
 
 
 FOLDER = Path(__file__).parents[1] / "screens"
@@ -312,7 +333,7 @@ FAILURES = {
 # What only some of them say.
 SPOKEN = {(name, "refused"): {Failure.PERMISSION} for name in ("cline", "goose")}
 # Logged out means a provider of its own that was out of reach.
-OWN_PROVIDER = {"cline", "continue"}
+OWN_PROVIDER = {"cline", "continue", "kilo"}
 # What the CLI does not say: the classifier needs another witness there, or the exit.
 SILENT = {
     ("aider", "read-only-home"),  # works; its complaint about a version file is no error

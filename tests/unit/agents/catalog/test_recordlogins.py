@@ -18,9 +18,9 @@ def test_a_record_may_give_its_cli_its_own_files() -> None:
 
 def test_a_record_that_stands_for_one_of_ours_has_its_login_and_no_other() -> None:
     """Somebody adapts a record that we ship: its own name opens its own credentials."""
-    login = HostFile(".pi/agent/auth.json", "auth.json", Way.COPIED, "its login")
+    login = HostFile(".local/share/kilo/auth.json", "auth.json", Way.COPIED, "its login")
     ours = replace(parse("toy", toy(), "x"), keys=("TOY_KEY",), host_files=(login,))
-    own = toy(state=[{"path": "{home}/.pi/agent", "role": "r"}], relocation={}, keys=["TOY_KEY"])
+    own = toy(state=[{"path": "{home}/.local/share/kilo", "role": "r"}], relocation={}, keys=["TOY_KEY"])
     assert parse("toy", own, "agents.toml", vouched=Vouched(like=ours)).keys == ("TOY_KEY",)
     other = toy(state=[{"path": "{home}/.config/goose", "role": "r"}], relocation={})
     for tree, vouched in ((own, NOBODY), (other, Vouched(like=ours))):

@@ -77,6 +77,14 @@ def test_a_failure_that_something_newer_stands_below_is_of_an_earlier_turn(
     [
         ("claude", lines_of("claude-retrying"), Retrying(6, 10, Failure.AUTH, 401, 15.0)),
         ("opencode", lines_of("opencode-retrying"), Retrying(5, None, Failure.PROVIDER, None, 43.0)),
+        (
+            "opencode",
+            [
+                "   ⬝⬝■■ Bad Gateway: h cannot be reached: Name or se… [retrying in 4s attempt #2",
+                " esc interrupt",
+            ],
+            Retrying(2, None, Failure.PROVIDER, None, 14.0),
+        ),
         ("codex", ["• Reconnecting... 1/5 (0s • esc to interrupt)"], Retrying(1, 5, None)),
         (
             "codex",

@@ -268,6 +268,29 @@ REAL = {
         "decision",
         "request",
     ),
+    "a connection waits for an answer, whatever the model does meanwhile": Story(
+        [
+            (6, Source.PROTOCOL, Ready()),
+            (8, Source.DENIAL, Wants(Want.NETWORK, "curl wants to reach api.test:443", request="n1")),
+            (20, Source.PROTOCOL, Progress(Work.STREAMING)),
+        ],
+        30,
+        WorkerState.WAITING,
+        "network",
+        "request",
+    ),
+    "a question about a host that was answered is none any more": Story(
+        [
+            (6, Source.PROTOCOL, Ready()),
+            (8, Source.DENIAL, Wants(Want.NETWORK, "curl wants to reach api.test:443", request="n1")),
+            (20, Source.DENIAL, Answered("n1")),
+            (21, Source.PROTOCOL, Progress(Work.STREAMING)),
+        ],
+        22,
+        WorkerState.RUNNING,
+        "streaming",
+        "progress",
+    ),
     "claude's session record says what it waits for": Story(
         [(1, Source.FILE, THINKS, "busy"), (9, Source.FILE, Wants(Want.DECISION), "permission prompt")],
         300,

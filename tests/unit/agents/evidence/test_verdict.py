@@ -581,3 +581,18 @@ def test_a_refusal_is_made_good_by_a_tool_that_works_and_by_no_other() -> None:
     failed = verdict(story(refusal, tool, (2, Source.PROTOCOL, ToolFailed("bash")), end), rules)
     assert failed.failure is F.PERMISSION
     assert verdict(story(refusal, tool, end), rules).state is WorkerState.COMPLETED
+
+
+def test_a_host_besides_its_providers_is_no_cause_unless_it_complains_of_that_host() -> None:
+    """CLIs ask for hosts of their maker's and go without; an outage of a provider is not the sandbox's."""
+    asked = Denied("connect", "stats.test", "EAI_NONAME", "getaddrinfo", "no rule allows it", aside=True)
+    beside = Evidence(Source.DENIAL, 2, asked, "stats.test")
+    trouble = Evidence(Source.PROTOCOL, 6, Trouble(F.NETWORK), "connection refused")
+    zero, one = (Evidence(Source.EXIT, 9, Exited(code), "") for code in (0, 1))
+    ready, *_, done = story(READY, TEXT, DONE)
+    assert verdict([ready, beside, done, zero], TRUSTED) == verdict([ready, done, zero], TRUSTED)
+    assert verdict([ready, beside, trouble, one], TRUSTED).failure is F.NETWORK
+    named = Evidence(Source.PROTOCOL, 6, Trouble(F.NETWORK), "getaddrinfo ENOTFOUND stats.test")
+    found = verdict([ready, beside, named, one], TRUSTED)
+    assert found.failure is F.SANDBOX
+    assert "stats.test" in found.about

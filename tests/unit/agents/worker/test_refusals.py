@@ -321,3 +321,15 @@ def test_only_failed_calls_about_files_and_addresses_are_traced() -> None:
     assert line[0] == "strace"
     assert line[-4:] == ["-o", "/tmp/out", "-p", "12"]
     assert {"-f", "-Z", "-y", "trace=%file,%network"} <= set(line)
+
+
+def test_a_host_that_a_cli_with_a_provider_asks_for_is_beside_the_point() -> None:
+    name = replace(REFUSAL, access="connect", syscall="getaddrinfo", path="stats.test", rule="no", grant="g")
+    for whose, refusal, aside in (
+        (WHOSE, name, True),
+        (dataclasses.replace(WHOSE, agent=CATALOG["shell"]), name, False),
+        (dataclasses.replace(WHOSE, at_work=True), name, False),
+        (WHOSE, replace(name, command="curl stats.test"), False),
+        (WHOSE, replace(name, syscall="connect"), False),
+    ):
+        assert denied(refusal, whose).aside is aside

@@ -39,6 +39,12 @@ def test_pip_is_found_without_running_it() -> None:
     assert {where for _, where in found} == {"pip itself"}
 
 
+def test_no_pip_that_the_command_may_write_says_where_its_index_is() -> None:
+    """Neither one that is installed nor one that an interpreter has with it."""
+    with pytest.raises(UsageError, match="nothing outside of the workspace"):
+        find_hosts("pip", look_around({"HOME": "/nonexistent", "PATH": ""}, lambda _: True))
+
+
 def test_folders_are_listed_unless_the_command_may_write_them(tmp_path: Path) -> None:
     (tmp_path / "b").touch()
     (tmp_path / "a").touch()
