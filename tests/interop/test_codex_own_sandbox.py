@@ -67,7 +67,7 @@ async def dispatch_to(
     if not (yard.bin / "codex").exists():
         (yard.bin / "codex").symlink_to(requires_codex())
     name = f"codex{len(list(yard.bin.iterdir()))}{len(profile)}"
-    more: dict[str, object] = {"variables.HOLDFAST_PROVIDER_KEY": KEY, **profile}
+    more: dict[str, object] = {"variables": {"HOLDFAST_PROVIDER_KEY": KEY}, **profile}
     yard.profile(name, agent="codex", model="gpt-5.5", provider=base, channel="mcp", **more)
     task = yard.create("Make it.", assignee=name, max_attempts=1)
     async with yard.dispatching(once=True) as serving:
@@ -187,8 +187,8 @@ async def test_a_codex_on_the_board_works_with_a_key_that_it_does_not_have(
     context = make_context(tmp_path)
     more: dict[str, object] = {"key_env": "THE_KEY", "network": False}
     if tls:
-        more |= {"hosts.private": True, 'hosts.addresses."tls.test"': "127.0.0.1"}
-        more["variables.SSL_CERT_FILE"] = str(tmp_path / "authority.pem")
+        more["hosts"] = {"private": True, "addresses": {"tls.test": "127.0.0.1"}}
+        more["variables"] = {"SSL_CERT_FILE": str(tmp_path / "authority.pem")}
     name = "tls.test" if tls else "127.0.0.1"
     async with scripted(play, tls=context if tls else None, name=name) as model:
         base = model.url.removesuffix("/v1")
