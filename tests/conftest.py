@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.support import patience, proc, root_only, warm
 from tests.support.deep_record import DeepRecord
@@ -24,8 +24,9 @@ PROPERTIES: Final = Path(__file__).parent / "property"
 
 
 # Every run tries the same examples; a deep one tries more, and others each time.
-settings.register_profile("quick", parent=settings(), max_examples=25, derandomize=True, database=None)
-settings.register_profile("deep", parent=settings(), max_examples=300, derandomize=False, database=None)
+_PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the clock decides nothing
+settings.register_profile("quick", parent=_PATIENT, max_examples=25, derandomize=True, database=None)
+settings.register_profile("deep", parent=_PATIENT, max_examples=300, derandomize=False, database=None)
 settings.load_profile("quick")
 
 
