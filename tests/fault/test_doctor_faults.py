@@ -186,6 +186,7 @@ def lost(row: Row, uid: int) -> set[str]:
     tier = row.tier_of(uid)
     return {
         *({"sandbox.none"} if tier is Tier.NOTHING else ()),
+        *({"sandbox.hosts-by-name"} if tier is Tier.LANDLOCK else ()),
         *({"sandbox.user_namespace"} if tier not in (Tier.NAMESPACES, Tier.AS_ROOT) else ()),
         *({"sandbox.weakened.landlock", "sandbox.weakened.sockets"} if tier is Tier.BWRAP else ()),
         *(f"sandbox.weakened.{word}" for word in row.weakened),

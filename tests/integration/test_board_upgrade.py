@@ -144,8 +144,14 @@ def test_a_run_that_failed_by_a_fault_of_ours_is_kept_in_a_store_of_any_age(
 
 def _without_environments(load: Callable[[Path], dict[str, str]]) -> Callable[[Path], dict[str, str]]:
     """The queries as they were before tasks and runs had one."""
-    own = re.compile(r",\s+:?environment(?=\)| FROM)|environment = :environment, ")
-    return lambda sql: {name: own.sub("", text) for name, text in load(sql).items()}
+    own = re.compile(
+        r",\s+:?environment(?=\)|;)|environment = :environment, | AND environment (?:= :environment|<> '')"
+    )
+    told = re.compile(r"\benvironment(?= AS|, count| FROM)")
+    return lambda sql: {
+        name: told.sub("''" if " AS name" in text else "'' AS environment", own.sub("", text))
+        for name, text in load(sql).items()
+    }
 
 
 def exported(tmp_path: Path) -> list[tuple[str, dict[str, Any]]]:

@@ -17,7 +17,6 @@ from holdfast.board.rules.transitions import TaskStatus
 from holdfast.client.environment import Environment
 from holdfast.commands.daemons import keptserver
 from holdfast.errors import ConnectionLost, Unreachable
-from tests.support.dispatch import own_yard
 from tests.support.patience import patient
 from tests.support.sshd import SshServer, ssh_server
 
@@ -189,6 +188,8 @@ def test_a_jump_and_a_shared_connection_of_the_users_own_ssh_are_used(server: Ss
 
 @pytest.mark.deep
 async def test_a_task_of_a_board_runs_over_ssh_and_goes_on_after_a_cut(server: SshServer) -> None:
+    from tests.support.dispatch import own_yard  # boards here need Linux, and other tests of this file do not
+
     async with own_yard() as yard:
         (yard.home / "environments.toml").write_text(
             f'[[environments]]\nid = "box"\nurl = "ssh://box{server.home}"\n', "utf-8"

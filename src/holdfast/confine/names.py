@@ -290,7 +290,18 @@ def end_with_parent(keys: "KeptKeys | None") -> None:
 
 
 def serve(told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") -> None:
-    """Do what we are told: load everything, or that and serve these sockets."""
+    """Do what we are told until our parent ended the command, or is gone; then nothing is left of keys."""
+    try:
+        _serve(told, hosts, keys)
+    finally:
+        if keys is not None:
+            keys.forget()
+
+
+def _serve(told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") -> None:
+    """Load everything, or that and serve these sockets."""
+    import contextlib
+
     from holdfast.sandbox.protocol import orders
     from holdfast.sandbox.protocol.loopback import MAX_LISTENERS
 
@@ -317,11 +328,8 @@ def serve(told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") ->
             make = partial(make_broker, rules, hosts, fds[:count], inspector=inspector)
             report = asyncio.run(_serve_until_told(told, make, most, fds[count:]))
             told.setblocking(True)
-            try:
+            with contextlib.suppress(OSError):  # our parent was killed
                 told.sendall(json.dumps(report).encode())
-            except OSError:  # our parent was killed: it hears nothing and removes nothing
-                if keys is not None:
-                    keys.forget()
             return
 
 

@@ -48,6 +48,7 @@ START_S: Final = (
     30.0  # most take part within 10 s; one that needs longer on a cold, busy host has it in its record
 )
 HOLD_S: Final = 3.0  # between two steps a CLI looks idle for less
+_SAID: Final = (Source.TITLE, Source.ESCAPE)  # what a program tells a terminal of itself
 QUIET_S: Final = 90.0  # a model that thinks, or a tool that works, shows something sooner
 PROVIDER_QUIET_S: Final = 120.0  # a provider under load may take so long for its first byte
 STORM_REQUESTS: Final = 20  # a CLI that backs off stays far below; a loop made 120 a minute
@@ -198,16 +199,17 @@ class _Look(Digest):
         begin = self.since(index)
         if isinstance(voice.claim, Idle) and voice.claim.since is not None:
             begin = voice.claim.since
-        stable = 0.0
-        if voice.source in holdups.SHOWN:  # where it stands for a while after it was answered
-            begin = max([begin, *(self.items[answer].at for answer in self.of(Answered)[-1:])])
-            stable = holdups.STABLE_S
+        stable = holdups.STABLE_S if voice.source in holdups.SHOWN else 0.0
+        answered = self.newest(Answered)
+        if answered >= 0 and (stable or voice.source in _SAID):  # which stand for a while after an answer
+            begin = max(begin, self.items[answered].at)
         # Where it shows its prompt, a screen that was drawn before is life, not work.
         life = LIFE_ONLY if voice.source is Source.SCREEN else frozenset()
         worked = any(
             isinstance(item.claim, Working | Progress | Answered) and item.source not in life
             for item in self.items[:index]
         )
+        worked = worked or (voice.source in _SAID and answered > index)
         return voice, begin, stable + (HOLD_S if worked else 0.0)
 
 

@@ -19,7 +19,6 @@ from holdfast.agents.catalog.hostfiles import Way, find_values, is_settings, rea
 from holdfast.agents.catalog.providerhosts import find_provider
 from holdfast.agents.worker.ownfiles import read_regular
 from holdfast.client.policy import Policy
-from holdfast.confine.names import make_dialer, read_rules
 from holdfast.egress.dial import LookupFailed, NotPublic
 from holdfast.egress.hosts import BadHost, decide, may_be_private, parse_host, parse_rules
 from holdfast.errors import HoldfastError, SandboxUnavailable, UsageError
@@ -213,6 +212,8 @@ async def find_unnamed(environment: "Environment") -> str | None:
 
 async def try_host(hosts: HostWish, name: str, port: int) -> dict[str, str] | None:
     """What comes of a connection as the broker of such a worker makes it; None: somebody answers there."""
+    from holdfast.confine.names import make_dialer, read_rules  # which needs Linux
+
     rules, dialer = read_rules(hosts), make_dialer(hosts)
     try:
         host = parse_host(name)

@@ -1053,6 +1053,14 @@ def test_a_program_that_asks_for_its_input_in_turns_waits_all_the_time(
     assert (again.since == 10) is (state is WorkerState.WAITING)
 
 
+def test_a_title_that_still_says_ready_after_an_answer_is_not_believed() -> None:
+    rows: list[Row] = [(2, Source.TITLE, Idle(), "ready"), (9, Source.SCREEN, Answered("typed"))]
+    assert look(rows[:1], 9).state is WorkerState.WAITING
+    assert look(rows, 9.1).state is WorkerState.RUNNING
+    assert look(rows, 12.5).state is WorkerState.WAITING
+    assert look(rows, 12.5).since == 9
+
+
 @every_row("went_on", [(Source.SCREEN, Answered("typed")), (Source.PROTOCOL, Progress(Work.STREAMING))])
 def test_one_that_was_answered_or_seen_to_work_does_not_wait_any_more(went_on: tuple[Source, Claim]) -> None:
     rows: list[Row] = [(10, Source.SYSCALL, PROMPT), (20, *went_on), (20.5, Source.SYSCALL, Unread())]
