@@ -4,8 +4,7 @@ import tomllib
 from random import Random
 from typing import Any
 
-from hypothesis import HealthCheck, given
-from hypothesis import settings as run
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.agentconfig.block import Applied, apply
@@ -14,7 +13,6 @@ from holdfast.agentconfig.removal import ConflictKind, strip
 from holdfast.agentconfig.settings import Key, Setting, Settings, Value, settings
 from tests.support.tomlwriter import MARKS, ROOTS, compose
 
-PATIENTLY = run(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # busy machines
 BASE = "/home/u/.codex"
 TEXTS = st.text(st.sampled_from("ab/.~ \"'\\#[]={}\t\n\r\x00\x1b\x7fé☃🔑\u2028\ufeff"), max_size=8)
 LISTS = st.lists(TEXTS.map(lambda text: f"/{text}"), max_size=3).map(tuple)
@@ -90,7 +88,6 @@ def leaves(tree: Any, above: Key = ()) -> dict[Key, Any]:
     return {above: tree}
 
 
-@PATIENTLY
 @given(NEWEST, WISHES)
 def test_applying_twice_is_applying_once(text: str, items: tuple[tuple[Key, Value], ...]) -> None:
     once = done(text, items)
@@ -101,13 +98,11 @@ def test_applying_twice_is_applying_once(text: str, items: tuple[tuple[Key, Valu
     assert twice.intents == once.intents
 
 
-@PATIENTLY
 @given(NEWEST, WISHES)
 def test_removal_is_exact(text: str, items: tuple[tuple[Key, Value], ...]) -> None:
     assert strip(done(text, items).text).text == text
 
 
-@PATIENTLY
 @given(NEWEST, WISHES, WISHES)
 def test_a_change_of_mind_leaves_no_trace(
     text: str, first: tuple[tuple[Key, Value], ...], second: tuple[tuple[Key, Value], ...]
@@ -115,7 +110,6 @@ def test_a_change_of_mind_leaves_no_trace(
     assert done(done(text, first).text, second).text == done(text, second).text
 
 
-@PATIENTLY
 @given(OLDER, WISHES)
 def test_ours_are_set_and_all_others_keep_their_values(
     text: str, items: tuple[tuple[Key, Value], ...]
@@ -131,7 +125,6 @@ def test_ours_are_set_and_all_others_keep_their_values(
     assert after == kept
 
 
-@PATIENTLY
 @given(NEWEST, WISHES)
 def test_lines_that_do_not_concern_us_keep_their_bytes_and_their_order(
     text: str, items: tuple[tuple[Key, Value], ...]
@@ -146,7 +139,6 @@ def test_lines_that_do_not_concern_us_keep_their_bytes_and_their_order(
     assert applied.text.startswith("\ufeff") == text.startswith("\ufeff")
 
 
-@PATIENTLY
 @given(NEWEST, WISHES, st.randoms(use_true_random=False))
 def test_after_any_damage_to_our_lines_one_more_pass_settles_it(
     text: str, items: tuple[tuple[Key, Value], ...], random: Random
@@ -165,7 +157,6 @@ def test_after_any_damage_to_our_lines_one_more_pass_settles_it(
     assert done(settled.text, items).text == settled.text
 
 
-@PATIENTLY
 @given(SOUP, WISHES)
 def test_a_soup_of_marks_settles_in_one_pass(text: str, items: tuple[tuple[Key, Value], ...]) -> None:
     try:
@@ -176,7 +167,6 @@ def test_a_soup_of_marks_settles_in_one_pass(text: str, items: tuple[tuple[Key, 
     assert scan(strip(once.text).text)
 
 
-@PATIENTLY
 @given(st.text(alphabet="a=\"'[]{}#.,\\\n\r\t 1-\ufeff", max_size=40))
 def test_any_text_is_either_scanned_without_a_gap_or_refused_with_its_place(text: str) -> None:
     try:
@@ -188,7 +178,6 @@ def test_any_text_is_either_scanned_without_a_gap_or_refused_with_its_place(text
     assert "".join(map(document.source, document.items)) == text[document.top :]
 
 
-@PATIENTLY
 @given(OLDER)
 def test_the_scanner_reads_what_the_standard_library_reads(text: str) -> None:
     text = text.replace("\r\n", "\n")  # the standard library does so, also inside strings
@@ -199,7 +188,6 @@ def test_the_scanner_reads_what_the_standard_library_reads(text: str) -> None:
             assert tree[item.path] == (list(plain) if isinstance(plain, tuple) else plain)
 
 
-@PATIENTLY
 @given(NEWEST)
 def test_a_document_without_conflicts_is_only_added_to(text: str) -> None:
     applied = apply(

@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import accumulate, groupby
 from random import Random
 
-from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from holdfast.agents.evidence.digest import Window
@@ -36,9 +36,6 @@ from holdfast.agents.evidence.evidence import (
 )
 from holdfast.agents.evidence.status import WorkerLimits, classify, decide_end, why
 from holdfast.agents.evidence.verdict import ExitRules
-
-# A machine that is busy with other tests takes its time.
-patiently = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 IDS = st.sampled_from(["", "1", "2"])
 HTTP = st.none() | st.sampled_from([200, 401, 404, 429, 500])
@@ -111,7 +108,6 @@ def told(status: WorkerStatus) -> tuple[WorkerState, str, str]:
     return status.state, status.detail, status.rule
 
 
-@patiently
 @given(histories(ANY), st.randoms(use_true_random=False), st.floats(-1e9, 1e9) | STEPS, STEPS, RULES)
 def test_it_always_knows_says_the_same_again_and_can_be_explained(
     items: list[Evidence], random: Random, now: float, started_at: float, rules: ExitRules
@@ -125,7 +121,6 @@ def test_it_always_knows_says_the_same_again_and_can_be_explained(
     decide_end(status, now, started_at=started_at, limits=limits)
 
 
-@patiently
 @example([], Exited(0), [Evidence(Source.CLOCK, 2.0, Vanished("?"))], 1.0, ExitRules())
 @given(histories(ANY), EXITS, histories(ANY), STEPS, RULES)
 def test_an_exit_always_wins(
@@ -137,7 +132,6 @@ def test_an_exit_always_wins(
     assert status.rule.startswith("exit-")
 
 
-@patiently
 @given(histories(ANY), RULES)
 def test_success_is_never_plain_where_something_was_refused(items: list[Evidence], rules: ExitRules) -> None:
     status = classify(
@@ -160,7 +154,6 @@ SOFT = st.one_of(
 )
 
 
-@patiently
 @given(st.lists(st.tuples(SOURCES, SOFT), max_size=12), FIRM_SOURCES, FIRM)
 def test_what_a_weaker_source_said_before_changes_nothing(
     said: list[tuple[Source, Claim]], source: Source, claim: Claim
@@ -170,7 +163,6 @@ def test_what_a_weaker_source_said_before_changes_nothing(
     assert look([*older, firm], 3.0).state is look([firm], 3.0).state
 
 
-@patiently
 @given(FIRM_SOURCES, FIRM, st.lists(st.tuples(SOURCES, SOFT), max_size=12))
 def test_a_fresher_weaker_report_overturns_a_standing_one_only_if_the_kernel_proves_it(
     source: Source, claim: Claim, said: list[tuple[Source, Claim]]
@@ -184,7 +176,6 @@ def test_a_fresher_weaker_report_overturns_a_standing_one_only_if_the_kernel_pro
         assert status.contradictions
 
 
-@patiently
 @example([], Source.FILE, [Evidence(Source.STABILITY, 100.0, Working(Work.STREAMING))], [30.0])
 @given(histories(LIVING), SOURCES, histories(LIVING), st.lists(STEPS, min_size=1, max_size=8))
 def test_a_decision_is_not_answered_by_time(
@@ -205,7 +196,6 @@ def changes(statuses: list[WorkerStatus]) -> list[tuple[WorkerState, str]]:
 COUNTED = (Denied, Requested)
 
 
-@patiently
 @given(histories(LIVING, 1), STEPS, st.integers(1, 5))
 def test_the_same_item_twice_says_the_same(items: list[Evidence], step: float, times: int) -> None:
     last = items[-1]
@@ -215,7 +205,6 @@ def test_the_same_item_twice_says_the_same(items: list[Evidence], step: float, t
     assert told(look([*items, *[last] * times], now)) == told(look(items, now))
 
 
-@patiently
 @given(histories(LIVING, 1), st.floats(0.1, 5.0))
 def test_a_state_does_not_come_back_while_a_watcher_repeats_itself(
     items: list[Evidence], beat: float
@@ -229,7 +218,6 @@ def test_a_state_does_not_come_back_while_a_watcher_repeats_itself(
     assert len(passed) == len(set(passed))
 
 
-@patiently
 @given(histories(LIVING, 1), st.lists(STEPS, min_size=1, max_size=12))
 def test_a_state_does_not_come_back_while_nothing_happens(items: list[Evidence], steps: list[float]) -> None:
     now, seen = items[-1].at, []
@@ -243,7 +231,6 @@ def test_a_state_does_not_come_back_while_nothing_happens(items: list[Evidence],
 MOVES = Evidence(Source.STABILITY, 1.0, Working(Work.STREAMING))
 
 
-@patiently
 @example([MOVES, Evidence(Source.SCREEN, 1.0, Wants(Want.DECISION)), MOVES], 3, 1.0)
 @given(histories(LIVING, 1), st.integers(1, 6), STEPS)
 def test_what_is_kept_says_the_same_as_everything(items: list[Evidence], times: int, step: float) -> None:
