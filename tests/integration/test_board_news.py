@@ -71,10 +71,11 @@ def test_a_change_whose_maker_died_before_it_told_is_noticed(
 def test_a_hint_that_cannot_be_given_takes_no_change_back(
     listener: Store, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with open_store(address) as other:
-        monkeypatch.setattr(postgres, "_TELL", "BEGIN; NOTIFY 1")
+    monkeypatch.setattr(postgres, "UNTOLD_S", math.inf)  # hints alone
+    with open_store(address) as other, monkeypatch.context() as failing:
+        failing.setattr(postgres, "_TELL", "BEGIN; NOTIFY 1")
         made(other)
-        monkeypatch.undo()
+        failing.undo()
         made(other)
     assert listener.changed(WAIT_S)
     assert listener.stats("b").total == 2

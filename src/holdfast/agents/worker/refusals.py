@@ -78,13 +78,6 @@ class Whose:
     work: str
     state: str
     relocated: bool
-    at_work: bool = False  # a command of its runs: what is refused may be for that
-
-
-def _is_aside(refusal: Refusal | Denied, whose: Whose) -> bool:
-    """Is it a host that the CLI itself asks for, besides its provider's?"""
-    own = whose.agent.reach is not None and not refusal.command and not whose.at_work
-    return own and refusal.syscall == NAME_LOOKUP
 
 
 def make_evidence(refusal: Refusal | Denied, whose: Whose, at: float) -> Evidence:
@@ -107,7 +100,7 @@ def make_evidence(refusal: Refusal | Denied, whose: Whose, at: float) -> Evidenc
         count=refusal.count,
         host=isinstance(refusal, Denied) and refusal.host,
         command=refusal.command,
-        aside=_is_aside(refusal, whose),
+        aside=agent.reach is not None and refusal.syscall == NAME_LOOKUP and not refusal.command,
     )
     seen = f"{refusal.comm or 'process'} ({refusal.pid}): {refusal.syscall} {refusal.path}: {refusal.errno}"
     if refusal.command:

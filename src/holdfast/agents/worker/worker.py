@@ -308,8 +308,7 @@ class FollowedWorker:
 
     def _add_refusal(self, refusal: Refusal | Denied) -> None:
         record, state = self.record, str(self._book.folder(self.record.id) / "state")
-        at_work = Digest(self._window.items, now(), self._started_at).command_runs()
-        whose = Whose(self.agent, record.home, record.cwd, state, record.relocated, at_work)
+        whose = Whose(self.agent, record.home, record.cwd, state, record.relocated)
         self.add(make_evidence(refusal, whose, now()))
 
     async def _take(self, process: Process, event: Output) -> None:

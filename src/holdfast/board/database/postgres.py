@@ -142,6 +142,7 @@ class PostgresDatabase:
         try:
             self._run(_TELL, {})
         except psycopg.Error:
+            self._told_at = -math.inf
             self._db.close()
 
     def _look(self) -> bool:

@@ -328,7 +328,6 @@ def test_a_host_that_a_cli_with_a_provider_asks_for_is_beside_the_point() -> Non
     for whose, refusal, aside in (
         (WHOSE, name, True),
         (dataclasses.replace(WHOSE, agent=CATALOG["shell"]), name, False),
-        (dataclasses.replace(WHOSE, at_work=True), name, False),
         (WHOSE, replace(name, command="curl stats.test"), False),
         (WHOSE, replace(name, syscall="connect"), False),
     ):
