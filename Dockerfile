@@ -8,7 +8,7 @@ FROM python:3.11-slim-bookworm
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install -y --no-install-recommends \
-        bubblewrap chromium faketime git less make nodejs npm openssh-server postgresql socat strace tmux zsh \
+        bubblewrap chromium dbus-daemon faketime git gnome-keyring gnupg less libsecret-tools make nats-server nodejs npm openssh-server pass postgresql socat strace tmux zsh \
     && rm -rf /var/lib/apt/lists/*
 
 WORKDIR /holdfast

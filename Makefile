@@ -11,8 +11,8 @@ MADE   := $(shell test -w . && echo . || echo "$${XDG_CACHE_HOME:-$$HOME/.cache}
 VENV   ?= $(if $(filter .,$(MADE)),.venv,$(MADE)/venv)
 RUN    := "$(VENV)"/bin
 PYTEST ?=
-# Two more than there are cores: tests wait a third of their time.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
+# Three more than there are cores: tests wait a third of their time.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 3)
 
 # What is compiled is kept, whatever the caller has set: each of the tests' processes would compile it again.
 export PYTHONDONTWRITEBYTECODE :=

@@ -1,7 +1,8 @@
 """Executors and harnesses of a relay, as light as they can be: a thousand of them are in one process.
 
 An executor answers each record with the same record. A harness asks with numbered records, and asks again on
-a new stream when its own was lost, as a client does that resumes its session.
+a new stream when its own was lost, as a client does that resumes its session. A question names who
+asks and its number, so that an answer to another one, or a second answer, is seen.
 """
 
 import asyncio
@@ -203,6 +204,9 @@ class AskingHarness:
     def __init__(self, balancer: Balancer, token: str, environment: str) -> None:
         self._balancer, self._token, self._environment = balancer, token, environment
         self._key = make_key()
+        self._name = uuid.uuid4().hex
+        self.question: bytes | None = None  # None: whatever comes is counted and nothing else
+        self.asked = self.answered = self.wrong = 0
         self.wire: Wire | None = None
         self.stream = ""
         self._answer: asyncio.Future[bytes] | None = None
@@ -234,8 +238,10 @@ class AskingHarness:
             await asyncio.sleep(pause_s)
             pause_s = min(2.0, pause_s * 1.5)
 
-    async def ask(self, number: int, payload: bytes) -> None:
+    async def ask(self, size: int) -> None:
         """One question and its answer, however many streams it takes."""
+        number, self.asked = self.asked, self.asked + 1
+        self.question = f"{self._name} {number} ".encode().ljust(size, b"x")
         began = time.perf_counter()
         lost = self.wire is not None and self.wire.lost.done()
         while True:
@@ -245,17 +251,22 @@ class AskingHarness:
             if wire is None:
                 raise AssertionError("it is connected")
             self._answer = asyncio.get_running_loop().create_future()
-            wire.send(relayframes.data(self.stream, number, payload))
+            wire.send(relayframes.data(self.stream, number, self.question))
             waited: list[asyncio.Future[Any]] = [self._answer, wire.lost]
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
             if self._answer.done():
                 took = time.perf_counter() - began
                 (self.gaps if lost else self.round_trips).append(took)
+                self.answered += 1
                 return
             lost = True
 
     def _take(self, frame: bytes) -> None:
         self.received += 1
         self.received_bytes += len(frame)
-        if self._answer is not None and not self._answer.done():
+        if self.question is None or self._answer is None:
+            return
+        if self._answer.done() or relayframes.decode(frame).payload != self.question:
+            self.wrong += 1
+        else:
             self._answer.set_result(frame)

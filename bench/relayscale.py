@@ -23,12 +23,14 @@ from bench.relaypeers import PUBLIC, AskingHarness, Balancer, EchoExecutor, Wire
 from bench.report import quantile
 from holdfast.wire import relayframes
 from tests.support import postgres
+from tests.support.natsservers import nats_server
 
 AT_ONCE: Final = 20  # registrations
 SETTLE_S: Final = 2.0
 ROUNDS: Final = 2000
 BULK_BYTES: Final = 61_456  # a full record
 BULK_S: Final = 4.0
+ANSWER_S: Final = 90.0  # after the end, for what is still to be answered: then it is lost
 
 
 class Node:
@@ -52,17 +54,19 @@ class Node:
         await self.process.wait()
 
 
-async def start_node(store: str) -> Node:
-    """On a port that is free now: a node must know its address before it listens."""
+async def start_node(store: str, nats: str | None = None) -> Node:
+    """On a port that is free now: a node must know its address before it listens. With NATS it has no other
+    address than all nodes."""
     import socket
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     here = f"http://127.0.0.1:{port}"
+    singly = ("--node-url", here) if nats is None else ("--nats", nats)
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "holdfast", "relay", "serve", "--listen", here, "--store", store,
-        "--public-url", f"http://{PUBLIC}", "--node-url", here, stdout=asyncio.subprocess.PIPE,
+        "--public-url", f"http://{PUBLIC}", *singly, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     if process.stdout is None:
         raise AssertionError("a pipe was asked for")
@@ -82,8 +86,10 @@ async def add_token(store: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def nodes_on(store: str, count: int) -> AsyncIterator[tuple[list[Node], Balancer, str]]:
-    token, nodes = await add_token(store), [await start_node(store) for _ in range(count)]
+async def nodes_on(
+    store: str, count: int, nats: str | None = None
+) -> AsyncIterator[tuple[list[Node], Balancer, str]]:
+    token, nodes = await add_token(store), [await start_node(store, nats) for _ in range(count)]
     balancer = Balancer()
     balancer.nodes = [node.place for node in nodes]
     try:
@@ -112,6 +118,15 @@ def spread(samples: Sequence[float], *, unit: float = 1000.0) -> str:
     return f"p50 {quantile(samples, 0.5) * unit:.2f}, p99 {quantile(samples, 0.99) * unit:.2f}"
 
 
+def added(samples: Sequence[float], base: Sequence[float]) -> str:
+    """What a quantile of these is above the same one of those, in milliseconds."""
+    by = {
+        name: (quantile(samples, at) - quantile(base, at)) * 1000
+        for name, at in (("p50", 0.5), ("p99", 0.99))
+    }
+    return ", ".join(f"{name} {value:.2f}" for name, value in by.items())
+
+
 async def gather_executors(
     balancer: Balancer, token: str, count: int, tasks: asyncio.TaskGroup
 ) -> tuple[list[EchoExecutor], list[asyncio.Task[None]]]:
@@ -136,28 +151,58 @@ async def measure_alone(balancer: Balancer, token: str) -> dict[str, str]:
     await executor.register()
     await executor.dial()
     harness = AskingHarness(balancer, token, "alone")
-    for number in range(ROUNDS):
-        await harness.ask(number, b"x" * 1000)
+    relayed = await _ask_often(harness)
     direct = await _ask_directly()
-    relayed = quantile(harness.round_trips, 0.5)
     found = {
-        "round trip of 1 KB, through the relay (ms)": spread(harness.round_trips),
+        "round trip of 1 KB, through the relay (ms)": spread(relayed),
         "round trip of 1 KB, without it (ms)": spread(direct),
-        "added by the relay (ms)": f"p50 {(relayed - quantile(direct, 0.5)) * 1000:.2f}",
+        "added by the relay (ms)": added(relayed, direct),
     }
     for name, size in (("records of 60 KiB", BULK_BYTES), ("records of 100 bytes", 100)):
-        frame = relayframes.data(harness.stream, 0, b"x" * size)
-        harness.received = harness.received_bytes = 0
-        began = time.perf_counter()
-        while time.perf_counter() - began < BULK_S:
-            wire = executor.send(frame)
-            await wire.writable.wait()
-            if harness.received % 50 == 0:
-                await asyncio.sleep(0)
-        took = time.perf_counter() - began
-        rate, volume = harness.received / took, harness.received_bytes / took / 1e6
-        found[f"{name}, one way"] = f"{rate:,.0f} a second, {volume:,.0f} MB/s"
+        found[f"{name}, one way"] = await _send_bulk(executor, harness, size)
     return found
+
+
+async def measure_across(nodes: list[Node], balancer: Balancer, token: str) -> dict[str, str]:
+    """The same where NATS is between the executor's node and the harness's, against one node of the two."""
+    one, other = nodes
+    balancer.nodes = [one.place]
+    executor = EchoExecutor(balancer, token, "across")
+    await executor.register()
+    await executor.dial()
+    near = AskingHarness(balancer, token, "across")
+    within = await _ask_often(near)
+    if near.wire is not None:
+        near.wire.transport.close()  # beside one that keeps up, one that is behind is cut off, not waited for
+    balancer.nodes = [other.place]
+    harness = AskingHarness(balancer, token, "across")
+    across = await _ask_often(harness)
+    return {
+        "round trip of 1 KB, between two nodes over NATS (ms)": spread(across),
+        "added by NATS, to what one node took just before (ms)": added(across, within),
+        "records of 60 KiB, one way over NATS": await _send_bulk(executor, harness, BULK_BYTES),
+    }
+
+
+async def _ask_often(harness: AskingHarness) -> list[float]:
+    for _ in range(ROUNDS):
+        await harness.ask(1000)
+    return harness.round_trips
+
+
+async def _send_bulk(executor: EchoExecutor, harness: AskingHarness, size: int) -> str:
+    frame = relayframes.data(harness.stream, 0, b"x" * size)
+    harness.received = harness.received_bytes = 0
+    harness.question = None
+    began = time.perf_counter()
+    while time.perf_counter() - began < BULK_S:
+        wire = executor.send(frame)
+        await wire.writable.wait()
+        if harness.received % 50 == 0:
+            await asyncio.sleep(0)
+    took = time.perf_counter() - began
+    rate, volume = harness.received / took, harness.received_bytes / took / 1e6
+    return f"{rate:,.0f} a second, {volume:,.0f} MB/s"
 
 
 async def _ask_directly() -> list[float]:
@@ -193,13 +238,10 @@ async def _ask_directly() -> list[float]:
     return samples
 
 
-async def work(harness: AskingHarness, until: float) -> int:
-    number = 0
+async def work(harness: AskingHarness, until: float) -> None:
     while time.perf_counter() < until:
-        await harness.ask(number, b"x" * 200)
-        number += 1
+        await harness.ask(200)
         await asyncio.sleep(random.uniform(0.02, 0.08))  # noqa: S311
-    return number
 
 
 async def measure(executors: int, nodes: int, streams: int, seconds: float, kind: str) -> dict[str, str]:
@@ -207,6 +249,8 @@ async def measure(executors: int, nodes: int, streams: int, seconds: float, kind
     with store_of(kind) as store:
         async with nodes_on(store, 1) as (_, balancer, token):
             found |= await measure_alone(balancer, token)
+        async with nats_server() as nats, nodes_on(store, 2, nats.url) as (pair, balancer, token):
+            found |= await measure_across(pair, balancer, token)
         async with nodes_on(store, nodes) as (running, balancer, token):
             found |= await _measure_many(running, balancer, token, executors, streams, seconds, store)
     return found
@@ -252,12 +296,18 @@ async def _measure_many(
             await asyncio.sleep(seconds / 3)
             running.append(await start_node(store))
             balancer.nodes.append(running[-1].place)
-        asked = sum([await one for one in at_work])
+        done, waiting = await asyncio.wait(at_work, timeout=max(0.0, until - time.perf_counter()) + ANSWER_S)
+        for one in waiting:
+            one.cancel()
+        await asyncio.gather(*done)
         gaps = [gap for one in harnesses for gap in one.gaps]
-        answered = sum(len(one.round_trips) + len(one.gaps) for one in harnesses)
+        asked, answered = (
+            sum(each) for each in zip(*((one.asked, one.answered) for one in harnesses), strict=True)
+        )
         found |= {
             f"questions of {streams} streams": f"{asked:,}",
-            "lost": f"{asked - answered}",
+            f"lost: not answered {ANSWER_S:g} s after the end": f"{asked - answered}",
+            "answers to another question, or given twice": f"{sum(one.wrong for one in harnesses)}",
             "round trip while all are at work (ms)": spread(
                 [t for one in harnesses for t in one.round_trips]
             ),

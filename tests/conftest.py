@@ -1,9 +1,11 @@
 """Rules for every test: one patience, an event loop, and no silent gaps where nobody looks."""
 
 import gc
+import json
 import os
 import shutil
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -13,7 +15,7 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import patience, proc, root_only, warm
+from tests.support import order, patience, proc, root_only, warm
 from tests.support.deep_record import DeepRecord
 from tests.support.starts import Starts
 from tests.support.tiers import DEEP, asyncio_first
@@ -21,6 +23,7 @@ from tests.support.tiers import DEEP, asyncio_first
 __all__ = ["asyncio_first"]
 
 PROPERTIES: Final = Path(__file__).parent / "property"
+SLOW: Final = Path(__file__).parents[1] / "docs" / "records" / "slow_tests.json"
 
 
 # Every run tries the same examples; a deep one tries more, and others each time.
@@ -54,15 +57,17 @@ def _asked_for(config: pytest.Config) -> str:
 
 
 @pytest.fixture(autouse=True)
-def own_state(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def own_state() -> Iterator[None]:
     """Homes of a test are written down there, made when needed, and not among those of whoever runs it.
 
-    Outside of /tmp, where commands may write; and short, because sockets lie there.
+    Outside of /tmp, where commands may write; and short, because sockets lie there. What a test patches is
+    put back before its `tmp_path` is removed, so this patches by itself.
     """
     folder = f"/var/tmp/hf-{os.getpid()}-{time.monotonic_ns()}"
-    monkeypatch.setenv("XDG_STATE_HOME", folder)
-    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    yield
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_STATE_HOME", folder)
+        patched.delenv("XDG_RUNTIME_DIR", raising=False)
+        yield
     if os.path.isdir(folder):
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -85,13 +90,21 @@ def pytest_report_header() -> str:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Generator[None, None, None]:
-    """Marks are read and the order is shuffled between; then what may take minutes comes first."""
+    """Marks are read and the order is shuffled between; then what takes long comes first."""
     if config.getoption("--hypothesis-profile") == "deep":
         for item in items:
             if item.path.is_relative_to(PROPERTIES):
                 item.add_marker(DEEP)
     yield
-    items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
+    known = json.loads(SLOW.read_text("utf-8")) if SLOW.is_file() else {}
+    items[:] = order.deal(
+        items,
+        getattr(config, "workerinput", {"workercount": 1})["workercount"],
+        module_of=lambda item: item.path,
+        is_long=lambda item: (
+            item.name.partition("[")[0] in known or item.get_closest_marker("timeout") is not None
+        ),
+    )
     for item in items:
         if (mark := item.get_closest_marker("timeout")) is not None:
             item.add_marker(pytest.mark.timeout(patience.patient(mark.args[0])), append=False)
@@ -106,6 +119,9 @@ def nothing_is_left_running() -> Iterator[None]:
     while (left := proc.below(os.getpid())) and time.monotonic() < until:
         time.sleep(0.05)
     assert [proc.command_line(one.pid) for one in left] == []
+    if (background := sys.modules.get("holdfast.agents.supervisor.background")) is not None:
+        for process in background._STARTED:  # daemons; those not waited for are warned of at the end
+            process.poll()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

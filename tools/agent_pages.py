@@ -78,7 +78,7 @@ _CASES: Final = {
 
 def records_page() -> str:
     """Every record that we ship: what was tried, and what is said of each run that was recorded."""
-    shipped = read_shipped().agents
+    shipped = read_shipped()
     return page(
         "Agent CLIs by records",
         "These need no Python ([how](../howto/describe-an-agent.md)). Their records are in\n"

@@ -184,7 +184,7 @@ MUTATIONS: Final = (
     Mutation(
         "strangers-keep-nobody-out",
         "nobody makes room for whoever comes later",
-        "src/holdfast/local/lobby.py",
+        "src/holdfast/local/peers.py",
         "if len(self._waiting) >= self._most:",
         "if self._most < 0:",
     ),

@@ -8,7 +8,7 @@ from typing import Final
 ROOT = Path(__file__).resolve().parent.parent
 SETS: Final[dict[str, list[str] | None]] = {
     "run": ["fast", "metrics", "web"],
-    "test": ["fast", "metrics", "otel", "postgres", "remote", "web"],
+    "test": ["fast", "metrics", "nats", "otel", "postgres", "remote", "web"],
     "bench": ["fast"],
     "docs": None,  # the site alone
     "hermes": None,  # an environment of its own, without ours

@@ -42,7 +42,7 @@ KEY: Final = "mock-key-12345678"
 _INSTALLED: Final = re.compile(r"(?<![\w.])/[^\s'\"()]*/(node_modules|site-packages|lib/python3\.\d+)/")
 
 
-KNOWN: Final = {**CATALOG, **read_shipped().agents}
+KNOWN: Final = {**CATALOG, **read_shipped()}
 
 
 class Case(NamedTuple):

@@ -3,16 +3,19 @@
 python -m tools.walks [COMMIT ...]
 
 Each commit [default: HEAD] is unpacked and runs with a profile function in every process. A module takes part
-if one of its functions is called for the walk; being imported does not count. The table and the modules of
-the last commit go to docs/records/walks.md.
+if one of its functions is called for the walk; being imported does not count. A module is called back if it
+calls another one that calls it again before it returns. The table, where rows of other commits are kept, and
+the modules of the last commit go to docs/records/walks.md.
 """
 
 import argparse
 import contextlib
 import io
+import itertools
 import json
 import mmap
 import os
+import re
 import signal
 import subprocess
 import sysconfig
@@ -20,7 +23,7 @@ import tarfile
 import tempfile
 import time
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -35,8 +38,13 @@ RECORD: Final = ROOT / "docs" / "records" / "walks.md"
 ONCE: Final = Plan(warm=0, starts=1)
 TASK_WITHIN_S: Final = 120.0
 QUIET: Final = "HOLDFAST_WALKS_QUIET"  # in the environment of a process that only asks how it went
+LIBRARY: Final = (
+    "light.py"  # stands for parts of the standard library, which makes objects of everybody's classes
+)
 SLOTS: Final = 1024  # processes are told apart by their pid, modulo this
 NAME_BYTES: Final = 128
+# The part a process plays: the first of these words that is in its command line.
+ROLES: Final = ("task create", "dispatch", "supervise", "launcher", "fsworker", "watcher", "serve", "host")
 # Marks live in memory that all processes share: a sandbox closes descriptors, or gives them to somebody else.
 HOOK: Final = """
 def _mark_calls():
@@ -50,13 +58,24 @@ def _mark_calls():
         return
     places = {places!r}
     size = {size}
-    name = " ".join(sys.orig_argv[1:]).encode()[-{name_bytes}:]
+    command = " ".join(sys.orig_argv[1:])
+    name = next((role for role in {roles!r} if role in command), command).encode()[-{name_bytes}:]
+    name += bytes({name_bytes} - len(name))
+    def find_caller(frame, place):
+        while frame is not None and places.get(frame.f_code.co_filename, place) == place:
+            frame = frame.f_back
+        return frame
     def on_call(frame, event, _argument):
         if event != "call":
             return
         place = places.get(frame.f_code.co_filename)
         if place is None or frame.f_code.co_name == "<module>":
             return
+        if (caller := find_caller(frame, place)) is not None:
+            between = places[caller.f_code.co_filename]
+            above = find_caller(caller, between)
+            if above is not None and places[above.f_code.co_filename] == place:
+                area[{pairs} + place * {count} + between] = area[0]
         slot = 1 + os.getpid() % {slots} * size
         if area[slot + {name_bytes} + place] == area[0]:
             return
@@ -78,6 +97,7 @@ class Walk:
     """The modules of one walk, in all and by process."""
 
     modules: set[str] = field(default_factory=set)
+    called_back: list[tuple[str, str]] = field(default_factory=list)  # a module, and by which other one
     processes: dict[str, set[str]] = field(default_factory=dict)
 
 
@@ -95,7 +115,8 @@ class Marked:
         self._source = source
         self._size = NAME_BYTES + len(self.files)
         marks = folder / "marks"
-        marks.write_bytes(bytes(1 + SLOTS * self._size))
+        self._pairs = 1 + SLOTS * self._size
+        marks.write_bytes(bytes(self._pairs + len(self.files) ** 2))
         with marks.open("r+b") as file:
             self._area = mmap.mmap(file.fileno(), 0)
         hook = HOOK.format(
@@ -105,6 +126,9 @@ class Marked:
             size=self._size,
             name_bytes=NAME_BYTES,
             slots=SLOTS,
+            roles=ROLES,
+            pairs=self._pairs,
+            count=len(self.files),
         )
         first = source / "holdfast" / "__init__.py"
         first.write_text(first.read_text("utf-8") + hook, "utf-8")
@@ -119,13 +143,17 @@ class Marked:
 
     def end(self) -> Walk:
         walk, now = Walk(), self._area[0]
-        for slot in range(1, 1 + SLOTS * self._size, self._size):
+        for slot in range(1, self._pairs, self._size):
             marks = self._area[slot + NAME_BYTES : slot + self._size]
             called = {self._name(place) for place, mark in enumerate(marks) if mark == now}
             if called:
-                name = role(self._area[slot : slot + NAME_BYTES].rstrip(b"\0").decode("utf-8", "replace"))
+                name = self._area[slot : slot + NAME_BYTES].rstrip(b"\0").decode("utf-8", "replace")
                 walk.processes.setdefault(name, set()).update(called)
                 walk.modules |= called
+        names = [self._name(place) for place in range(len(self.files))]
+        for place, pair in enumerate(itertools.product(names, names)):
+            if self._area[self._pairs + place] == now and LIBRARY not in pair:
+                walk.called_back.append(pair)
         return walk
 
     def _name(self, place: int) -> str:
@@ -140,12 +168,6 @@ class Marked:
             capture_output=True,
             text=True,
         ).stdout
-
-
-def role(command: str) -> str:
-    """The part a process plays, by the end of its command line."""
-    words = ("task create", "dispatch", "supervise", "launcher", "fsworker", "watcher", "serve", "host")
-    return next((word for word in words if word in command), command)
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -224,14 +246,22 @@ def describe(walk: Walk) -> str:
     return f"{len(walk.modules)} ({', '.join(parts)})"
 
 
-def page(rows: list[str], start: Walk, task: Walk) -> str:
+def read_rows(text: str) -> dict[str, str]:
+    """The rows of a page, by their commits."""
+    return {match[1]: match[0] for match in re.finditer(r"^\| ([0-9a-f]{7,40}) \|.*$", text, re.MULTILINE)}
+
+
+def page(rows: Iterable[str], start: Walk, task: Walk) -> str:
     def listed(walk: Walk) -> str:
-        return "\n".join(f"- `{module}`" for module in sorted(walk.modules))
+        modules = "\n".join(f"- `{module}`" for module in sorted(walk.modules))
+        back = "\n".join(f"- `{module}`, by `{other}`" for module, other in walk.called_back) or "- none"
+        return f"{modules}\n\nCalled back:\n\n{back}"
 
     return f"""# How many modules a start and a task cross
 
 Counted by `python -m tools.walks`: a module counts when one of its functions is called, in any process; being
-imported does not count. A module that two processes call counts once in the sum and in each of them.
+imported does not count. A module that two processes call counts once in the sum and in each of them. A module
+is called back if it calls another one that calls it again before it returns.
 
 A start is one `process/start`, with its connection and its end; a task is `task create` to done, with the
 start of the dispatcher.
@@ -253,7 +283,7 @@ start of the dispatcher.
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("commits", nargs="*", default=["HEAD"])
-    rows = []
+    rows = read_rows(RECORD.read_text("utf-8"))
     for commit in parser.parse_args().commits:
         short = subprocess.run(
             ["git", "rev-parse", "--short", commit], cwd=ROOT, check=True, capture_output=True, text=True
@@ -263,9 +293,9 @@ def main() -> None:
             folder.chmod(0o755)
             marked = Marked(folder, commit)
             start, task = walk_start(marked, folder), walk_task(marked, folder)
-            rows.append(f"| {short} | {len(marked.files)} | {describe(start)} | {describe(task)} |")
-            print(rows[-1], flush=True)
-    RECORD.write_text(page(rows, start, task), "utf-8")
+            rows[short] = f"| {short} | {len(marked.files)} | {describe(start)} | {describe(task)} |"
+            print(rows[short], flush=True)
+    RECORD.write_text(page(rows.values(), start, task), "utf-8")
 
 
 if __name__ == "__main__":

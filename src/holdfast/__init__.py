@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from holdfast.client.networkfilter import NetworkFilter as NetworkFilter
     from holdfast.client.policy import Policy as Policy
     from holdfast.client.process import Process as Process
+    from holdfast.direct.admission import ExecutorKey as ExecutorKey
+    from holdfast.direct.host import DirectHost as DirectHost
     from holdfast.errors import ConnectionLost as ConnectionLost
     from holdfast.errors import HoldfastError as HoldfastError
     from holdfast.errors import InvalidRequest as InvalidRequest
@@ -34,14 +36,16 @@ if TYPE_CHECKING:
     from holdfast.errors import UsageError as UsageError
     from holdfast.sandbox.limits import Limits as Limits
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 DISTRIBUTION = "holdfast-agents"  # on the package index; `holdfast` there is somebody else's
 
 _EXPORTS = {
     "Closed": "client.events.ordering",
     "ConnectionLost": "errors",
+    "DirectHost": "direct.host",
     "Environment": "client.environment",
     "Environments": "client.environments",
+    "ExecutorKey": "direct.admission",
     "Exited": "client.events.ordering",
     "HoldfastError": "errors",
     "InvalidRequest": "errors",

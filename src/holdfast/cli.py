@@ -5,7 +5,7 @@ from typing import Final
 import click
 
 from holdfast import __version__
-from holdfast.commands.groups import SECTIONS, Deferred
+from holdfast.commands.clickoptions import SECTIONS, Deferred
 
 # Loaded when used: the start of one command does not pay for the others.
 _DEFERRED: Final = {

@@ -27,7 +27,7 @@ The first split is by whose fault it is:
 
 import errno
 
-from holdfast.annotations import ClassVar, Final, NamedTuple
+from holdfast.light import ClassVar, Final, NamedTuple
 
 
 class HoldfastError(Exception):

@@ -23,9 +23,9 @@ from holdfast.client.environment import CONNECT_S, INITIALIZE_S
 from holdfast.client.events.ordering import Event
 from holdfast.client.http import ResponseHead
 from holdfast.client.policy import Policy
-from holdfast.client.remotepath import RemotePath
 from holdfast.errors import SessionLost, UsageError
 from holdfast.wire.environment import EnvironmentInfo
+from holdfast.wire.paths import RemotePath
 from holdfast.wire.processes import EnforcementReport
 
 INTERRUPT_S: Final = 5.0  # for what Ctrl-C cancelled to end in order; a second Ctrl-C does not wait

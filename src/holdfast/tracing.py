@@ -33,10 +33,12 @@ REGISTER: Final = "holdfast.remote.register"
 REGISTRY_CONNECT: Final = "holdfast.remote.registry.connect"
 REGISTRY_VALIDATE: Final = "holdfast.remote.registry.validate"
 RENDEZVOUS: Final = "holdfast.remote.rendezvous.connect"
+NOISE_CONNECT: Final = "holdfast.remote.noise.connect"  # all of a client's: registry, rendezvous, handshake
+NOISE_HANDSHAKE: Final = "holdfast.remote.noise.handshake"
 
 Result = Literal["success", "error", "disconnected"]
 
-_on = False
+enabled = False  # whether `span` and `tell_result` do anything
 
 
 def set_up(environ: Mapping[str, str] = os.environ) -> bool:
@@ -61,13 +63,8 @@ def set_up(environ: Mapping[str, str] = os.environ) -> bool:
 
 def enable() -> None:
     """Make spans with whatever tracer provider is installed."""
-    global _on
-    _on = True
-
-
-def is_enabled() -> bool:
-    """Whether `span` does anything."""
-    return _on
+    global enabled
+    enabled = True
 
 
 @contextlib.contextmanager
@@ -76,7 +73,7 @@ def span(name: str, traceparent: str | None, tracestate: str | None) -> Iterator
 
     Whoever answers says its result with `tell_result`. Without that the peer did not wait for it.
     """
-    if not _on:
+    if not enabled:
         yield
         return
     from opentelemetry import trace
@@ -98,7 +95,7 @@ def span(name: str, traceparent: str | None, tracestate: str | None) -> Iterator
 
 def tell_result(result: Result) -> None:
     """What became of the request whose span is active."""
-    if _on:
+    if enabled:
         from opentelemetry import trace
 
         _set_result(trace.get_current_span(), result)

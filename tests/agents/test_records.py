@@ -81,7 +81,7 @@ def place(stage: Arena, name: str, bench: Bench) -> dict[str, str]:
     """The variables with which the program is found, by the name that its record says."""
     folder = bench.home.parent / "bin"
     folder.mkdir()
-    (folder / read_shipped().agents[name].binary).symlink_to(requires_cli(name))
+    (folder / read_shipped()[name].binary).symlink_to(requires_cli(name))
     return {"PATH": f"{folder}:{stage.path}", "HOME": str(bench.home), "LANG": "C.UTF-8"}
 
 

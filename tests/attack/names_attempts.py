@@ -7,6 +7,7 @@ seen outside: by what reached the servers. What it could do to itself alone is t
 import errno
 import json
 import os
+import select
 import socket
 import ssl
 import struct
@@ -16,6 +17,7 @@ from collections.abc import Callable
 SCENE = json.loads(sys.argv[1])
 PLAIN, TLS, EVIL, OTHER = (SCENE[name] for name in ("plain", "tls", "evil", "other"))
 WAIT_S = 5
+PAUSE_S = 0.3  # for an answer to half of a request; without one the other half is another segment
 ATTEMPTS: dict[str, Callable[[], str]] = {}
 
 
@@ -357,6 +359,89 @@ def relay_by_connect() -> str:
 def redirect() -> str:
     told = say("api.test", PLAIN, get("api.test", f"redirect/http://evil.test:{EVIL}/redirect"))
     return told + say("evil.test", EVIL, get("evil.test", "redirect"))
+
+
+# --- requests that a server may take for one, and a reader may not
+
+
+def odd(first: bytes, *, pause_after: int = 0) -> str:
+    """A request for the other host with this first line; part of it first, and the rest after a pause."""
+    data = first + b"Host: evil.test\r\n\r\n"
+    with connect("api.test", PLAIN) as sock:
+        if pause_after:
+            sock.sendall(data[:pause_after])
+            select.select([sock], [], [], PAUSE_S)
+        try:
+            sock.sendall(data[pause_after:])
+            sock.shutdown(socket.SHUT_WR)
+        except OSError as exc:
+            return f"[{exc}]"
+        return read_all(sock)
+
+
+@attempt
+def long_first_line() -> str:
+    line = b"GET /" + b"a" * 8200
+    return odd(line + b" HTTP/1.1\r\n", pause_after=len(line))
+
+
+@attempt
+def long_first_line_of_another_method() -> str:
+    line = b"PROPFIND /" + b"a" * 8200
+    return odd(line + b" HTTP/1.1\r\n", pause_after=len(line))
+
+
+@attempt
+def many_empty_lines() -> str:
+    return odd(b"\r\n" * 4200 + b"GET /many-empty-lines HTTP/1.1\r\n", pause_after=8400)
+
+
+@attempt
+def tabs_between_words() -> str:
+    return odd(b"GET\t/tabs\tHTTP/1.1\r\n")
+
+
+@attempt
+def vertical_tabs_between_words() -> str:
+    return odd(b"GET\v/vertical-tabs\fHTTP/1.1\r\n")
+
+
+@attempt
+def rare_blanks_between_words() -> str:
+    return odd(b"GET\x1c/rare\x85HTTP/1.1\r\n") + odd(b"\xa0GET /rare HTTP/1.1\r\n")
+
+
+@attempt
+def returns_between_words() -> str:
+    return odd(b"GET\r/returns\rHTTP/1.1\n")
+
+
+@attempt
+def control_character_in_the_target() -> str:
+    return odd(b"GET /control\x01 HTTP/1.1\r\n", pause_after=13)
+
+
+@attempt
+def request_without_a_version() -> str:
+    return odd(b"GET /without-a-version\r\n") + odd(b"GET http://evil.test/without-a-version\n")
+
+
+@attempt
+def version_in_small_letters() -> str:
+    return odd(b"get /small http/1.1\n")
+
+
+@attempt
+def version_of_another_protocol() -> str:
+    return odd(b"GET /other RTSP/1.0\r\n") + odd(b"SOURCE /other ICE/1.0\r\n") + odd(b"GET /other X/1.0\r\n")
+
+
+@attempt
+def preamble_of_a_proxy() -> str:
+    request = b"GET /preamble HTTP/1.1\r\n"
+    addresses = bytes((127, 0, 0, 1, 127, 0, 0, 1, 0, 1, 0, 80))
+    binary = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c" + addresses
+    return odd(b"PROXY TCP4 127.0.0.1 127.0.0.1 1 80\r\n" + request) + odd(binary + request, pause_after=5)
 
 
 # --- other ways

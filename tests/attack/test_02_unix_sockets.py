@@ -75,7 +75,7 @@ path, abstract, datagram, folder = sys.argv[1:5]
 
 def connect(address, family=1, kind=1):
     with socket.socket(family, kind) as sock:
-        sock.settimeout(5)
+        sock.settimeout(WAIT_S)
         sock.connect(address)
 
 def by_link():
@@ -144,7 +144,7 @@ for name, way in {
 }.items():
     try: way(); print(name, "done", flush=True)
     except OSError as exc: print(name, errno.errorcode.get(exc.errno, exc), flush=True)
-"""
+""".replace("WAIT_S", str(patient(5)))
 ALWAYS = {"listener"}  # outside everybody may have one
 
 
@@ -408,8 +408,8 @@ def test_a_blocking_connection_waits_and_a_killed_caller_is_let_go(anyone: Place
         "os.kill(pid, signal.SIGKILL); print(os.waitpid(pid, 0)[1])\n"
         "late = threading.Thread(target=lambda: socket.socket(1).connect('full'), daemon=True)\n"
         "late.start()\n"
-        "server.settimeout(10); server.accept()\n"  # the first; then the late one, or that of the killed one
-        "while late.is_alive(): server.accept(); late.join(0.1)\n"
+        f"server.settimeout({patient(10)}); server.accept()\n"  # the first
+        "while late.is_alive(): server.accept(); late.join(0.1)\n"  # the late one, or that of the killed one
         "print(late.is_alive())\n"
     )
     done = anyone.run("--", anyone.python, "-c", script)

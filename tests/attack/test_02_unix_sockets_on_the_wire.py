@@ -28,9 +28,9 @@ REACH: Final = """
 import errno, socket, sys
 for path in sys.argv[1:]:
     with socket.socket(1) as sock:
-        sock.settimeout(30)
+        sock.settimeout(WAIT_S)
         print(errno.errorcode.get(sock.connect_ex(path), "done"))
-"""
+""".replace("WAIT_S", str(patient(30)))
 
 
 class Wire:

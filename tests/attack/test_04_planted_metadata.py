@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.confine.absence import HeldNames
+from holdfast.confine.guard import HeldNames
 from tests.support import identity
 from tests.support.patience import patient
 from tests.support.root_only import IDENTITIES

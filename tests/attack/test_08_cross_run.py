@@ -14,9 +14,10 @@ import pytest
 
 from holdfast.board.rules.transitions import TaskStatus
 from holdfast.errors import OperationFailed
-from holdfast.handoff import envelope, outbox, rundir
+from holdfast.handoff import envelope, outbox
 from holdfast.handoff.broker import Broker
-from holdfast.local import homes
+from holdfast.home import runtime_directories
+from holdfast.local import rundirs
 from tests.support.dispatch import Yard, fresh_yard_fixture, own_yard
 from tests.support.handoff import KEY, started
 
@@ -42,7 +43,7 @@ async def test_a_worker_completes_another_s_task(yard: Yard) -> None:
         max_attempts=1,
     )
     laid = victim_place / ".holdfast" / "run.json"
-    [runtime, *_] = [Path(top) / "runs" for top in homes.runtime_directories()]
+    [runtime, *_] = [Path(top) / "runs" for top in runtime_directories()]
     theft = (
         f"until [ -e {laid} ]; do sleep 0.05; done\n"
         f"HOLDFAST_RUN={laid} {HOLDFAST} handoff complete stolen\n"
@@ -114,20 +115,20 @@ async def test_an_envelope_that_is_sent_again_happens_once() -> None:
 def test_the_directory_of_a_run_is_ours_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody else may have planted it: a link, or a directory that others can enter."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setattr(homes, "runtime_directories", lambda: (str(tmp_path / "holdfast"),))
-    made = rundir.prepare("r_1")
+    monkeypatch.setattr(rundirs, "runtime_directories", lambda: (str(tmp_path / "holdfast"),))
+    made = rundirs.prepare("r_1")
     assert made.stat().st_mode & 0o777 == 0o700
-    rundir.remove("r_1")
+    rundirs.remove("r_1")
     assert not made.exists()
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir(mode=0o700)
     (made.parent / "r_1").symlink_to(elsewhere)
     with pytest.raises(OperationFailed):
-        rundir.prepare("r_1")
+        rundirs.prepare("r_1")
     (made.parent / "r_1").unlink()
     made.mkdir(mode=0o755)
     made.chmod(0o755)
     with pytest.raises(OperationFailed):
-        rundir.prepare("r_1")
+        rundirs.prepare("r_1")
     with pytest.raises(OperationFailed):
-        rundir.prepare("../r_1")
+        rundirs.prepare("../r_1")

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.board.store import open_store
 from holdfast.client.environment import connect
-from holdfast.local.lobby import Lobby
+from holdfast.local.peers import Lobby
 from holdfast.web.server import DashboardOptions, serve
 from tests.support.jumping import JumpingLoop
 from tests.support.patience import patient
@@ -162,7 +162,7 @@ import os, socket, sys
 uid, port, said = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 if os.getuid() != uid:
     os.setgroups([]); os.setresgid(uid, uid, uid); os.setresuid(uid, uid, uid)
-sock = socket.socket(); sock.settimeout(60); sock.connect(("127.0.0.1", port))
+sock = socket.socket(); sock.settimeout(WAIT_S); sock.connect(("127.0.0.1", port))
 try:
     if said == "request":
         sock.sendall(b"GET / HTTP/1.1\\r\\nHost: x\\r\\nUpgrade: websocket\\r\\nConnection: Upgrade\\r\\n"
@@ -171,7 +171,7 @@ try:
     print(sock.recv(100).decode().partition("\\r\\n")[0])
 except ConnectionError:
     print("")
-"""
+""".replace("WAIT_S", str(patient(60)))
 
 
 def asked(url: str, uid: int, said: str) -> str:

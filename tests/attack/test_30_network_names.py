@@ -4,20 +4,26 @@ Every attempt is made inside of one sandbox; whether one got anywhere is seen by
 are real: a virtual host beside the allowed one, and one that is on no list and listens at every address.
 """
 
+import ipaddress
 import json
 import re
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
+import holdfast
+from holdfast.egress import dial
+from holdfast.egress.addresses import Address
 from tests.support import identity
+from tests.support.egress import PUBLIC, Names
 from tests.support.exec_command import WAIT_S, Place, place
 from tests.support.patience import patient
+from tests.support.peer import serving
 from tests.support.root_only import IDENTITIES
 from tests.support.rows import every_row
 from tests.support.webhosts import WebHosts, web_hosts
@@ -194,3 +200,56 @@ def test_a_name_that_leads_to_no_public_address_is_not_dialled(tmp_path: Path, w
         assert [row["grant"] for row in ending["network"]["refused"]] == ["--allow-private"], done.err
         assert "not public" in ending["network"]["refused"][0]["rule"]
         assert not hosts.seen
+
+
+async def fetch_twice(tmp_path: Path, hosts: WebHosts) -> tuple[list[str], list[str]]:
+    """What a command on a server got from api.test, and the rules by which it was refused."""
+    rule = f"api.test:{hosts.ports['plain']}"
+    fetch = f"curl -sS -m {patient(5):.0f} --fail http://{rule}"
+    policy = holdfast.Policy.workspace_write(str(tmp_path)).allow_host(rule)
+    async with serving() as (server, _), holdfast.connect(server) as env:
+        script = f"{fetch}/first; {fetch}/second"
+        done = await env.run(["sh", "-c", script], policy=policy, cwd=str(tmp_path))
+    assert done.network is not None
+    return done.stdout.decode().splitlines(), [row.rule for row in done.network.refused]
+
+
+async def test_a_name_that_becomes_loopback_at_the_second_look_up_is_refused_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a name server says later, what is dialled is the address that was looked at."""
+    names, dialled = Names([PUBLIC], ["127.0.0.1"]), []
+    connect = dial.connect
+
+    async def connect_here(addresses: Sequence[Address], port: int) -> socket.socket:
+        dialled.append([str(address) for address in addresses])
+        return await connect([ipaddress.ip_address("127.0.0.1")], port)
+
+    monkeypatch.setattr(dial, "look_up", names)
+    monkeypatch.setattr(dial, "connect", connect_here)
+    with web_hosts(tmp_path) as hosts:
+        got, refused = await fetch_twice(tmp_path, hosts)
+    assert got[0] == "welcome /first"
+    assert "welcome /second" not in got
+    assert (dialled, names.asked) == ([[PUBLIC]], ["api.test.", "api.test."])
+    assert refused == ["api.test is at 127.0.0.1, which is not public"]
+
+
+@every_row("where", ["127.0.0.1", "10.1.2.3", "169.254.169.254"], ids=str)
+async def test_a_name_that_is_another_name_of_a_private_address_is_not_dialled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """The resolver follows a CNAME, and says what that leads to."""
+    resolve = socket.getaddrinfo
+
+    def follow(host: Any, *args: Any, **kwargs: Any) -> Any:
+        if host != "api.test.":
+            return resolve(host, *args, **kwargs)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "inside.test", (where, 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", follow)
+    with web_hosts(tmp_path) as hosts:
+        got, refused = await fetch_twice(tmp_path, hosts)
+        assert not hosts.seen
+    assert [line for line in got if "welcome" in line] == []
+    assert refused == [f"api.test is at {where}, which is not public"]

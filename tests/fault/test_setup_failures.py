@@ -22,7 +22,7 @@ from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.plan.select import WEAKNESSES
 from holdfast.sandbox.reasons import fingerprints
 from holdfast.sandbox.reasons.fingerprint_table import SETUP_ROWS
-from tests.support import identity
+from tests.support import identity, warm
 from tests.support.exec_command import WAIT_S, Done, Place, place
 from tests.support.faults import NONE, Fault, Rule, no_new, refused, run
 from tests.support.peer import Peer, Refused, connected
@@ -229,19 +229,23 @@ def user() -> Iterator[Place]:
 def confined(where: Place, fault: Fault, *flags: str, path: str | None = None) -> tuple[Done, dict[str, Any]]:
     """Run a script that says where it runs and tries to write; what it said, and the report about it."""
     script = f"echo ran; cat /proc/self/uid_map; for f in {where.outside}/new new; do echo x > $f; done; true"
-    command = where.command("--read-only", "--json", *flags, "--", "sh", "-c", script)
-    if path is not None:
-        command = ["/usr/bin/env", f"PATH={path}", *command]
-    done = subprocess.run(
-        fault.wrap(where.uid, command),
-        cwd=where.workspace,
-        env=where.env(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S * 2,
-        check=False,
-    )
+    words = ["--read-only", "--json", *flags, "--", "sh", "-c", script]
+    env = where.env() | ({} if path is None else {"PATH": path})
+    if not fault.needs_exec:
+        done = warm.of(where.uid).run(
+            ["exec", *words], env=env, cwd=where.workspace, timeout=WAIT_S * 2, fault=fault
+        )
+    else:
+        done = subprocess.run(
+            fault.wrap(where.uid, where.command(*words)),
+            cwd=where.workspace,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S * 2,
+            check=False,
+        )
     report: dict[str, Any] = json.loads(done.stderr.splitlines()[-1])
     assert not (where.outside / "new").exists()
     assert not (where.workspace / "new").exists()

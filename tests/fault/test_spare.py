@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.patience import patient
-from tests.support.peer import Peer, fresh_mark, ready, seen_running, serving
+from tests.support.peer import Peer, fresh_mark, ready, seen_running
 from tests.support.root_only import root_only
 from tests.support.servers import holdfast_server
 
@@ -85,16 +85,18 @@ async def test_commands_without_a_sandbox_make_no_spare(tmp_path: Path) -> None:
         assert _children(launcher) == []
 
 
-@pytest.mark.parametrize("round_", range(2))
-async def test_what_runs_in_a_spare_is_confined_as_ever(tmp_path: Path, round_: int) -> None:
+@pytest.mark.parametrize("is_ready", [False, True], ids=["at once", "once it waits"])
+async def test_what_runs_in_a_spare_is_confined_as_ever(tmp_path: Path, is_ready: bool) -> None:
     (tmp_path / "ws").mkdir()
     script = f"echo x > {tmp_path}/out; echo y > in; wc -l < /proc/net/dev; exit 4"
-    async with serving() as (url, _), ready(url) as peer:
-        seen = []
+    async with holdfast_server(tmp_path / "home") as server, ready(server.url) as peer:
+        seen: list[Any] = []
         for name in ("fresh", "spare"):
+            if is_ready and seen:
+                [launcher] = _children(server.pid)
+                await _spare_of(launcher)
             assert await _confined(peer, name, script, tmp_path / "ws") == 4
             seen.append((peer.output(name, "stdout"), peer.output(name, "stderr")))
-            await asyncio.sleep(0.05 * round_)  # long enough for a spare, or not
         assert seen[0] == seen[1]
         assert not (tmp_path / "out").exists()
         assert (tmp_path / "ws" / "in").read_text("utf-8") == "y\n"

@@ -14,11 +14,11 @@ import pytest
 from holdfast.agents.evidence.evidence import Evidence, Exited, Source, Vanished
 from holdfast.agents.supervisor import background
 from holdfast.agents.supervisor import supervisor as supervising
+from holdfast.agents.supervisor.beginning import start_process
 from holdfast.agents.supervisor.supervisor import Supervisor
 from holdfast.agents.worker import worker as following
 from holdfast.agents.worker.book import WorkerRecords
 from holdfast.agents.worker.launching import WorkerSpec
-from holdfast.agents.worker.preflight import preflight
 from holdfast.client.events.ordering import Output
 from holdfast.client.process import Process
 from holdfast.errors import ConnectionLost, HoldfastError, NotFound, OperationFailed, UsageError
@@ -181,9 +181,9 @@ async def test_a_worker_that_is_stopped_while_it_starts_does_not_run_on(
     async def slow(*args: Any, **more: Any) -> Any:
         reached.set()
         await go_on.wait()
-        return await preflight(*args, **more)
+        return await start_process(*args, **more)
 
-    monkeypatch.setattr(supervising, "preflight", slow)
+    monkeypatch.setattr(supervising, "start_process", slow)
     async with asyncio.timeout(WITHIN_S), asyncio.TaskGroup() as group:
         group.create_task(start.supervisor.run(start.wish))
         await reached.wait()
@@ -217,7 +217,7 @@ async def test_a_start_whose_worker_was_given_up_meanwhile_says_so_and_writes_no
         worker.add(Evidence(Source.DENIAL, 0.0, Vanished("more"), "more"))
         raise ConnectionLost("gone")
 
-    monkeypatch.setattr(supervising, "preflight", given_up)
+    monkeypatch.setattr(supervising, "start_process", given_up)
     try:
         with pytest.raises(ConnectionLost):
             await start.supervisor.run(start.wish)

@@ -238,6 +238,22 @@ async def test_a_client_is_asked_about_hosts_by_name(tmp_path: Path) -> None:
                 await fetch("api.test", decide=yes.decide, asks=False)
 
 
+async def test_a_client_is_asked_about_a_host_at_a_port_that_no_rule_names(tmp_path: Path) -> None:
+    """Nobody listens there before it is tried; the connection waits for that as well."""
+    with web_hosts(tmp_path) as hosts:
+        port, decider = hosts.ports["plain"], Decider(True)
+        policy = holdfast.Policy.from_toml(hosts.profile("known.test"), root=str(tmp_path))
+        async with serving() as (url, _), holdfast.connect(url) as env:
+            done = await env.run(
+                ["curl", "-sS", "--fail", f"http://api.test:{port}/far"],
+                policy=policy.ask_network(),
+                cwd=str(tmp_path),
+                decide=decider.decide,
+            )
+    assert (done.code, done.stdout) == (0, b"welcome /far\n"), done
+    assert [(asked.host, asked.port) for asked in decider.asked] == [("api.test", port)]
+
+
 async def test_a_client_that_is_late_says_no(tmp_path: Path) -> None:
     with web_hosts(tmp_path) as hosts:
         port = hosts.ports["plain"]
@@ -296,3 +312,56 @@ async def test_whoever_runs_a_command_elsewhere_is_asked_at_the_terminal(tmp_pat
                 await asyncio.to_thread(screen.until, rb"got for the command")
                 assert await asyncio.to_thread(screen.end) == 0
                 assert screen.settings() == screen.before
+
+
+TRIES = """
+import asyncio, json, socket, ssl, sys
+plain, tls, evil = json.loads(sys.argv[1])
+ask = b"GET /page HTTP/1.0\\r\\nHost: %s:%d\\r\\n\\r\\n"
+def get(sock, port):
+    sock.sendall(ask % (b"api.test", port))
+    print(sock.makefile("rb").read().splitlines()[-1])
+get(socket.create_connection(("api.test", plain)), plain)
+async def wait_less():
+    trust = ssl.create_default_context(cafile=sys.argv[2])
+    reader, writer = await asyncio.open_connection("tls.test", tls, family=socket.AF_INET, ssl=trust)
+    writer.write(ask % (b"tls.test", tls))
+    print((await reader.read()).splitlines()[-1])
+asyncio.run(wait_less())
+mapped = socket.socket(socket.AF_INET6)
+mapped.connect(("::ffff:" + socket.getaddrinfo("api.test", evil, socket.AF_INET)[0][4][0], evil))
+get(mapped, evil)
+"""
+
+
+@pytest.mark.parametrize("backend", ["namespaces", pytest.param("bwrap", marks=DEEP)])
+def test_a_host_is_asked_about_at_whatever_port_it_is_tried_at(scene: Scene, backend: str) -> None:
+    """Nobody listens there before: a connection that waits, one that does not, one by an address of IPv6.
+
+    With bubblewrap nobody tries a second time: the first is refused, and the grant is told.
+    """
+    outside, ports = scene.home.outside, [scene.hosts.ports[name] for name in ("plain", "tls", "evil")]
+    (outside / "bare.toml").write_text(scene.hosts.profile("known.test"), "utf-8")
+    (outside / "tries.py").write_text(TRIES, "utf-8")
+    (outside / "authority.pem").write_bytes(scene.hosts.authority.read_bytes())
+    scene.home.own()
+    words = ["--profile", str(outside / "bare.toml"), "--ask-network", "--json", "--backend", backend, "--"]
+    words += [
+        "/usr/bin/python3",
+        str(outside / "tries.py"),
+        json.dumps(ports),
+        str(outside / "authority.pem"),
+    ]
+    with Screen(scene.home, *words) as screen:
+        for port in ports if backend == "namespaces" else ():
+            screen.until(rb"wants to reach [a-z.]+, port %d" % port)
+            screen.until(PROMPT)
+            screen.type(b"yes\r")
+            screen.until(rb"welcome /page")
+            screen.seen = b""
+        code = screen.end()
+    refused = json.loads(screen.seen.splitlines()[-1])["network"]["refused"]
+    if backend == "namespaces":
+        assert (code, refused) == (0, [])
+    else:
+        assert [row["grant"] for row in refused] == [f"--allow-host api.test:{ports[0]}"]

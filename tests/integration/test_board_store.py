@@ -240,6 +240,25 @@ def test_a_claim_takes_what_is_for_a_place_that_takes_work_and_says_where(store:
     ]
 
 
+def test_the_slots_of_an_environment_are_for_all_hosts_of_the_board(store: Store) -> None:
+    places = Places({"box": "", "other": ""}, {"far": "box"}, {"box": 2})
+    for number in range(3):
+        made(store, f"far {number}", assignee="far")
+    waiting = made(store, "last", environment="box", priority=-1)
+    won = [
+        store.claim("b", worker="w", host=host, assignees=["far", "coder"], places=places)
+        for host in ("one", "two", "one", "two")
+    ]
+    assert [one is not None for one in won] == [True, True, False, False]
+    assert "environment box: all 2 slots are taken" in store.why(waiting.id).reason
+    assert store.claim("b", worker="w", host="two", places=places, task=waiting.id) is None
+    assert won[0] is not None
+    store.complete(won[0][1].ref, "e", "done")
+    assert store.claim("b", worker="w", host="two", places=places, task=waiting.id) is not None
+    elsewhere = made(store, "elsewhere", environment="other")
+    assert store.claim("b", worker="w", host="two", places=places, task=elsewhere.id) is not None
+
+
 def test_a_claim_makes_a_run_with_a_lease_and_a_generation(store: Store, clock: SettableClock) -> None:
     made(store)
     won = store.claim("b", worker="w", host="h", lease_ms=5000)

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -115,15 +114,13 @@ def test_one_that_lacks_an_option_is_too_old(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("anywhere")
-@pytest.mark.parametrize("text", ["sleep 60", "sleep 60 & sleep 60", "yes"])
+@pytest.mark.parametrize("text", ["sleep infinity", "sleep infinity & sleep infinity", "yes"])
 def test_one_that_hangs_or_never_stops_talking_is_given_up(
     tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bwraptool, "HELP_S", 0.2)
     program(tmp_path, text)
-    began = time.monotonic()
-    assert refusal(str(tmp_path))[0] == "bwrap.option"
-    assert time.monotonic() - began < 10  # not the sixty seconds
+    assert refusal(str(tmp_path))[0] == "bwrap.option"  # none of them ends by itself
     assert MAX_HELP < 1 << 20
 
 

@@ -19,9 +19,9 @@ import pytest
 from holdfast.confine.launch import LauncherClient
 from holdfast.confine.starts import Command, Confinement, Exit, SetupFailed
 from holdfast.errors import OperationFailed
+from holdfast.light import replace
 from holdfast.sandbox.plan.plan import Base, Plan, PlanLink, Step, StepKind
 from holdfast.sandbox.plan.select import Way
-from holdfast.sandbox.values import replace
 from tests.support import confinement, identity
 from tests.support.confinement import Outcome
 from tests.support.patience import patient

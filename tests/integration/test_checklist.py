@@ -103,7 +103,7 @@ async def raw_socket(url: str) -> AsyncIterator[RawSocket]:
 
 
 async def test_pings_come_again_and_again_and_pongs_are_no_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.server.edges.edge.PING_S", 0.02)
+    monkeypatch.setattr("holdfast.server.edges.websocket.PING_S", 0.02)
     async with serving() as (url, executor), raw_socket(url) as client:
         pings = 0
         async for frame in client.frames():
@@ -124,8 +124,8 @@ async def test_pings_come_again_and_again_and_pongs_are_no_messages(monkeypatch:
 
 
 async def test_a_peer_that_answers_no_ping_is_dropped_and_may_resume(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.server.edges.edge.PING_S", 0.02)
-    monkeypatch.setattr("holdfast.server.edges.edge.PONG_S", 0.1)
+    monkeypatch.setattr("holdfast.server.edges.websocket.PING_S", 0.02)
+    monkeypatch.setattr("holdfast.server.edges.websocket.PONG_S", 0.1)
     async with serving() as (url, _), raw_socket(url) as client:
         session = await client.initialize()
         pings = 0

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from opentelemetry import trace
@@ -29,6 +30,7 @@ from holdfast.errors import (
 from holdfast.server.edges.auth import load
 from holdfast.wire.files import WriteFileParams
 from holdfast.wire.paths import PathUri
+from tests.support.outwardproxy import outward_proxy
 from tests.support.peer import WAIT_S, descendants_named, fresh_mark, seen_running, serving
 from tests.support.recorder import Entry, Message, recording
 from tests.support.tiers import asyncio_first
@@ -395,6 +397,24 @@ async def listening(answer: bytes | None) -> AsyncIterator[str]:
         yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with asyncio.timeout(WAIT_S):
         await asyncio.gather(*handlers)
+
+
+async def test_a_server_elsewhere_is_dialled_by_the_proxy_and_a_token_not_shown_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with (
+        serving() as (url, _),
+        outward_proxy({"server.invalid:8000": urlsplit(url).port or 0}) as proxy,
+    ):
+        proxy.lead(monkeypatch)
+        async with holdfast.connect("ws://server.invalid:8000") as env:
+            assert (await env.run(["/bin/echo", "hi"])).stdout == b"hi\n"
+        async with holdfast.connect(url):
+            assert proxy.asked == ["CONNECT server.invalid:8000 HTTP/1.1"]
+        with pytest.raises(Unreachable):
+            async with holdfast.connect("ws://server.invalid:8000", token="SECRET"):
+                pass
+        assert len(proxy.asked) == 1
 
 
 async def test_somebody_who_does_not_answer_is_unreachable() -> None:

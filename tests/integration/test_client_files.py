@@ -139,6 +139,18 @@ async def test_a_policy_confines_files(env: Environment, tmp_path: Path) -> None
     assert await files.read(tmp_path / "ws" / ".env", policy=Policy.full_access()) == b"secret"
 
 
+async def test_a_policy_may_hide_the_directory_that_it_is_about(env: Environment, tmp_path: Path) -> None:
+    for name in ("hidden", "shown"):
+        (tmp_path / name).mkdir()
+    policy = Policy.from_toml(
+        f"[filesystem]\n':minimal' = 'read'\n'{tmp_path}/shown' = 'write'\n", root=tmp_path / "hidden"
+    )
+    await env.files.write(tmp_path / "shown" / "file", b"1", policy=policy)
+    assert await env.files.read(tmp_path / "shown" / "file", policy=policy) == b"1"
+    with pytest.raises(NotFound):
+        await env.files.list(tmp_path / "hidden", policy=policy)
+
+
 async def test_a_policy_confines_commands_and_full_access_does_not(env: Environment, tmp_path: Path) -> None:
     (tmp_path / "ws").mkdir()
     (tmp_path / "ws" / ".env").write_text("secret", "utf-8")

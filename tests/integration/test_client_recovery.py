@@ -15,7 +15,7 @@ from holdfast import ConnectionLost, Exited, Output, OutputLost, SessionLost
 from holdfast.client import process as process_module
 from holdfast.client import recovery
 from holdfast.client.events import ordering
-from holdfast.client.events.pushed import Pushed
+from holdfast.client.events.ordering import Pushed
 from holdfast.client.links import transport
 from holdfast.client.recovery import LinkState
 from holdfast.server.connection import ExecConnection

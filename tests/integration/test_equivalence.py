@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import pytest
 
+from holdfast.agents.evidence.advice import Difference, EquivalenceReport
 from holdfast.agents.sdk import Worker, Workers
 from holdfast.agents.supervisor import background
 from holdfast.agents.worker.book import WorkerRecords
-from holdfast.agents.worker.equivalence import Difference, EquivalenceReport
 from tests.support import warm
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.tiers import asyncio_first

@@ -124,7 +124,7 @@ def test_what_the_command_writes_is_not_imported_afterwards(place: Place, way: s
 def test_a_command_that_can_change_our_own_code_does_not_change_this_run(place: Place) -> None:
     """As when somebody works on Holdfast with Holdfast: what is needed later has been loaded before."""
     copied = place.workspace / "lib" / "holdfast"
-    shutil.copytree(Path(holdfast.__file__).parent, copied, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(Path(holdfast.__file__).parent, copied, ignore=shutil.ignore_patterns("*.pyc.*"))
     marker = str(place.outside / "ran")
     planted = PLANTED.format(marker=marker)
     script = f"""
@@ -147,7 +147,7 @@ do printf %s "$PLANTED" > $file; done; touch {place.outside}/x"""
 def test_a_command_that_can_change_our_own_code_does_not_say_who_serves_its_names(place: Place) -> None:
     """Whoever serves them has loaded everything before the command could write."""
     copied = place.workspace / "lib" / "holdfast"
-    shutil.copytree(Path(holdfast.__file__).parent, copied, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(Path(holdfast.__file__).parent, copied, ignore=shutil.ignore_patterns("*.pyc.*"))
     marker = str(place.outside / "ran")
     script = """
 for file in lib/holdfast/egress/*.py lib/holdfast/confine/*.py; do printf %s "$PLANTED" > $file; done

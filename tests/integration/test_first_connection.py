@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from holdfast.errors import PeerRefused
-from holdfast.server.edges import admission
+from holdfast.local import peers
 from holdfast.server.edges.address import WebSocketAddress
 from holdfast.server.edges.binding import ServeOptions, bind_tcp
 from holdfast.server.edges.early import Check, FirstConnection, receive_first
@@ -113,7 +113,7 @@ async def _served(sent: bytes) -> AsyncIterator[tuple[asyncio.StreamReader, asyn
         client.setblocking(False)
 
         def check(authorization: str | None, own: object, peer: object) -> None:
-            admission.check(None, authorization, own, peer)
+            peers.check_caller(None, authorization, own, peer)
 
         first = receive_first(listening, check)
         serving = asyncio.ensure_future(server.serve_bound(listening, first, lambda: None))

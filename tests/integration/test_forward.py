@@ -9,8 +9,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 from holdfast.client.links.noiselink import NoiseLink, dial_noise
-from holdfast.client.links.target import NoiseTarget
-from holdfast.client.links.transport import ServerLink
+from holdfast.client.links.target import NoiseTarget, ServerLink
 from holdfast.errors import HoldfastError, StartupError
 from holdfast.server.remote import forwarding as forwarding_module
 from holdfast.server.remote.forwarding import check_destination

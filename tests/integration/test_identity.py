@@ -91,11 +91,21 @@ def test_what_only_root_can_try_is_left_out_for_others_and_listed(
         f"from tests.support import identity\nidentity.AS_ROOT = {as_root}\n", "utf-8"
     )
     path = os.pathsep.join((str(tmp_path), str(Path(__file__).parents[2])))
-    plugins = ("-p", "who", "-p", "tests.support.root_only", "-p", "no:cacheprovider")
+    plugins = ("-p", "who", "-p", "tests.support.root_only", "-p", "xdist.plugin", "-p", "no:cacheprovider")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", workers, *plugins, "test_it.py"],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-n",
+            workers,
+            *plugins,
+            f"--basetemp={tmp_path}/t",
+            "test_it.py",
+        ],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": path, "CI": "true"},
+        env={**os.environ, "PYTHONPATH": path, "CI": "true", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         check=False,

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from holdfast.sandbox.kernel import landlock
+from holdfast.sandbox.plan.grants import SCOPE_ABI, TRUNCATE_ABI
 from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
-from holdfast.sandbox.plan.rights import SCOPE_ABI, TRUNCATE_ABI
 from holdfast.sandbox.plan.select import Backend, Choice
 from tests.support import confinement, identity
 from tests.support.confinement import Outcome

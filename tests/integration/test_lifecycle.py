@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from holdfast.agents.supervisor import background, daemons, processes
-from holdfast.agents.supervisor.processes import ProcessInfo
+from holdfast.agents.supervisor import background, daemons
+from holdfast.agents.supervisor.daemons import ProcessInfo
 from holdfast.board.rules.rows import NewTask
 from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.store import open_store
@@ -61,7 +61,7 @@ def of_ours(home: Path) -> list[str]:
         if not entry.name.isdecimal() or int(entry.name) == os.getpid():
             continue
         with contextlib.suppress(OSError):
-            if processes.find_process(int(entry.name)) is None:
+            if daemons.find_process(int(entry.name)) is None:
                 continue
             seen = [(entry / "cmdline").read_bytes(), (entry / "environ").read_bytes()]
             seen.append(os.fsencode(os.readlink(entry / "cwd")))
@@ -108,7 +108,7 @@ async def test_after_ctrl_c_no_process_of_ours_exists(home: Path, signum: signal
         said = await until(process, "left")
         assert (said["ended"], said["left"]) == (2, [])
         assert await ended(process) == 0
-    assert [one for one in there if processes.is_alive(one)] == []
+    assert [one for one in there if daemons.is_alive(one)] == []
     assert of_ours(home) == []
     assert tasks(home) == [(TaskStatus.WAITING_SYSTEM, 0)] * 2
 
@@ -142,7 +142,7 @@ async def test_a_second_ctrl_c_hastens(home: Path) -> None:
         there += processes_of(home)
         os.killpg(process.pid, signal.SIGINT)
         assert await asyncio.to_thread(process.wait, HASTE_S) == 0
-    assert [one for one in there if processes.is_alive(one)] == []
+    assert [one for one in there if daemons.is_alive(one)] == []
     assert of_ours(home) == []
 
 
@@ -172,7 +172,7 @@ async def test_a_second_up_says_so_and_changes_nothing(home: Path) -> None:
             code, said = asked(home, *words)
             assert (code, said["error"]["kind"]) == (4, "Conflict")
             assert address in said["error"]["message"]
-            assert "holdfast down" in said["error"]["remedy"]
+            assert said["error"]["remedy"] == "holdfast status"  # which says how to open and to end it
         with open_store(str(home / "board.db"), create=False) as store:
             assert [board.slug for board in store.boards()] == ["main"]
         assert process.poll() is None
@@ -273,7 +273,8 @@ async def test_the_last_error_is_shown(home: Path) -> None:
 def another_installation(home: Path) -> Iterator[Path]:
     """A copy of the package elsewhere, of which daemons are started."""
     place = home.with_name(home.name + "-other")
-    shutil.copytree(daemons.PLACE, place / "holdfast", ignore=shutil.ignore_patterns("__pycache__"))
+    # With what is compiled: it holds as long as the times of the sources do, which are copied, too.
+    shutil.copytree(daemons.PLACE, place / "holdfast", ignore=shutil.ignore_patterns("*.pyc.*"))
     try:
         yield place
     finally:
@@ -303,7 +304,7 @@ async def test_an_idle_daemon_of_another_installation_is_replaced(home: Path) ->
         assert listed(home) == ""
         new = supervisor(home)
         assert new.card is not None
-        assert (new.card.origin, processes.is_alive(old.process)) == (daemons.origin(), False)
+        assert (new.card.origin, daemons.is_alive(old.process)) == (daemons.origin(), False)
         listed(home)
         assert supervisor(home).process == new.process
 
@@ -353,7 +354,7 @@ async def test_an_exec_server_of_another_installation_is_replaced_once_it_owns_n
         ran(argv, env)
         [old] = daemons.find_by_role(home, daemons.OWNER)
         listed(home)
-        assert not processes.is_alive(old.process)
+        assert not daemons.is_alive(old.process)
 
 
 async def test_a_card_is_believed_only_of_the_process_that_holds_it(home: Path) -> None:

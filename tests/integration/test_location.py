@@ -54,7 +54,7 @@ def below_tmp() -> Iterator[Path]:
 @pytest.fixture
 async def installed(below_tmp: Path) -> AsyncIterator[Path]:
     """As `make run` makes it: sources, and a virtual environment that names them; below /tmp."""
-    shutil.copytree(PACKAGE, below_tmp / "src" / "holdfast", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE, below_tmp / "src" / "holdfast", ignore=shutil.ignore_patterns("*.pyc.*"))
     venv.create(below_tmp / ".venv", with_pip=False, symlinks=True)
     [site] = (below_tmp / ".venv" / "lib").glob("python*/site-packages")
     lines = [str(below_tmp / "src"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]

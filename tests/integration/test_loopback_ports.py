@@ -10,8 +10,10 @@ import socket
 import struct
 import sys
 import textwrap
+import threading
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from holdfast.confine import launch, loopback
 from tests.support.accounting import settled
 from tests.support.exec_command import Place, place
 from tests.support.httpd import httpd, reply
+from tests.support.patience import patient
 from tests.support.peer import WAIT_S, Peer, Refused, ready, serving
 from tests.support.root_only import IDENTITIES
 
@@ -112,9 +115,9 @@ async def run(peer: Peer, code: str, *args: object, **more: Any) -> str:
 REACH = """
 for address, port in zip(sys.argv[1::2], sys.argv[2::2]):
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as sock:
-        sock.settimeout(5)
+        sock.settimeout(WAIT_S)
         print(sock.connect_ex((address, int(port))))
-"""
+""".replace("WAIT_S", str(patient(5)))
 
 
 # --- what gets through
@@ -500,12 +503,31 @@ def anyone(request: pytest.FixtureRequest) -> Iterator[Place]:
         yield made
 
 
+@contextlib.contextmanager
+def answered() -> Iterator[int]:
+    """A port of the host where each connection is taken and ended; one that nobody takes is waited for."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taking = threading.Thread(target=end_each, args=(server,))
+        taking.start()
+        try:
+            yield server.getsockname()[1]
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            taking.join()
+
+
+def end_each(server: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # it was shut down
+        while True:
+            server.accept()[0].close()
+
+
 @pytest.mark.parametrize("backend", ["namespaces", "bwrap"])
 def test_exec_lets_exactly_these_ports_through(anyone: Place, backend: str) -> None:
     if backend == "bwrap" and shutil.which("bwrap") is None:
         pytest.skip("bubblewrap is not installed")
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
-        ports = [sock.getsockname()[1] for sock in (one, two)]
+    with answered() as one, answered() as two:
+        ports = [one, two]
         targets = [word for port in ports for word in ("127.0.0.1", str(port))]
         command = ("--", "/usr/bin/python3", "-c", "import socket, sys\n" + REACH, *targets)
         for flags in ((), ("--full-access",)):
@@ -514,16 +536,22 @@ def test_exec_lets_exactly_these_ports_through(anyone: Place, backend: str) -> N
 
 
 def test_exec_delivers_what_was_sent_right_before_the_end(anyone: Place) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(10)
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as reading:
+        server.settimeout(WAIT_S)
         port = server.getsockname()[1]
         code = f"import socket; socket.create_connection(('127.0.0.1', {port})).sendall(b'x' * 100_000)"
         flags = ("--loopback-port", str(port))
+        heard = reading.submit(hear, server)
         assert anyone.run(*flags, "--", "/usr/bin/python3", "-c", code).code == 0
-        connection, _ = server.accept()
-        with connection:
-            connection.settimeout(10)
-            assert b"".join(iter(lambda: connection.recv(65536), b"")) == b"x" * 100_000
+        assert heard.result(WAIT_S) == b"x" * 100_000
+
+
+def hear(server: socket.socket) -> bytes:
+    """All that the next client sends."""
+    connection, _ = server.accept()
+    with connection:
+        connection.settimeout(WAIT_S)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
 def test_the_plan_names_the_ports_and_a_network_that_is_on_has_none(anyone: Place) -> None:

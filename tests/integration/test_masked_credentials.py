@@ -14,7 +14,7 @@ from holdfast.egress.dial import Dialer
 from holdfast.egress.gate import Gate
 from holdfast.egress.hosts import HostRules, parse_rule
 from holdfast.egress.keys.inspector import Inspector
-from holdfast.egress.keys.placeholders import Key
+from holdfast.egress.keys.placeholders import Key, KeyUse
 from holdfast.egress.verdicts import ProxyPolicy
 from tests.support.managed import LIMITED, SETTINGS
 from tests.support.peer import ready, serving
@@ -22,6 +22,7 @@ from tests.support.webhosts import WebHosts, web_hosts
 
 REAL: Final = "sk-proj-zQ8vT3kLmN5pR7wXyB2c"
 STANDS: Final = "sk-proj-placeholder000000001"
+OURS: Final = "ours_q7Rt5Yw2Kp9Lm4Nc"
 GITHUB: Final = "ghp_0123456789abcdefABCDEF0123456789abcd"
 
 
@@ -29,7 +30,10 @@ GITHUB: Final = "ghp_0123456789abcdefABCDEF0123456789abcd"
 async def gated(hosts: WebHosts) -> AsyncIterator[tuple[int, int, bytes]]:
     """The ports of an HTTP and a SOCKS5 proxy with a key for a host, and whom its command trusts."""
     targets = frozenset({("tls.test", hosts.ports["tls"])})
-    inspector = Inspector([Key("API_KEY", REAL, STANDS, targets)], [str(hosts.authority)])
+    use = KeyUse(
+        frozenset({("tls.test", hosts.ports["tls"], "/echo/")}), frozenset({(b"authorization", b"bearer ")})
+    )
+    inspector = Inspector([Key("API_KEY", REAL, STANDS, targets, use=use)], [str(hosts.authority)])
 
     async def resolve(_: str) -> list[str]:
         return ["127.0.0.1"]
@@ -86,6 +90,8 @@ async def test_a_key_is_put_into_what_goes_through_the_proxy_of_a_process(tmp_pa
             by_http = await ask(connect, 0, http, trusted, head)
             greeting = b"\x05\x01\x00" + b"\x05\x01\x00\x03\x08tls.test" + port.to_bytes(2, "big")
             by_socks = await ask(greeting, 12, socks5, trusted, head)
+            elsewhere = await ask(connect, 0, http, trusted, head.replace("/echo/body", "/echoes"))
+            otherwise = await ask(connect, 0, http, trusted, head.replace("Authorization: Bearer", "X-Key:"))
             plain = hosts.ports["plain"]
             reader, writer = await asyncio.open_connection("127.0.0.1", http)
             writer.write(
@@ -96,6 +102,9 @@ async def test_a_key_is_put_into_what_goes_through_the_proxy_of_a_process(tmp_pa
             writer.close()
     for answer in (by_http, by_socks):
         assert ("200 OK" in answer, STANDS in answer, REAL in answer) == (True, True, False), answer
+    assert "403" in elsewhere.splitlines()[0]
+    assert "not for this path" in elsewhere
+    assert "another header" in otherwise
     had = [seen for seen in hosts.seen if f"Bearer {REAL}".encode() in seen.data]
     assert len(had) == 2
     assert "403" in refused
@@ -104,16 +113,21 @@ async def test_a_key_is_put_into_what_goes_through_the_proxy_of_a_process(tmp_pa
 
 async def test_a_process_has_placeholders_and_what_it_trusts_goes_with_it() -> None:
     env = {"PATH": "/usr/bin:/bin", "OPENAI_API_KEY": REAL, "MY": GITHUB, "ALSO": f"x{REAL}", "OTHER": "1"}
+    env |= {"OURS": OURS, "COPY": OURS}
+    described = {"env": ["OURS"], "patterns": ["ours_.*"], "url_prefixes": ["https://api.ours.test/v1/"]}
     masked = {"proxy": SETTINGS | {"credentialMasking": True, "domains": {"api.openai.com": "allow"}}}
+    masked["proxy"] |= {"credentialProviders": {"ours": {**described, "auth": ["bearer"]}}}
     async with serving() as (url, _), ready(url) as peer:
         told = (await peer.call("environment/info"))["capabilities"]
         assert told["credentialMasking"]
-        assert "credentialMaskingCustomProviders" not in told
+        assert told["credentialMaskingCustomProviders"]
         more = {"sandbox": LIMITED, "enforceManagedNetwork": True, "networkProxy": masked, "env": env}
         await peer.start("p", "env; stat -c %F $SSL_CERT_FILE; echo $SSL_CERT_FILE >&2", **more)
         await peer.closed("p")
     said = peer.output("p", "stdout").decode()
-    assert (REAL in said, GITHUB in said) == (False, False)
+    assert (REAL in said, GITHUB in said, OURS in said) == (False, False, False)
+    assert "OURS=" in said
+    assert "COPY=" not in said
     assert "OPENAI_API_KEY=sk-proj-" in said
     assert "MY=ghp_" in said
     assert "OTHER=1" in said

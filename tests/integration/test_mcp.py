@@ -21,10 +21,12 @@ from holdfast.agents.supervisor import background
 from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.store import open_store
 from holdfast.errors import NotFound
+from holdfast.wire.permissions import AllowedHosts
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.assigned import Assigned, assigned
 from tests.support.patience import patient
 from tests.support.tiers import asyncio_first
+from tests.support.webhosts import web_hosts
 
 __all__ = ["asyncio_first"]
 
@@ -286,6 +288,53 @@ async def test_a_supervising_agent_answers_a_question_and_types(tmp_path: Path) 
             told = await call(client, "worker_equivalence", worker="w1")
             assert told["equivalence"]
             assert told["says"].splitlines()
+    finally:
+        await end_supervisor(home)
+
+
+async def test_a_supervising_agent_decides_about_hosts_that_a_worker_waits_for(tmp_path: Path) -> None:
+    """One that it started itself is refused; one that may reach the loopback gets through."""
+    home, work = tmp_path / "h", tmp_path / "work"
+    work.mkdir()
+    wait: Any = {"until": "waiting", "timeout_seconds": 40}
+    try:
+        async with tools("--board", "b", cwd=tmp_path, env={"HOLDFAST_HOME": str(home)}) as client:
+            script = "curl -sS --fail http://api.test/"
+            asks: Any = {"agent": "shell", "cwd": str(work), "ask_network": True}
+            await call(client, "worker_run", prompt=f"! {script}", id="w1", **asks)
+            waited = await call(client, "worker_wait", worker="w1", **wait)
+            [row] = waited["workers"]
+            assert (row["state"], row["detail"]) == ("waiting", "network"), waited
+            assert "worker_approve answers it" in waited["says"]
+            asked = row["asks"]
+            assert asked["question"].endswith("curl wants to reach api.test:80")
+            said = {"worker": "w1", "request": asked["request"], "deny": True}
+            assert (await call(client, "worker_approve", **said))["answered"]["denied"]
+            assert "any more: refused" in (await call(client, "worker_approve", **said))["error"]
+
+            with web_hosts(tmp_path) as hosts:
+                port = hosts.ports["plain"]
+                at = {"one.wild.test": "127.0.0.1", "two.wild.test": "127.0.0.1"}
+                rules = AllowedHosts(
+                    [f"known.test:{port}"], private=True, addresses=at, ask_timeout_ms=60_000
+                )
+                both = [f"curl -sS --fail http://{name}:{port}/" for name in at]
+                async with Workers.connect(home) as workers:
+                    script = f"{both[0]} & first=$!; {both[1]} && wait $first"
+                    script += " && until test -e go; do sleep 0.1; done"
+                    await workers.run("shell", cwd=str(work), prompt=script, id="w2", hosts=rules)
+                while "and 1 more" not in waited["says"]:
+                    waited = await call(client, "worker_wait", worker="w2", **wait)
+                given = await call(client, "worker_approve", worker="w2", option="pattern")
+                assert given["answered"]["kind"] == "allow_always"
+                assert (await call(client, "worker_status", worker="w2"))["worker"]["asks"] is None
+                (work / "go").touch()
+                ended = await call(
+                    client, "worker_wait", worker=["w1", "w2"], until="ended", timeout_seconds=40
+                )
+                while len(ended["reached"]) < 2:
+                    ended = await call(client, "worker_wait", worker=["w1", "w2"], until="ended")
+                assert [row["state"] for row in ended["workers"]] == ["completed"] * 2, ended
     finally:
         await end_supervisor(home)
 

@@ -20,10 +20,10 @@ from typing import IO
 
 import pytest
 
+from holdfast.light import replace
 from holdfast.sandbox.kernel.landlock import FAKE_ABI
 from holdfast.sandbox.plan import plan as plans
 from holdfast.sandbox.plan.plan import Base, Plan, PlanLink, Step, StepKind
-from holdfast.sandbox.values import replace
 from tests.support import confinement, identity
 from tests.support.confinement import Options, Outcome
 from tests.support.root_only import root_only

@@ -48,7 +48,6 @@ PROGRAMS = {
         "printf 'GET /page HTTP/1.0\\r\\nHost: tls.test\\r\\n\\r\\n' | openssl s_client -quiet -ign_eof"
         " -verify_return_error -CAfile {ca} -servername tls.test -connect tls.test:{port}",
     ],
-    "git": ["git", "-c", "http.sslCAInfo={ca}", "ls-remote", "{url}"],
 }
 
 
@@ -83,7 +82,7 @@ def town(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         yield Town(home, hosts, str(authority))
 
 
-@every_row("name", [name for name in PROGRAMS if name != "git"], ids=str)
+@every_row("name", PROGRAMS, ids=str)
 def test_a_program_reaches_an_allowed_host_and_is_told_of_another(town: Town, name: str) -> None:
     if shutil.which(PROGRAMS[name][0]) is None:
         pytest.skip(f"{name} is not installed")
@@ -124,6 +123,7 @@ def test_what_went_out_is_told(town: Town) -> None:
     assert 0 < row["bytesSent"] < 1000
     assert row["firstMs"] <= row["lastMs"]
     assert any(text.startswith("by name:") for text in ending["enforcement"]["network"])
+    assert any("(fronting)" in text for text in ending["enforcement"]["network"])
     told = town.home.sh(f"curl -sS http://api.test:{port}/x", "--profile", profile, "--report")
     assert f"holdfast: api.test:{port}: 1 connection, " in told.err
     quiet = town.home.sh("true", "--profile", profile, "--report")

@@ -187,3 +187,4 @@ def test_a_program_is_refused_its_host_and_the_printed_grants_are_enough(
     assert (code, told) == (0, [])
     assert out == "welcome\n" or (town.home.workspace / "cloned" / ".git" / "HEAD").exists()
     record_property("other programs inside", 1)
+    record_property(f"{name} inside, as user {town.home.uid}", 1)

@@ -134,6 +134,7 @@ def test_a_client_is_refused_each_host_and_the_printed_grants_are_enough(
     assert (done.code, shop.has_it()) == (0, True), done
     assert len(grants) > 2, "no host was missing"
     record_property("clients of packages inside", 1)
+    record_property(f"{name} inside, as user {home.uid}", 1)
     record_property("hosts missing, named and granted", grants.count("--allow-host") - 1)
     _try_preset(shop, grants)
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from holdfast.local import peers
+from tests.support.patience import patient
 from tests.support.root_only import root_only
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
@@ -112,7 +113,7 @@ def test_a_stranger_is_seen_as_a_stranger() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         argv = [sys.executable, "-c", CONNECT_AS_STRANGER, str(STRANGER), str(listener.getsockname()[1])]
         with subprocess.Popen(argv, stdin=subprocess.PIPE) as child:
-            listener.settimeout(10)
+            listener.settimeout(patient(10))
             accepted, peer = listener.accept()
             with accepted:
                 uid = peers.uid_of_peer(accepted.getsockname(), peer)

@@ -12,6 +12,7 @@ from holdfast.errors import HoldfastError, OperationFailed, ProtocolMismatch, To
 from holdfast.rendezvous import registryclient
 from holdfast.rendezvous.registryclient import Registry, RegistryUnavailable
 from holdfast.wire.registry import PROFILE, ConnectAnswer, PublicKey
+from tests.support.outwardproxy import outward_proxy
 from tests.support.relayservice import ENVIRONMENT, TOKEN, RelayService, relay_service
 from tests.support.rows import every_row
 
@@ -179,3 +180,26 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(HoldfastError, match="cryptography") as caught:
         registryclient.require_cryptography()
     assert caught.value.remedy == "pip install 'holdfast-agents[remote]'"
+
+
+@every_row("name", ["127.0.0.1", "localhost"])
+async def test_what_is_for_this_machine_goes_by_no_proxy(name: str) -> None:
+    """In the clear it would: a proxy reads the credential, and the answer is its own to make up."""
+    with pytest.MonkeyPatch.context() as patch:
+        async with relay_service() as service, outward_proxy() as proxy:
+            proxy.lead(patch)
+            service.url = service.url.replace("127.0.0.1", name)
+            service.answers["connect"].append((200, GOOD))
+            assert (await connect(service)).executor_public_key == KEY
+            assert proxy.asked == []
+
+
+async def test_a_registry_elsewhere_is_asked_by_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with outward_proxy() as proxy:
+        proxy.lead(monkeypatch)
+        asking = Registry("https://registry.example", ENVIRONMENT, lambda: {"authorization": "SECRET"})
+        with pytest.raises(RegistryUnavailable):
+            await asking.connect(KEY)
+        await asking.aclose()
+        assert proxy.asked == ["CONNECT registry.example:443 HTTP/1.1"]
+        assert "SECRET" not in "".join(proxy.heads)

@@ -6,10 +6,12 @@ import os
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 
+from holdfast.board.database.database import Transaction
 from holdfast.relay import sockets
 from holdfast.relay import store as verbs
 from holdfast.relay.registry import Limits
@@ -167,6 +169,34 @@ async def test_a_replaced_executor_takes_over_again_when_the_newer_one_is_gone(
     assert await refused(first["url"]) == (401, "unexpected_executor_registration_id")
 
 
+async def test_the_newest_socket_of_an_executor_stays_whatever_the_store_says_first(
+    lone: RelayUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer about the older one comes after that about the newer one, which is at work by then."""
+    token = lone.add_token("both")
+    attached, newer_is_there = asyncio.Event(), asyncio.Event()
+    write = lone.node._store.write
+
+    async def late(verb: Any, *args: Any) -> Any:
+        answer = await write(verb, *args)
+        if verb is verbs.attach and not attached.is_set():
+            attached.set()
+            await newer_is_there.wait()
+        return answer
+
+    monkeypatch.setattr(lone.node._store, "write", late)
+    url = (await lone.register(token)).body["url"]
+    older = asyncio.create_task(refused(url))
+    async with asyncio.timeout(LIMIT_S):
+        await attached.wait()
+        async with dial(url) as newer, lone.harness(token, "s1"):
+            assert (await receive(newer)).stream_id == "s1"
+            newer_is_there.set()
+            assert await older == (503, "route_unavailable")
+            assert await newer.ping()
+            assert (await lone.connect(token)).status == 200
+
+
 async def test_a_revoked_token_ends_what_it_opened_and_nothing_else(relay: RelayUnderTest) -> None:
     executor_token = relay.add_token("box", Role.EXECUTOR)
     ann, bob = relay.add_token("ann", Role.HARNESS), relay.add_token("bob", Role.HARNESS)
@@ -256,6 +286,37 @@ async def test_a_node_that_is_not_heard_of_holds_nothing(
         async with asyncio.timeout(LIMIT_S):
             while (await relay.connect(token)).status == 200:
                 await asyncio.sleep(0.01)
+
+
+async def test_a_revocation_finds_a_node_that_was_not_heard_of(
+    relay: RelayUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was cut off from the store: it hears of it when it comes back."""
+    executor_token, ann = relay.add_token("box", Role.EXECUTOR), relay.add_token("ann", Role.HARNESS)
+    async with relay.executor(executor_token) as executor, relay.harness(ann, "s1") as hers:
+        monkeypatch.setattr(verbs, "LEASE_MS", -1)
+        async with asyncio.timeout(LIMIT_S):
+            while (await relay.connect(ann)).status == 200:
+                await asyncio.sleep(0.01)
+        relay.change(lambda tx: verbs.revoke_token(tx, "ann"))
+        await ended(hers)
+        assert await executor.ping()
+
+
+async def test_a_node_that_was_forgotten_lets_go_of_all_that_it_has(relay: RelayUnderTest) -> None:
+    """Whatever was revoked meanwhile, nobody could leave it word of that."""
+    token, ann = relay.add_token("box"), relay.add_token("ann", Role.HARNESS)
+
+    def forget(tx: Transaction) -> None:
+        verbs.leave(tx, relay.node._id)
+        verbs.revoke_token(tx, "ann")
+
+    async with relay.executor(token) as executor, relay.harness(ann, "s1") as hers:
+        relay.change(forget)
+        await ended(hers)
+        await ended(executor)
+    async with relay.executor(token):  # it is a node like any other again
+        assert (await relay.connect(token)).status == 200
 
 
 REGISTER = "/cloud/environment/box/register"

@@ -69,12 +69,21 @@ def test_a_token_is_shown_once_and_listed_without(tmp_path: Path) -> None:
         (["--listen", "http://127.0.0.1:0", "--tls-key", "/dev/null"], "--tls-cert"),
         (["--listen", "http://127.0.0.1:0", "--public-url", "ftp://x"], "not an address"),
         (["--listen", "http://127.0.0.1:0", "--audit-log", "/nowhere/x"], "/nowhere/x"),
+        (["--nats", "http://127.0.0.1:4222"], "nats://HOST:PORT"),
+        (["--nats", "nats://127.0.0.1,tls://127.0.0.1"], "all of one kind"),
+        (["--nats", "nats://me:secret@nats.example"], "without TLS"),
+        (["--nats", "nats://nats.example", "--nats-credentials", "/dev/null"], "without TLS"),
+        (["--nats", "nats://127.0.0.1", "--nats-ca", "/dev/null"], "tls://"),
+        (["--nats", "tls://127.0.0.1", "--nats-ca", "/dev/null"], "--nats-ca"),
+        (["--nats", "tls://127.0.0.1", "--nats-credentials", "/nowhere/x"], "/nowhere/x"),
+        (["--nats-credentials", "/dev/null"], "need --nats"),
     ],
 )
 def test_a_relay_that_could_not_be_trusted_does_not_begin(words: list[str], said: str) -> None:
     done = CliRunner().invoke(relay_command.serve, words)
     assert done.exit_code in (1, 2)
     assert said in done.stderr
+    assert "secret" not in done.stderr
     assert isinstance(done.exception, SystemExit)
 
 

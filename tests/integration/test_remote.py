@@ -5,17 +5,24 @@ import contextlib
 import dataclasses
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import pytest
 
 from holdfast.client.environments import Condition, Environments
+from holdfast.client.events import ordering
 from holdfast.client.links import noiselink
 from holdfast.errors import ConnectionLost, SessionLost, StartupError, TokenRefused, Unreachable
 from holdfast.rendezvous import attempts, registryclient, relaysocket
+from holdfast.server.remote.agentidentity import AgentIdentity, AgentLogin
 from holdfast.wire import relayframes
 from holdfast.wire.registry import AUTHENTICATION_DOWN
 from holdfast.wire.relayframes import Body, RelayFrame
+from tests.support import logins
+from tests.support.certificates import Certified, certify
+from tests.support.outwardproxy import outward_proxy, pass_on
 from tests.support.peer import descendants_named, fresh_mark, seen_running
 from tests.support.relayservice import (
     WAIT_S,
@@ -71,6 +78,64 @@ async def test_a_command_runs_through_a_relay_that_reads_nothing_of_it(service: 
     carried = b"".join(raw for _, raw in service.seen)
     for word in (b"unheard-of", b"initialize", b"process/start", b"holdfast", b"/bin/sh"):
         assert word not in carried
+
+
+@contextlib.asynccontextmanager
+async def ending_tls(port: int, certified: Certified) -> AsyncIterator[int]:
+    """A port where TLS ends, in front of another one."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        inner, outer = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(pass_on(reader, outer), pass_on(inner, writer))
+
+    context = certified.serving()
+    serving: list[asyncio.Task[None]] = []
+    server = await asyncio.start_server(
+        lambda *streams: serving.append(asyncio.ensure_future(serve(*streams))), "127.0.0.1", 0, ssl=context
+    )
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+    async with asyncio.timeout(WAIT_S):
+        await asyncio.gather(*serving)
+
+
+@pytest.mark.parametrize("scheme", ["ws", "wss"])
+async def test_executor_and_client_dial_a_relay_elsewhere_by_the_proxy(
+    service: RelayService, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scheme: str
+) -> None:
+    """Nobody but the proxy knows the relay's name. The registry is on this machine, and is asked without."""
+    service.dial_url = f"{scheme}://relay.invalid:8443"
+    certified = certify(tmp_path, ["relay.invalid"])
+    monkeypatch.setenv("SSL_CERT_FILE", str(certified.authority))
+    plain = urlsplit(service.url).port or 0
+    async with (
+        ending_tls(plain, certified) as secure,
+        outward_proxy({"relay.invalid:8443": plain if scheme == "ws" else secure}) as proxy,
+    ):
+        proxy.url = proxy.url.replace("http://", "http://me:secret@")
+        proxy.lead(monkeypatch)
+        async with executing(service), reached(service) as environment:
+            assert (await environment.run(["/usr/bin/wc", "-c"], input=bytes(2**20))).stdout == b"1048576\n"
+        assert proxy.asked == ["CONNECT relay.invalid:8443 HTTP/1.1"] * 2
+        assert all("Proxy-Authorization: Basic bWU6c2VjcmV0\r\n" in head for head in proxy.heads)
+
+
+async def test_it_is_told_that_a_proxy_refuses(
+    service: RelayService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with executing(service), outward_proxy() as proxy:
+        proxy.lead(monkeypatch)
+        service.dial_url = "ws://relay.invalid"
+        async with named(service) as environments:
+            with pytest.raises(Unreachable, match="the upstream proxy refused the connection"):
+                await environments.get()
+        assert proxy.asked == ["CONNECT relay.invalid:80 HTTP/1.1"]
+        for variable in ("NO_PROXY", "no_proxy"):
+            monkeypatch.setenv(variable, "invalid")
+        async with named(service) as environments:
+            with pytest.raises(Unreachable):
+                await environments.get()
+        assert len(proxy.asked) == 1
 
 
 async def test_what_is_large_passes_both_ways_and_holds_up_nobody(service: RelayService) -> None:
@@ -164,6 +229,25 @@ async def test_a_registry_that_cannot_tell_who_asks_is_asked_again(service: Rela
     service.answers["register"].extend([(502, {"error": {"code": AUTHENTICATION_DOWN}})] * 3)
     async with executing(service):
         assert service.count("register") == 4
+
+
+async def test_an_agent_registers_a_task_once_and_signs_every_request(service: RelayService) -> None:
+    """Its vendor is played by the same server, which gives the answers that it is told to."""
+    times = itertools.chain(range(100, 105), [1000])
+    identity = AgentIdentity(logins.agent_identity(1000.0, chatgpt_account_is_fedramp=True))
+    login = AgentLogin(identity, lambda: next(times), f"{service.url}/accounts")
+    service.answers["register"].append((403, {}))
+    with pytest.raises(StartupError, match="refuses the agent identity"):
+        await login.register_task()
+    service.answers["register"].append((200, {"task_id": "task-1"}))
+    await login.register_task()
+    assert [set(one.body) for one in service.asked] == [{"timestamp", "signature"}] * 2
+    first, second = login.headers(), login.headers()
+    assert first.pop("authorization") != second.pop("authorization")
+    assert first == second == {"chatgpt-account-id": logins.ACCOUNT, "x-openai-fedramp": "true"}
+    next(times)
+    with pytest.raises(TokenRefused, match="expired"):
+        login.headers()
 
 
 @every_row(("status", "registrations"), [(403, 2), (404, 2), (503, 1), (500, 1)])
@@ -387,6 +471,37 @@ async def test_what_is_no_lie_changes_nothing(name: str) -> None:
         service.tamper = third("down", NO_LIES[name])
         assert (await process.wait()).stdout == TICKED
         assert service.count("connect") == 1
+
+
+@every_row("direction", ["down", "up"])
+async def test_a_record_that_is_dropped_is_missed_also_when_nothing_follows_it(
+    direction: Direction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process is quiet, so it is looked at; the look, or its answer, shows the gap."""
+    monkeypatch.setattr(ordering, "FIRST_LOOK_S", 0.2)
+    monkeypatch.setattr(relayframes, "MAX_GAP_S", 0.2)
+    lost: list[bytes] = []
+    asked: list[bytes] = []
+
+    def lose(way: Direction, frame: RelayFrame, raw: bytes) -> list[bytes]:
+        """Down: all until the look. Up: the one word."""
+        if frame.body is not Body.DATA:
+            return [raw]
+        if way == "up":
+            asked.append(raw)
+        if way != direction or (lost and (way == "up" or len(asked) > 1)):
+            return [raw]
+        lost.append(raw)
+        return []
+
+    async with relay_service() as service, executing(service), reached(service) as environment:
+        process = await environment.start(["/bin/sh", "-c", "read x; echo got-$x; exit 3"], stdin=True)
+        service.tamper = lose
+        async with asyncio.timeout(WAIT_S):
+            _, result = await asyncio.gather(process.write(b"word\n"), process.wait())
+        assert (result.stdout, result.code) == (b"got-word\n", 3)
+        assert lost
+        assert service.count("connect") == 2
 
 
 async def test_records_that_overtake_each_other_are_put_in_order(service: RelayService) -> None:

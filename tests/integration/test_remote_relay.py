@@ -7,7 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from holdfast.client.environments import Environments
+from holdfast.errors import Unreachable
+from holdfast.rendezvous import attempts
+from tests.support.certificates import certify
 from tests.support.patience import patient
 from tests.support.relays import RelayProcess, end, relay_process
 from tests.support.servers import isolated_environment
@@ -16,7 +21,7 @@ LIMIT_S = patient(40.0)
 
 
 @asynccontextmanager
-async def box(relay: RelayProcess, home: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+async def box(relay: RelayProcess, home: Path, **more: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """The executor, with a token in a file."""
     home.mkdir()
     token = home / "token"
@@ -25,7 +30,8 @@ async def box(relay: RelayProcess, home: Path) -> AsyncIterator[asyncio.subproce
         sys.executable, "-m", "holdfast", "serve", "--remote", relay.url, "--environment-id", "box",
         "--remote-token-file", str(token),
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE, env=isolated_environment(home), cwd=home, start_new_session=True,
+        stderr=asyncio.subprocess.PIPE, env=isolated_environment(home) | more, cwd=home,
+        start_new_session=True,
     )  # fmt: skip
     try:
         await relay.until("executor.connected")
@@ -63,6 +69,30 @@ async def test_a_command_goes_on_while_the_relay_is_killed_and_started_again(tmp
         (tmp_path / "go").touch()
         result = await process.wait(max_output_bytes=2**22)
         assert (result.code, len(result.stdout)) == (4, 6 + 500_000)
+
+
+async def test_a_command_runs_where_both_trust_who_signed_for_the_relay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certified = certify(tmp_path, [])
+    for variable, value in certified.trusting.items():
+        monkeypatch.setenv(variable, value)
+    options = ("--tls-cert", str(certified.certificate), "--tls-key", str(certified.key))
+    async with (
+        relay_process(tmp_path / "relay", *options) as relay,
+        box(relay, tmp_path / "box", **certified.trusting),
+        asyncio.timeout(LIMIT_S),
+    ):
+        assert relay.url.startswith("https://127.0.0.1:")
+        async with environments(relay, tmp_path / "me") as named:
+            there = await named.get("box")
+            assert (await there.run(["/usr/bin/wc", "-c"], input=bytes(2**20))).stdout == b"1048576\n"
+        for variable in certified.trusting:
+            monkeypatch.delenv(variable)
+        monkeypatch.setattr(attempts, "_CONNECT_S", (0.02,))
+        async with Environments.load(tmp_path / "me" / "environments.toml") as named:
+            with pytest.raises(Unreachable, match="the registry cannot be reached"):
+                await named.get("box")
 
 
 async def test_an_executor_whose_token_is_revoked_ends(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -14,9 +15,20 @@ from typing import Any
 
 import pytest
 
-from holdfast.commands.daemons.remoteserving import find_address
-from holdfast.errors import StartupError
-from tests.support.relayservice import ENVIRONMENT, TOKEN, WAIT_S, RelayService, relay_service, variables
+from holdfast.commands.daemons.remoteserving import AwsWish, choose_transport, find_address, find_direct
+from holdfast.errors import StartupError, UsageError
+from holdfast.rendezvous import attempts
+from holdfast.server import metrics
+from tests.support.relayservice import (
+    ENVIRONMENT,
+    TOKEN,
+    WAIT_S,
+    RelayService,
+    reached,
+    registering,
+    relay_service,
+    variables,
+)
 from tests.support.rows import every_row
 from tests.support.servers import isolated_environment
 
@@ -85,6 +97,40 @@ async def test_an_executor_is_the_same_one_after_a_restart_and_its_key_is_its_ow
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
 
 
+async def test_what_became_of_registrations_and_dials_is_in_a_file_that_collectors_can_read(
+    service: RelayService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "WRITE_S", 0.02)
+    monkeypatch.setattr(attempts, "_REDIAL_S", (0.02,))
+    file = tmp_path / "holdfast.prom"
+
+    async def until_written(*lines: str) -> None:
+        async with asyncio.timeout(WAIT_S):
+            while not (file.exists() and set(lines) <= set(file.read_text("utf-8").splitlines())):
+                await asyncio.sleep(0.02)
+
+    async with registering(service.url, ENVIRONMENT, TOKEN, seed=bytes(32), metrics_file=file):
+        await service.until_registered()
+        service.refuse["environment"] += [503, 401]
+        service.drop_executor()
+        await until_written(
+            'holdfast_remote_registration_seconds_count{result="success"} 2.0',
+            'holdfast_remote_rendezvous_seconds_count{result="success"} 2.0',
+            'holdfast_remote_rendezvous_seconds_count{result="error"} 2.0',
+            'holdfast_remote_reconnects_total{reason="connect_failed"} 1.0',
+            'holdfast_remote_reconnects_total{reason="registration_rejected"} 1.0',
+            "holdfast_sessions 0.0",
+        )
+        reasons = re.findall(r'reconnects_total{reason="(\w+)"', file.read_text("utf-8"))
+        assert set(reasons) - {"connect_failed", "registration_rejected"} <= {"peer_close", "read_error"}
+        assert len(reasons) == 3
+        async with reached(service) as environment:
+            await environment.files.read("/proc/self/status")
+            await until_written("holdfast_connections 1.0", "holdfast_connections_made_total 1.0")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o644
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["holdfast.prom"]
+
+
 async def test_a_key_that_others_can_read_is_not_used(service: RelayService, tmp_path: Path) -> None:
     key = tmp_path / ".local/state/holdfast/executor.key"
     key.parent.mkdir(parents=True)
@@ -145,6 +191,50 @@ def test_a_token_that_came_by_a_variable_is_taken_out_of_there(tmp_path: Path) -
     assert repr(address) == "<RemoteAddress box>"
 
 
+@every_row(
+    ("options", "word"),
+    [
+        (("noise", True, None, None, None), "direct"),
+        (("noise", False, "work", None, None), "direct"),
+        (("direct", False, None, None, None), "--aws-sigv4"),
+    ],
+)
+def test_options_of_the_direct_transport_come_with_it(
+    options: tuple[str, bool, str | None, str | None, str | None], word: str
+) -> None:
+    with pytest.raises(UsageError, match=word):
+        choose_transport(*options)
+    assert choose_transport("noise", False, None, None, None) is None
+
+
+@every_row(
+    ("change", "word"),
+    [
+        ({"environment_id": None}, "--environment-id"),
+        ({"url": "http://registry.example"}, "https"),
+        ({"other_credentials": True}, "no token"),
+        ({"environ": {"AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "SECRET"}}, "region"),
+        ({"environ": {"AWS_REGION": "r"}}, "no keys"),
+    ],
+)
+def test_what_makes_no_sense_of_the_direct_transport_is_said_before_anybody_is_asked(
+    change: dict[str, Any], word: str, tmp_path: Path
+) -> None:
+    keys = {"AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "SECRET", "AWS_REGION": "r"}
+    asked: dict[str, Any] = {
+        "url": "https://host.example",
+        "environment_id": "box",
+        "wish": AwsWish(None, None, None),
+    }
+    asked |= {"other_credentials": False, "exit_on_stdin_close": False, "environ": keys}
+    assert repr(find_direct(**asked)) == "<DirectAddress box>"
+    assert list(keys) == ["AWS_REGION"]
+    asked |= {"environ": keys | {"AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "SECRET"}} | change
+    with pytest.raises(StartupError, match=word) as refused:
+        find_direct(**(asked | {"environ": asked["environ"] | {"HOME": str(tmp_path)}}))
+    assert "SECRET" not in str(refused.value)
+
+
 @every_row("options", [("--environment-id", "x"), ("--remote", "https://x", "--listen", "stdio"), METRICS])
 def test_options_that_exclude_each_other_are_refused(options: tuple[str, ...]) -> None:
     environ = os.environ | OURS
@@ -168,6 +258,23 @@ async def test_a_credential_may_come_by_standard_input_whose_end_ends_us(
         await process.stdin.drain()
         process.stdin.close()
         assert await ended(process) == (0, "")
+
+
+async def test_the_credential_that_came_last_is_the_one_that_the_registry_is_shown(
+    service: RelayService, tmp_path: Path
+) -> None:
+    """It is asked again whenever the address is refused, and takes the first credential only."""
+    async with serving(service, tmp_path, "--executor-credential-stdin", stdin=credential()) as process:
+        await service.until_registered()
+        assert process.stdin is not None
+        process.stdin.write(credential("another"))
+        await process.stdin.drain()
+        service.refuse["environment"].extend([403] * 8)
+        service.drop_executor()
+        code, said = await ended(process)
+    assert (code, "the registry refused the credential" in said, "another" in said) == (1, True, False)
+    shown = [asked.headers["authorization"] for asked in service.asked]
+    assert (shown[0], shown[-1]) == (f"Bearer {TOKEN}", "Bearer another")
 
 
 async def test_what_is_no_credential_ends_us(service: RelayService, tmp_path: Path) -> None:

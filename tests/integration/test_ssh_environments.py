@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import copy
 import json
 import os
 import shutil
@@ -10,6 +11,8 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -17,6 +20,7 @@ from holdfast.board.rules.transitions import TaskStatus
 from holdfast.client.environment import Environment
 from holdfast.commands.daemons import keptserver
 from holdfast.errors import ConnectionLost, Unreachable
+from tests.support.exec_command import Place, Screen
 from tests.support.patience import patient
 from tests.support.sshd import SshServer, ssh_server
 
@@ -73,6 +77,39 @@ def test_a_machine_is_added_checked_used_and_removed(server: SshServer) -> None:
         json.loads(call(server, "environment", "list", "--json").stdout)["environments"][0]["id"] == "local"
     )
     call(server, "environment", "remove", "box", code=3)
+
+
+def test_a_login_that_asks_is_asked_for_on_the_terminal_and_then_shared(server: SshServer) -> None:
+    """Here for the passphrase of a key. Links ask nobody, and use the connection that was opened so."""
+    person = copy.copy(server)
+    person.bin = server.folder / "asking-bin"
+    person.bin.mkdir()
+    key = server.folder / "asking"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "open sesame", "-f", key], check=True)
+    with (server.folder / "user.pub").open("a", encoding="utf-8") as authorized:
+        authorized.write(key.with_suffix(".pub").read_text("utf-8"))
+    usual = (server.folder / "ssh_config").read_text("utf-8").replace(f"{server.folder}/user", str(key))
+    usual = usual.replace("shared.sock", "asking.sock")
+    config = server.folder / "asking_config"
+    config.write_text(usual, "utf-8")
+    (person.bin / "ssh").write_text(f'#!/bin/sh\nexec /usr/bin/ssh -F {config} "$@"\n', "utf-8")
+    (person.bin / "ssh").chmod(0o755)
+    add = ("environment", "add", "asking", f"ssh://shared{server.home}")
+    refused = call(person, *add, code=5)
+    assert "does not let you in" in refused.stderr
+    place = SimpleNamespace(as_user=list, workspace=server.home, env=lambda: person.environ)
+    try:
+        with Screen(cast(Place, place), program=[sys.executable, "-m", "holdfast", *add]) as screen:
+            screen.until(rb"passphrase for key")
+            screen.type(b"open sesame\n")
+            assert screen.end() == 0, screen.seen
+        assert b"open sesame" not in screen.seen
+        ran = call(person, "exec", "--env", "asking", "--full-access", "--", "sh", "-c", "exit 3", code=3)
+        assert ran.stderr == ""
+    finally:
+        subprocess.run([person.bin / "ssh", "-O", "exit", "shared"], capture_output=True, check=False)
+    call(person, "exec", "--env", "asking", "--full-access", "--", "true", code=125)
+    call(person, "environment", "remove", "asking")
 
 
 def find_servers(server: SshServer) -> list[int]:
@@ -147,6 +184,16 @@ async def test_a_machine_without_holdfast_is_told_from_one_that_is_not_reached(s
     try:
         with pytest.raises(Unreachable, match="has no Holdfast"):
             await Environment.open("ssh://box")
+        unasked = call(server, "environment", "add", "bare", "ssh://box", code=5)
+        assert "environment add NAME ssh://box --install" in unasked.stderr
+        theirs = server.home / ".local/bin/holdfast"
+        theirs.parent.mkdir(parents=True, exist_ok=True)
+        theirs.symlink_to("../pipx/holdfast")
+        refused = call(server, "environment", "add", "bare", "ssh://box", "--install", code=71)
+        assert "was not installed from here, and it is not replaced" in refused.stderr
+        theirs.unlink()
+        assert not (server.home / ".local/share/holdfast/versions").exists()
+        assert "bare" not in call(server, "environment", "list").stdout
     finally:
         shutil.move(hidden, server.bin / "holdfast")
     failed = call(server, "environment", "add", "never", "ssh://refused", code=5)

@@ -28,7 +28,7 @@ def every_span(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Sequence[Readabl
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)  # the global provider is set once for all
-    monkeypatch.setattr(tracing, "_on", False)
+    monkeypatch.setattr(tracing, "enabled", False)
     tracing.enable()
     return exporter.get_finished_spans
 
@@ -81,12 +81,12 @@ async def test_without_a_valid_trace_the_span_has_no_parent(
 
 
 def test_nothing_is_exported_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracing, "_on", False)
+    monkeypatch.setattr(tracing, "enabled", False)
     monkeypatch.setattr(trace, "get_tracer", lambda _: pytest.fail("no span was wanted"))
     assert tracing.set_up({}) is False
     assert tracing.set_up({"OTEL_TRACES_EXPORTER": "none"}) is False
     with tracing.span("x", None, None):
-        assert not tracing.is_enabled()
+        assert not tracing.enabled
 
 
 async def test_a_name_that_a_client_made_up_is_no_name_of_a_span(
@@ -153,11 +153,32 @@ async def test_registering_and_meeting_are_spans_and_carry_their_trace(
             (tracing.RENDEZVOUS, "success"): 2,
             (tracing.REGISTRY_CONNECT, "success"): 1,
             (tracing.REGISTRY_VALIDATE, "success"): 1,
+            (tracing.NOISE_CONNECT, "success"): 1,
+            (tracing.NOISE_HANDSHAKE, "success"): 1,
         }
         told = [asked.headers for asked in service.asked] + [headers for _, headers in service.upgrades]
         traces = {f"{span.context.trace_id:032x}" for span in every_span() if span.context is not None}
         assert len(told) == 5
         assert all(headers["traceparent"].split("-")[1] in traces for headers in told)
+
+
+async def test_a_handshake_that_comes_to_nothing_is_an_error_below_the_attempt(
+    every_span: Callable[[], Sequence[ReadableSpan]],
+) -> None:
+    async with relay_service() as service, executing(service):
+        service.answers["validate"].append((200, {"valid": False}))
+        with pytest.raises(holdfast.Unreachable):
+            async with reached(service):
+                pass
+    found = [span for span in every_span() if span.name in (tracing.NOISE_CONNECT, tracing.NOISE_HANDSHAKE)]
+    assert [(span.name, (span.attributes or {})["result"]) for span in found] == [
+        (tracing.NOISE_HANDSHAKE, "error"),
+        (tracing.NOISE_CONNECT, "error"),
+    ]
+    assert found[0].parent is not None
+    assert found[1].context is not None
+    assert found[0].parent.span_id == found[1].context.span_id
+    assert not any(span.events for span in found)
 
 
 async def test_a_registry_that_refuses_is_an_error(

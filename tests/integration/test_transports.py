@@ -15,7 +15,11 @@ from typing import Any
 import pytest
 from websockets.exceptions import InvalidStatus
 
+from holdfast.server.edges.address import UnixAddress
 from holdfast.server.edges.auth import load
+from holdfast.server.edges.binding import ServeOptions
+from holdfast.server.edges.listen import Server
+from holdfast.server.executor import Clocks, Executor
 from tests.support.patience import patient
 from tests.support.peer import Refused, connected, ready, serving
 from tests.support.tiers import both_loops
@@ -216,6 +220,31 @@ async def test_a_unix_socket_is_private_and_speaks_lines(tmp_path: Path) -> None
         assert (await lines.call("environment/status"))["result"] == {"status": "ready"}
         lines.writer.close()
     assert not path.exists()
+
+
+async def test_a_server_that_is_idle_ends_and_leaves_its_address_to_the_next(tmp_path: Path) -> None:
+    used, unused = tmp_path / "used", tmp_path / "unused"
+    brief = Clocks(detached_s=0.0)
+    async with asyncio.timeout(patient(30)), asyncio.TaskGroup() as group:
+        servers, ends = [], []
+        for path in (used, unused):
+            bound = asyncio.get_running_loop().create_future()
+            options = ServeOptions(UnixAddress(str(path)), idle_s=0.5)
+            servers.append(Server(options, Executor(clocks=brief)))
+            ends.append(group.create_task(servers[-1].serve(bound.set_result)))
+            await bound
+            if path is used:
+                lines = Lines(*await asyncio.open_unix_connection(path))
+                await lines.initialize()
+        while unused.exists():
+            await asyncio.sleep(0.001)
+        async with serving(listen=f"unix://{unused}"):
+            await ends[1]
+            assert unused.exists(), "whoever listens there now is left alone"
+        assert (await lines.call("environment/status"))["result"] == {"status": "ready"}
+        lines.writer.close()
+        await ends[0]
+    assert not used.exists()
 
 
 async def test_a_stale_socket_is_replaced_and_a_live_one_is_not(tmp_path: Path) -> None:

@@ -220,6 +220,7 @@ def test_a_question_is_answered_and_a_refused_move_says_why(
     expect(page.locator("#drawer .question")).to_have_text("Which colour?")
     page.locator("#drawer .answers").get_by_role("button", name="white").click()
     expect(page.locator("#drawer .chip").first).to_have_text("ready")
+    expect(page.locator("#drawer .question")).to_have_count(0)
     assert (board.task(asked.id).status, board.task(asked.id).reason) == ("ready", "white")
     page.keyboard.press("Escape")
     page.keyboard.press("m")
@@ -307,6 +308,28 @@ def test_a_worker_is_told_something_and_a_run_that_looks_stuck_says_so(
     assert [message.body for message in board.show(task.id).messages] == ["look here first"]
     board.set_stuck(run.ref, "the same call 12 times")
     expect(page.locator(f"{column('running')} .card")).to_contain_text("looks stuck: the same call")
+
+
+def test_a_host_that_a_worker_waits_for_is_allowed_on_the_page(
+    page: Page, board: Store, served: Dashboard
+) -> None:
+    task, run = claimed(board, made(board, "fetch").id)
+    asked = {"program": "<b>curl</b>", "pattern": "*.example.net:443"}
+    board.ask_host(run.ref, request="n1", host="registry.example.net:443", **asked)
+    claimed(board, made(board, "another that runs").id)
+    opened(page, served)
+    words = "<b>curl</b> wants to reach registry.example.net:443"
+    expect(page.locator("#waiting")).to_have_text("1")
+    page.keyboard.press("m")
+    expect(page.locator(".card")).to_have_count(1)
+    expect(page.locator(f"{column('running')} .card")).to_contain_text(words)
+    page.locator(".card").click()
+    expect(page.locator("#drawer .question")).to_have_text(words)
+    page.locator("#drawer .answers").get_by_role("button", name="Allow *.example.net:443").click()
+    expect(page.locator("#drawer .question")).to_have_count(0)
+    expect(page.locator("#waiting")).to_have_text("")
+    [question] = board.show(task.id).questions
+    assert (question.answer, question.outcome) == ("pattern", "")
 
 
 def test_a_new_task_has_all_that_its_form_asks_for(page: Page, board: Store, served: Dashboard) -> None:

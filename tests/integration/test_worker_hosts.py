@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Iterator
 
@@ -52,6 +53,7 @@ async def test_a_refused_host_is_named_and_the_grant_that_is_printed_is_enough(h
         assert (row.host, row.port, row.connections) == ("api.test", port, 1)
         assert row.bytes_received > 50
         assert [row.host for row in refused.traffic.refused] == ["more.test"]
+        assert [os.path.basename(row.program or "") for row in refused.traffic.refused] == ["curl"]
         told = (await worker.why()).why
         assert f"of the network it reaches api.test:{port}, and nothing else" in told
         assert any("more.test" in line and "--allow-host more.test" in line for line in told), told
@@ -85,3 +87,36 @@ async def test_the_command_line_has_hosts_of_the_loopback_and_says_what_holds(ho
         )
         assert both.returncode == 2
         assert "every host is reached" in both.stderr
+
+
+async def test_a_worker_has_rules_about_requests_and_the_hosts_of_its_users_settings(
+    hosts: WebHosts,
+) -> None:
+    """Of `--allow-host URL` and `--allow-net`; what lies in its workspace says nothing, and is told."""
+    plain, base = hosts.ports["plain"], f"https://tls.test:{hosts.ports['tls']}"
+    where = dict.fromkeys(("tls.test", "api.test", "evil.test"), "127.0.0.1")
+    known = AllowedHosts([f"GET {base}/v1/"], private=True, addresses=where)
+    curl = f"curl -sS -m {WAIT} -w '%{{http_code}} '"
+    script = (
+        f"{curl} http://api.test:{plain}/npm; {curl} {base}/v1/a; {curl} -X PUT {base}/v1/a; "
+        f"{curl} http://evil.test:{plain}/; exit 3"
+    )
+    async with place() as here, Workers.connect(here.home) as workers:
+        user = here.work.parent / "user"
+        user.mkdir()
+        for folder, name in ((user, "api.test"), (here.work, "evil.test")):
+            (folder / ".npmrc").write_text(f"registry=http://{name}:{plain}/npm/\n", "utf-8")
+        env = {"HOME": str(user), "PATH": "/usr/bin:/bin", "SSL_CERT_FILE": str(hosts.authority)}
+        worker = await workers.run(
+            "shell", cwd=str(here.work), prompt=script, env=env, hosts=known, allow_net=["npm"]
+        )
+        done = await worker.wait()
+        said = (await worker.logs(64 * 1024)).decode()
+        assert f"preset npm: api.test:{plain}, from {user}/.npmrc" in done.by_name
+        assert done.hosts == [f"GET {base}/v1/", f"api.test:{plain}"]
+        assert ("welcome /npm" in said, "welcome /v1/a" in said, said.count("403 ")) == (True, True, 1), said
+        grants = {denial.path: denial.grant for denial in done.denials}
+        assert grants[base.removeprefix("https://")] == f"--allow-host 'PUT {base}/v1/a'"
+        assert grants["evil.test"] == "--allow-host evil.test"
+        with pytest.raises(UsageError, match="nothing outside of the workspace says which hosts cargo"):
+            await workers.run("shell", cwd=str(here.work), prompt="true", env=env, allow_net=["cargo"])

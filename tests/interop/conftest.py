@@ -1,13 +1,13 @@
 """Both servers take the same tests; asyncio only, since the loop under the test plays no part."""
 
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.codex import CodexClient, requires_codex
-from tests.support.servers import codex_server, holdfast_server
-from tests.support.stage import Stage
+from tests.support.stage import SERVERS, ExamServer, Stage, exam_server
 
 
 @pytest.fixture(scope="module")
@@ -15,11 +15,17 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(params=["ours", "theirs"])
-async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
-    binary = requires_codex()
-    home = tmp_path / "server"
-    ours = request.param == "ours"
-    launch = holdfast_server(home) if ours else codex_server(binary, home)
-    async with launch as server:
-        yield Stage(CodexClient(binary, tmp_path), server, ours=ours)
+@pytest.fixture(scope="module", params=SERVERS)
+async def server(request: pytest.FixtureRequest) -> AsyncIterator[ExamServer]:
+    """One for all tests of a module: what a client leaves in it is another session's.
+
+    Not below a temporary directory of the system, in which Codex's own finds no sandbox.
+    """
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="holdfast-") as folder:
+        async with exam_server(request.param, Path(folder).resolve()) as started:
+            yield started
+
+
+@pytest.fixture
+def stage(server: ExamServer, tmp_path: Path) -> Stage:
+    return Stage(CodexClient(requires_codex(), tmp_path), server.process, ours=server.ours)

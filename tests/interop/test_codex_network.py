@@ -4,17 +4,20 @@ The Codex CLI's own server sits the same examination (`-k theirs`).
 """
 
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+import holdfast
+from holdfast.client.events.result import Result
+from holdfast.client.networkfilter import NetworkFilter
+from holdfast.wire.network import CredentialProvider
 from tests.support.codex import CodexClient, requires_codex
 from tests.support.httpd import httpd, reply
 from tests.support.provider import command, turns
-from tests.support.servers import codex_server, holdfast_server
-from tests.support.stage import Stage
+from tests.support.stage import ExamServer, Stage
 
 PROFILE = """
 [permissions.filtered]
@@ -32,15 +35,10 @@ FILTERED: Final[dict[str, Any]] = {
 }
 
 
-@pytest.fixture(params=["ours", "theirs"])
-async def stage(request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
-    binary = requires_codex()
-    ours = request.param == "ours"
+@pytest.fixture
+def stage(server: ExamServer) -> Iterator[Stage]:
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="holdfast-") as folder:
-        base = Path(folder).resolve()
-        launch = holdfast_server(base / "server") if ours else codex_server(binary, base / "server")
-        async with launch as server:
-            yield Stage(CodexClient(binary, base), server, ours=ours)
+        yield Stage(CodexClient(requires_codex(), Path(folder).resolve()), server.process, ours=server.ours)
 
 
 async def test_codex_has_the_executor_filter_the_network_of_its_commands(stage: Stage) -> None:
@@ -102,3 +100,55 @@ async def test_codex_has_the_executor_mask_the_keys_of_its_commands(stage: Stage
     assert "key:sk-proj-" in said
     assert ("zQ8vT3kLmN5pR7wXyB2c" in said) is not stage.ours
     assert "trusted" in said
+
+
+DESCRIBED: Final = """
+[features.network_proxy]
+enabled = true
+[features.network_proxy.credentials.mine]
+env = ["MY_KEY"]
+patterns = ["mine_[A-Za-z0-9]+"]
+url_prefixes = ["https://api.mine.test/v1/"]
+auth = ["bearer"]
+[shell_environment_policy]
+set = { MY_KEY = "mine_zQ8vT3kLmN5pR7wXyB2c" }
+"""
+
+
+async def test_codex_describes_keys_of_its_own_to_the_executor(stage: Stage) -> None:
+    """By `credentialProviders`; the command has a placeholder. The reference leaves the key as it is here."""
+    wish = FILTERED | {"features": ["credential_masking"], "config": PROFILE + DESCRIBED}
+    script = turns([command("c1", 'echo "key:$MY_KEY"; test -s "$SSL_CERT_FILE" && echo trusted')])
+    async with stage.connected(script, **wish) as (model, recorder):
+        await stage.client.execute(recorder.url)
+    said = model.output("c1")
+    [started] = recorder.sent("process/start", kind="request")
+    assert started.params["networkProxy"]["proxy"]["credentialProviders"] == {
+        "mine": {
+            "env": ["MY_KEY"],
+            "patterns": ["mine_[A-Za-z0-9]+"],
+            "url_prefixes": ["https://api.mine.test/v1/"],
+            "auth": ["bearer"],
+        }
+    }
+    assert "key:" in said
+    assert ("mine_zQ8vT3kLmN5pR7wXyB2c" in said) is not stage.ours
+    assert "trusted" in said
+
+
+async def test_our_client_has_either_server_mask_keys(stage: Stage) -> None:
+    """Both take what it sends; the reference, started like this, leaves the key as it is."""
+    keys = CredentialProvider(["MY_KEY"], ["mine_.+"], ["https://api.mine.test/"], auth=["bearer"])
+    env = {"PATH": "/usr/bin:/bin", "MY_KEY": "mine_zQ8vT3kLmN5pR7wXyB2c"}
+    async with holdfast.connect(stage.server.url) as environment:
+
+        async def run(providers: dict[str, CredentialProvider]) -> Result:
+            network = NetworkFilter(["api.mine.test"], mask_keys=True, key_providers=providers)
+            policy = holdfast.Policy.read_only()
+            script = ["/bin/sh", "-c", 'test -s "$SSL_CERT_FILE" && echo "trusted $MY_KEY"']
+            return await environment.run(script, cwd="/", env=env, policy=policy, network=network)
+
+        done = await run({"mine": keys})
+        assert done.code == 0, done
+        assert done.stdout.startswith(b"trusted ")
+        assert (b"mine_zQ8vT3kLmN5pR7wXyB2c" in done.stdout) is not stage.ours

@@ -2,10 +2,21 @@
 
 import base64
 import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
 
 from tests.support.provider import command, turns
 from tests.support.recorder import Entry, Message
-from tests.support.stage import Stage, files_below, readable
+from tests.support.stage import SERVERS, ExamServer, Stage, exam_server, files_below, readable
+
+
+@pytest.fixture(params=SERVERS)
+async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ExamServer]:
+    """For each test one of its own, which may be killed."""
+    async with exam_server(request.param, tmp_path) as started:
+        yield started
 
 
 async def test_a_cut_in_mid_command_loses_and_repeats_nothing(stage: Stage) -> None:

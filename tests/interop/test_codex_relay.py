@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.client.environments import Environments
+from tests.support.certificates import certify
 from tests.support.codex import CodexClient, requires_codex
 from tests.support.patience import patient
 from tests.support.provider import Item, Provider, command, scripted, turns, type_in
@@ -23,7 +24,9 @@ async def relay(tmp_path: Path) -> AsyncIterator[RelayProcess]:
         yield running
 
 
-def theirs() -> list[str]:
+def argv_of(whose: str) -> list[str]:
+    if whose == "ours":
+        return [sys.executable, "-m", "holdfast", "serve"]
     return [str(requires_codex()), "exec-server"]
 
 
@@ -42,13 +45,15 @@ def name_environment(relay: RelayProcess, token: str) -> dict[str, str]:
     }
 
 
+@pytest.mark.parametrize("whose", ["ours", "theirs"])
 async def test_the_real_codex_runs_a_command_on_the_real_codex_through_our_relay(
-    relay: RelayProcess, tmp_path: Path
+    relay: RelayProcess, tmp_path: Path, whose: str
 ) -> None:
+    """And on an executor of ours."""
     hers = relay.call("token", "add", "box", "--role", "executor", "--environment", "box")
     ours = relay.call("token", "add", "ann", "--role", "harness", "--environment", "box")
     client = make_client(tmp_path, relay, ours)
-    async with remote_executor(theirs(), tmp_path / "executor", relay.url, "box", hers):
+    async with remote_executor(argv_of(whose), tmp_path / "executor", relay.url, "box", hers):
         await relay.until("executor.connected")
         script = turns([command("c1", "echo out:$((40+2)); echo $HOME; exit 3")])
         async with scripted(script) as model:
@@ -64,14 +69,15 @@ async def test_the_real_codex_runs_a_command_on_the_real_codex_through_our_relay
     assert "sig=" not in said
 
 
+@pytest.mark.parametrize("whose", ["ours", "theirs"])
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
 async def test_a_relay_that_is_started_again_loses_nothing_of_a_running_command(
-    relay: RelayProcess, tmp_path: Path, how: signal.Signals
+    relay: RelayProcess, tmp_path: Path, how: signal.Signals, whose: str
 ) -> None:
     token = relay.call("token", "add", "box")
     client = make_client(tmp_path, relay, token)
     folder = tmp_path / "executor"
-    async with remote_executor(theirs(), folder, relay.url, "box", token):
+    async with remote_executor(argv_of(whose), folder, relay.url, "box", token):
         await relay.until("executor.connected")
 
         async def script(model: Provider) -> AsyncIterator[list[Item]]:
@@ -91,11 +97,29 @@ async def test_a_relay_that_is_started_again_loses_nothing_of_a_running_command(
     assert relay.log == ""
 
 
+@pytest.mark.parametrize("whose", ["ours", "theirs"])
+async def test_a_relay_with_a_certificate_is_dialled_by_tls(tmp_path: Path, whose: str) -> None:
+    certified = certify(tmp_path, [])
+    options = ("--tls-cert", str(certified.certificate), "--tls-key", str(certified.key))
+    folder = tmp_path / "executor"
+    async with relay_process(tmp_path / "relay", *options) as relay:
+        token = relay.call("token", "add", "box")
+        client = make_client(tmp_path, relay, token)
+        client.variables |= certified.trusting
+        async with remote_executor(argv_of(whose), folder, relay.url, "box", token, **certified.trusting):
+            await relay.until("executor.connected")
+            async with scripted(turns([command("c1", "echo out:$((40+2)); exit 3")])) as model:
+                client.configure(model.url)
+                await client.execute()
+        assert relay.url.startswith("https://127.0.0.1:")
+    assert (model.exit_code("c1"), "out:42\n" in model.output("c1")) == (3, True)
+
+
 async def test_an_executor_whose_token_is_revoked_ends_and_another_takes_its_place(
     relay: RelayProcess, tmp_path: Path
 ) -> None:
     first, second = (relay.call("token", "add", name, "--role", "executor") for name in ("one", "two"))
-    async with remote_executor(theirs(), tmp_path / "first", relay.url, "box", first) as executor:
+    async with remote_executor(argv_of("theirs"), tmp_path / "first", relay.url, "box", first) as executor:
         await relay.until("executor.connected")
         assert relay.url.replace("http", "ws") in relay.call("list")
         relay.call("token", "revoke", "one")
@@ -103,13 +127,13 @@ async def test_an_executor_whose_token_is_revoked_ends_and_another_takes_its_pla
             assert await executor.wait() == 1
         await relay.until("executor.disconnected")
         assert "offline" in relay.call("list")
-    async with remote_executor(theirs(), tmp_path / "second", relay.url, "box", second):
+    async with remote_executor(argv_of("theirs"), tmp_path / "second", relay.url, "box", second):
         await relay.until("executor.connected", 2)
 
 
 async def test_an_executor_with_a_wrong_token_ends_at_once(relay: RelayProcess, tmp_path: Path) -> None:
     relay.call("token", "add", "ann", "--role", "harness")
-    wrong = remote_executor(theirs(), tmp_path / "wrong", relay.url, "box", "not-the-token")
+    wrong = remote_executor(argv_of("theirs"), tmp_path / "wrong", relay.url, "box", "not-the-token")
     async with wrong as executor, asyncio.timeout(END_LIMIT_S):
         assert await executor.wait() == 1
     assert relay.events("token.refused") == 1
@@ -121,8 +145,7 @@ async def test_our_client_loses_nothing_while_the_relay_is_killed_again_and_agai
     relay: RelayProcess, tmp_path: Path, whose: str
 ) -> None:
     token, folder = relay.call("token", "add", "box"), tmp_path / "executor"
-    argv = theirs() if whose == "theirs" else [sys.executable, "-m", "holdfast", "serve"]
-    async with remote_executor(argv, folder, relay.url, "box", token):
+    async with remote_executor(argv_of(whose), folder, relay.url, "box", token):
         await relay.until("executor.connected")
         named = {**name_environment(relay, token), "HOME": "/nonexistent"}
         async with Environments.load(environ=named) as environments, asyncio.timeout(END_LIMIT_S):

@@ -6,7 +6,7 @@ server sits the same examination (`-k theirs`).
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +14,7 @@ import pytest
 from tests.support.codex import AppServer, CodexClient, requires_codex
 from tests.support.provider import command, patch, turns
 from tests.support.recorder import Recorder
-from tests.support.servers import codex_server, holdfast_server
-from tests.support.stage import Stage, write_below
+from tests.support.stage import ExamServer, Stage, write_below
 
 ESCALATED = {"sandbox_permissions": "require_escalated", "justification": "May I write outside?"}
 COMMAND_ASKED = "item/commandExecution/requestApproval"
@@ -25,17 +24,13 @@ CONFINED_DENIED = ("linuxSeccomp", False, True)
 FREE = ("none", True, False)
 
 
-@pytest.fixture(params=["ours", "theirs"])
-async def stage(request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
+@pytest.fixture
+def stage(server: ExamServer) -> Iterator[Stage]:
     """Not below a temporary directory of the system: sandboxes leave those writable."""
-    binary = requires_codex()
-    ours = request.param == "ours"
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="holdfast-") as folder:
         base = Path(folder).resolve()
-        launch = holdfast_server(base / "server") if ours else codex_server(binary, base / "server")
-        async with launch as server:
-            (base / "outside").mkdir()
-            yield Stage(CodexClient(binary, base), server, ours=ours)
+        (base / "outside").mkdir()
+        yield Stage(CodexClient(requires_codex(), base), server.process, ours=server.ours)
 
 
 def outside(stage: Stage, name: str) -> Path:

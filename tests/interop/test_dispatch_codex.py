@@ -4,6 +4,7 @@ import json
 import shlex
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -14,6 +15,8 @@ from holdfast.board.verbs.reviews import Remark, Review
 from tests.support.codex import requires_codex
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.provider import Item, Provider, command, scripted, turns
+from tests.support.tiers import DEEP
+from tests.support.webhosts import web_hosts
 
 __all__ = ["home_fixture", "yard_fixture"]
 
@@ -104,6 +107,50 @@ async def test_codex_works_with_nothing_but_the_host_of_its_provider(yard: Yard)
     [row] = told["sent"]
     assert (row["host"], row["port"]) == ("model.test", port)
     assert min(row["connections"], row["sent"], row["received"]) > 0
+
+
+@DEEP
+async def test_a_command_of_codex_waits_until_the_board_has_answered(yard: Yard, tmp_path: Path) -> None:
+    """Codex reaches its model meanwhile. What it wants to reach for itself besides is asked about too."""
+    with web_hosts(tmp_path) as servers:
+        port = servers.ports["plain"]
+        fetch = "curl -sS --fail http://{}.test:{}/{}"
+        fetched = command("fetched", fetch.format("one", port, "a"), yield_time_ms=YIELD_MS)
+        refused = command("refused", fetch.format("two", port, "b"), yield_time_ms=YIELD_MS)
+        async with scripted(turns([fetched], [refused], [MADE], [report("made it")])) as model:
+            (yard.bin / "codex").symlink_to(requires_codex())
+            yard.profile(
+                "codex",
+                agent="codex",
+                model="gpt-5.5",
+                provider=model.url.removesuffix("/v1"),
+                key_env="HOME",
+                ask_network=True,
+                hosts={
+                    f"known.test:{port}": "allow",
+                    "private": True,
+                    "addresses": {"one.test": "127.0.0.1", "two.test": "127.0.0.1"},
+                },
+            )
+            task = yard.create("make made.txt", assignee="codex")
+            asked: dict[str, str] = {}
+            async with yard.dispatching():
+                while yard.store.task(task.id).status is not TaskStatus.DONE:
+                    await yard.when(lambda: yard.store.asking_tasks("b") or yard.store.task(task.id).ended_ms)
+                    for one in yard.store.asking_tasks("b").get(task.id, ()):
+                        asked[one.host] = one.program.rpartition("/")[2]
+                        said = "yes" if one.host == f"one.test:{port}" else "no"
+                        yard.store.answer_host(task.id, said, one.host, who="ada")
+        arrived = [seen.data.split(b" ")[1] for seen in servers.seen if seen.data]
+    assert (yard.store.task(task.id).result, arrived) == ("made it", [b"/a"]), model.outputs
+    assert (model.exit_code("fetched"), model.exit_code("refused") != 0) == (0, True), model.outputs
+    assert {host for host, program in asked.items() if program == "curl"} == {
+        f"one.test:{port}",
+        f"two.test:{port}",
+    }
+    events = [event for event in yard.store.show(task.id).events if event.kind == "host_settled"]
+    outcomes = {event.payload["host"]: event.payload["outcome"] for event in events}
+    assert outcomes == {host: "allowed" if host.startswith("one.") else "refused" for host in asked}
 
 
 async def test_codex_is_asked_for_its_report_in_the_session_of_its_work(yard: Yard) -> None:

@@ -57,6 +57,7 @@ if Path(pwd.getpwuid(os.geteuid()).pw_shell).name != "sh":
     THEY_CAN |= {"credentialMasking": True, "credentialMaskingCustomProviders": True}
 WE_CAN: Final = {
     "credentialMasking": True,  # in every shell
+    "credentialMaskingCustomProviders": True,
     "holdfastAskHosts": True,
     "holdfastCloseStdin": True,
     "holdfastCommands": True,

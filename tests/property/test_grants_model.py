@@ -5,9 +5,8 @@ from collections.abc import Iterator, Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.sandbox.plan.grants import grants
+from holdfast.sandbox.plan.grants import LIST, READ, WRITE, grants, limit_rights
 from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
-from holdfast.sandbox.plan.rights import LIST, READ, WRITE, limit_rights
 
 ALLOWED = {None: 0, "read": READ, "write": WRITE}
 CHANGING = WRITE & ~READ

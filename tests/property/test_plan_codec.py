@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.light import replace
 from holdfast.sandbox.plan.plan import Base, Plan, PlanLink, Step, StepKind, decode, encode
-from holdfast.sandbox.values import replace
 
 PATHS = st.binary(max_size=12).map(
     lambda raw: "/" + raw.replace(b"\0", b"").decode("utf-8", "surrogateescape")

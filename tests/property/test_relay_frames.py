@@ -158,7 +158,8 @@ def test_records_come_out_once_and_in_order(data: st.DataObject, count: int) -> 
             at = 0
         seq = due.pop(at)
         for _ in range(data.draw(st.integers(1, 2))):
-            arrived += window.push(seq, seq.to_bytes(4, "big"))
+            arrived += window.push(seq, seq.to_bytes(4, "big"), 0.0)
+    assert window.gap_ends is None
     assert arrived == [seq.to_bytes(4, "big") for seq in range(count)]
 
 

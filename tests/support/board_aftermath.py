@@ -8,7 +8,7 @@ from typing import Final
 from holdfast.board.database.database import Transaction
 from holdfast.board.rules.rows import Run, Task, TaskEvent
 from holdfast.board.rules.transitions import TaskStatus
-from holdfast.dispatch.startup import host_name
+from holdfast.dispatch.dispatcher import host_name
 from tests.support.dispatch import Yard
 
 MAX_EVENTS: Final = 500

@@ -13,7 +13,6 @@ import os
 import pty
 import select
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -22,8 +21,7 @@ from typing import Final, NoReturn
 from holdfast.sandbox.backends import bwrapped, confined, landlocked
 from holdfast.sandbox.kernel import kernel, landlock
 from holdfast.sandbox.plan import plan
-from holdfast.sandbox.protocol.orders import ConfinementKind
-from holdfast.sandbox.protocol.report import MAX_REPORT, decode_report
+from holdfast.sandbox.protocol.orders import MAX_REPORT, ConfinementKind, decode_report
 from holdfast.sandbox.watcher import broker, listener
 from tests.support import faults, identity
 
@@ -90,46 +88,33 @@ def run(
     typed: str = "",
     timeout_s: float = 30,
 ) -> Outcome:
-    """Run a command in a process of its own and wait for it."""
+    """Run a command in a process of its own, which has loaded what it needs as a launcher has."""
+    from tests.support import warm  # which starts what loads this module
+
     encoded = plan.encode(applied).decode("latin-1")
-    reader, writer = os.pipe()
     options = Options(
-        *(encoded, userns, uid, tty, cover_proc, extra_fd, sabotage, alone, degraded),
-        report_fd=writer,
-        tool=tool,
+        *(encoded, userns, uid, tty, cover_proc, extra_fd, sabotage, alone, degraded), report_fd=3, tool=tool
     )
-    try:
-        done = subprocess.run(
-            command_line(options, argv),
-            pass_fds=(writer,),
-            cwd=identity.top(uid),
-            input=typed,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=timeout_s,
-        )
-        os.close(writer)
-        writer = -1
-        report = json.loads(os.read(reader, 65536) or b"{}")
-    finally:
-        os.close(reader)
-        if writer >= 0:
-            os.close(writer)
+    status, output, reported = warm.of(uid).confine(
+        words_of(options, argv), cwd=identity.top(uid), typed=typed.encode(), timeout=timeout_s
+    )
+    report = json.loads(reported or b"{}")
     return Outcome(
-        done.returncode,
-        done.stdout,
+        status,
+        output.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n"),
         report.get("weakened", []),
         report.get("failed"),
         report.get("errno", 0),
     )
 
 
+def words_of(options: Options, argv: tuple[str, ...]) -> list[str]:
+    return [json.dumps(asdict(options)), "--", *argv]
+
+
 def command_line(options: Options, argv: tuple[str, ...]) -> list[str]:
     """The command line of this module for these options."""
-    python = identity.python(options.uid)
-    return [python, "-m", "tests.support.confinement", json.dumps(asdict(options)), "--", *argv]
+    return [identity.python(options.uid), "-m", "tests.support.confinement", *words_of(options, argv)]
 
 
 def _cover_proc() -> None:
@@ -301,5 +286,10 @@ def main(options: Options, argv: list[str]) -> None:
     os._exit(status)
 
 
-if __name__ == "__main__":
+def run_options() -> None:
+    """As the command line says."""
     main(Options(**json.loads(sys.argv[1])), sys.argv[3:])
+
+
+if __name__ == "__main__":
+    run_options()

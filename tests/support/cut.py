@@ -25,20 +25,23 @@ class Way:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        mine = {writer}
         try:
             if self.shut:
                 writer.transport.abort()
                 return
             there, back = await asyncio.open_connection(self._target.hostname, self._target.port)
-            self._writers |= {writer, back}
+            mine |= {writer, back}
+            self._writers |= mine
             await asyncio.gather(_forward(reader, back), _forward(there, writer))
         except ConnectionRefusedError:
             writer.transport.abort()  # the server is being started again
         except asyncio.CancelledError:
             return  # the block has ended; a streams server would report the cancellation as an error
         finally:
-            self.cut()
-            self._writers.clear()
+            for own in mine:
+                own.transport.abort()
+            self._writers -= mine
             self._tasks.discard(task)
 
 
@@ -59,10 +62,13 @@ async def way_to(url: str) -> AsyncIterator[Way]:
     try:
         yield way
     finally:
+        way.shut = True
         server.close()
         way.cut()
+        await asyncio.sleep(0)  # who has just come is sent away by its task, once that has begun
         tasks = list(way._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await server.wait_closed()
+        await asyncio.sleep(0)  # what was aborted is closed by the loop

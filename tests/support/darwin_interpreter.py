@@ -97,6 +97,9 @@ def say_darwin() -> None:
     proxies: Any = types.ModuleType("_scproxy")  # of macOS; urllib asks it
     proxies._get_proxy_settings = proxies._get_proxies = dict
     sys.modules["_scproxy"] = proxies
+    trust: Any = types.ModuleType("truststore._macos")  # asks Apple's Security framework about certificates
+    trust._configure_context = trust._verify_peercerts_impl = None
+    sys.modules["truststore._macos"] = trust
 
 
 def become() -> None:

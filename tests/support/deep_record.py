@@ -67,8 +67,13 @@ class DeepRecord:
 
 
 def added(entry: dict[str, Any], runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """The file's content with this run as the last."""
-    return {"schema": 1, "runs": [*runs, entry][-KEPT:]}
+    """The file's content with this run as the last. What was run again since goes first, then the oldest."""
+    kept = [*runs, entry]
+    while len(kept) > KEPT:
+        newest = {one["of"]: number for number, one in enumerate(kept)}
+        again = [number for number, one in enumerate(kept) if newest[one["of"]] != number]
+        del kept[again[0] if again else 0]
+    return {"schema": 1, "runs": kept}
 
 
 def head() -> str:

@@ -23,10 +23,9 @@ from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.store import open_store
 from holdfast.board.verbs import runs
 from holdfast.dispatch.context import DispatchContext
-from holdfast.dispatch.dispatcher import DispatchOptions
+from holdfast.dispatch.dispatcher import DispatchOptions, serve
 from holdfast.dispatch.installed import InstalledProfiles
 from holdfast.dispatch.rules.dispatcherstatus import DispatcherStatus
-from holdfast.dispatch.startup import serve
 from tests.support.arena import GONE_S, end_exec_server, end_listener
 from tests.support.patience import patient
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.board.asyncstore import AsyncStore
-from holdfast.dispatch.dispatcher import DispatchOptions
-from holdfast.dispatch.startup import serve
+from holdfast.dispatch.dispatcher import DispatchOptions, serve
 from holdfast.dispatch.supervisorclient import SupervisorClient
 
 ALL_DONE: Final = 7  # its exit code when there are fewer steps than that

@@ -14,6 +14,7 @@ from holdfast.egress.upstream import Upstreams
 from holdfast.egress.verdicts import Attempt, ProxyPolicy, Verdict
 from tests.support.patience import patient
 
+CLOSING_TURNS: Final = 10
 PUBLIC: Final = "93.184.216.34"  # an address that nobody here dials
 Serve: TypeAlias = Callable[[socket.socket, Gate], Awaitable[None]]
 
@@ -76,6 +77,8 @@ async def listening(
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
         yield server.sockets[0].getsockname()[1], heard
+    for _ in range(CLOSING_TURNS):  # of the loop, which serves and closes whoever has just come
+        await asyncio.sleep(0)
 
 
 class Proxied:

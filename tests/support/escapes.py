@@ -18,11 +18,11 @@ from unittest import mock
 from holdfast.confine.launch import LauncherClient
 from holdfast.doctor.escape import selfcheck
 from holdfast.doctor.escape.attempts import ATTEMPTS, Attempt, Guarantee
+from holdfast.light import replace
 from holdfast.sandbox.backends import bwraptool
 from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.kernel.landlock import FAKE_ABI
 from holdfast.sandbox.plan.select import Way
-from holdfast.sandbox.values import replace
 from tests.support import identity
 from tests.support.patience import patient
 

@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from holdfast.agents.evidence.evidence import WorkerState
+import msgspec
+
+from holdfast.agents.evidence.evidence import AskedHost, WorkerState
 from holdfast.agents.supervisor.messages import WorkerReport
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.board.rules.rows import NewTask, Task
@@ -16,7 +18,8 @@ from holdfast.dispatch.context import DispatchContext
 from holdfast.dispatch.dispatcher import Dispatcher, DispatchOptions
 from holdfast.dispatch.installed import InstalledProfiles
 from holdfast.dispatch.rules.dispatcherstatus import DispatcherStatus
-from holdfast.errors import NotFound
+from holdfast.errors import InvalidRequest, NotFound
+from tests.support.patience import patient
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -60,6 +63,16 @@ class FakeWorker:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     stopped: bool = False
     away: bool = False  # its machine is not reached
+    asked: dict[str, AskedHost] = field(default_factory=dict)  # hosts, by their request
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def wait_for_news(self) -> None:
+        things = [asyncio.ensure_future(event.wait()) for event in (self.ended, self.news)]
+        try:
+            await asyncio.wait(things, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for thing in things:
+                thing.cancel()
 
     def report(self) -> WorkerReport:
         over = self.ended.is_set()
@@ -74,6 +87,7 @@ class FakeWorker:
             exit_code=self.act.exit_code if over and not self.stopped else None,
             host=self.wish.host if self.act.unreturned else None,
             unreturned=self.act.unreturned or None,
+            asked_hosts=list(self.asked.values()),
         )
 
 
@@ -86,6 +100,8 @@ class FakeSupervisor:
         self.started: list[str] = []
         self.stopped: list[str] = []
         self.fail: list[Exception] = []  # of the next starts
+        self.answered: list[tuple[str, str]] = []  # requests about hosts, with what was said
+        self.fail_answers: list[Exception] = []  # of the next of those
         self._playing: set[asyncio.Task[None]] = set()
 
     def running(self) -> list[str]:
@@ -122,13 +138,38 @@ class FakeSupervisor:
         while True:
             if (found := self.workers.get(worker)) is None:
                 raise NotFound(f"there is no worker {worker}")
+            found.news.clear()
             if found.ended.is_set():
                 return found.report()
             if seen is not None:
                 await seen(found.report())
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(5.0):
-                    await found.ended.wait()
+                async with asyncio.timeout(patient(5.0)):
+                    await found.wait_for_news()
+
+    def look_again(self, worker: str) -> None:
+        if worker in self.workers:
+            self.workers[worker].news.set()
+
+    def ask_host(self, worker: str, request: str, host: str, **more: Any) -> None:
+        """Its connection waits from now on."""
+        about = AskedHost(request=request, host=host, port=443, program="/usr/bin/curl", **more)
+        self.workers[worker].asked[request] = about
+        self.look_again(worker)
+
+    def tell_host(self, worker: str, request: str, told: str) -> None:
+        """What became of that."""
+        asked = self.workers[worker].asked
+        asked[request] = msgspec.structs.replace(asked[request], told=told)
+        self.look_again(worker)
+
+    async def answer_host(self, worker: str, request: str, option: str) -> None:
+        if self.fail_answers:
+            raise self.fail_answers.pop(0)
+        if self.workers[worker].asked[request].told:
+            raise InvalidRequest("nobody waits for that any more")
+        self.answered.append((request, option))
+        self.tell_host(worker, request, "refused" if option == "no" else "allowed")
 
     async def stop(self, worker: str, *, grace_s: float) -> WorkerReport:
         found = self.workers[worker]
@@ -202,3 +243,14 @@ class Scene:
         async with asyncio.timeout(within_s):
             while not met():
                 await asyncio.sleep(0.05)
+
+
+@contextlib.asynccontextmanager
+async def dispatching(scene: Scene, **wishes: object) -> AsyncIterator[None]:
+    """A dispatcher for as long as the block lasts."""
+    serving = asyncio.get_running_loop().create_task(scene.dispatch(**wishes))
+    try:
+        yield
+    finally:
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)

@@ -27,6 +27,9 @@ class JumpingLoop(asyncio.SelectorEventLoop):
     def jump(self, seconds: float) -> None:
         self._now += seconds
 
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        """Without the thread in which others wait for their threads: nobody would wake this loop in time."""
+
 
 class _Selector(selectors.SelectSelector):
     def __init__(self, loop: JumpingLoop) -> None:

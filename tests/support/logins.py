@@ -19,6 +19,7 @@ from tests.support.arena import MODEL
 KEY: Final = "sk-of-the-user-0123456789abcdef"
 REFRESH: Final = "refresh-token-1"
 ACCOUNT: Final = "account-1"
+AGENT_KEY: Final = "MC4CAQAwBQYDK2VwBCIEIIzqEy8F7fL/FgmqvMP1ONrB7FE/55TvZQkQcBLjrGZX"  # made for tests
 _AUTH: Final = "https://api.openai.com/auth"
 DAY_S: Final = 86400.0
 
@@ -42,6 +43,19 @@ def chatgpt(expires_in_s: float, *, refresh: str = REFRESH, account: str = ACCOU
     tokens = {"id_token": token, "access_token": token, "refresh_token": refresh, "account_id": account}
     at = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime(time.time() - 3600))
     return {"auth_mode": "chatgpt", "OPENAI_API_KEY": None, "tokens": tokens, "last_refresh": at}
+
+
+def agent_identity(expires: float, **change: object) -> str:
+    """A token with an agent's key in it, but for the signature."""
+    claims = {
+        "agent_runtime_id": "agent-1",
+        "agent_private_key": AGENT_KEY,
+        "account_id": ACCOUNT,
+        "exp": expires,
+        "email": "me@example.com",
+    }
+    payload = base64.urlsafe_b64encode(json.dumps(claims | change).encode()).rstrip(b"=").decode()
+    return f"e30.{payload}.c2ln"
 
 
 def anthropic(expires_in_s: float, *, refresh: str = REFRESH) -> dict[str, Any]:

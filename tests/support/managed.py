@@ -4,6 +4,7 @@ import textwrap
 import uuid
 from typing import Any, Final
 
+from tests.support.patience import patient
 from tests.support.peer import Peer
 
 LIMITED: Final[dict[str, Any]] = {
@@ -34,7 +35,7 @@ import errno, os, socket, sys
 def to(variable):
     host, port = os.environ[variable].split("//")[1].rsplit(":", 1)
     sock = socket.create_connection((host, int(port)))
-    sock.settimeout(60)
+    sock.settimeout(WAIT_S)
     return sock
 def rest(sock):
     said = b""
@@ -71,7 +72,7 @@ def socks(name, port, after=b"", kind=3):
         return rest(sock)
 def code(answer):
     return answer.split(" ")[1] if isinstance(answer, str) else answer[3:4].hex()
-"""
+""".replace("WAIT_S", str(patient(60)))
 
 
 def proxied(timeout_ms: int | None = None, sandbox: object = LIMITED, **settings: Any) -> dict[str, Any]:

@@ -27,13 +27,13 @@ class PlainGit(Git):
         return cls(home, user, reach_nobody)
 
     @contextlib.asynccontextmanager
-    async def open(self, own: Path | None = None) -> AsyncIterator[GitSession]:
+    async def open(self, own: Path | None = None, *, strange: bool = False) -> AsyncIterator[GitSession]:
         place = own or self.home / "own"
         place.mkdir(exist_ok=own is not None)
         try:
             program = find_git(str(self.home), self.user)
             environment: Any = SimpleNamespace(run=self._run)
-            yield GitSession(self, program, environment, place)
+            yield GitSession(self, program, environment, place, strange)
         finally:
             if own is None:
                 remove_tree(place)

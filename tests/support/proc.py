@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tests.support.patience import patient
+
 _STATE, _PARENT, _BEGAN = 0, 1, 19  # members of /proc/PID/stat after the name
 _GONE: Final = frozenset("ZX")
 
@@ -79,7 +81,7 @@ def at_work_in(folder: Path) -> list[Pid]:
 def listener(path: Path) -> Pid | None:
     """Who listens on this socket, as the kernel knows it."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(1.0)
+        sock.settimeout(patient(1.0))
         sock.connect(str(path))
         pid, _, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         return known(pid)

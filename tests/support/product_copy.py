@@ -215,8 +215,9 @@ def _install_wheel(where: Path, site: Path) -> None:
     [wheel] = wheels.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
-    if not compileall.compile_dir(site / "holdfast", quiet=2):
-        raise ValueError(f"a module of {wheel.name} is no Python")
+    for ours in ("holdfast", "tests"):  # nobody else may write there, and would compile it at each start
+        if not compileall.compile_dir(site / ours, quiet=2):
+            raise ValueError(f"a module of {wheel.name} or of its tests is no Python")
     shutil.rmtree(source)
 
 

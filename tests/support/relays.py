@@ -91,11 +91,11 @@ async def relay_process(home: Path, *options: str, store: str | None = None) -> 
 
 @asynccontextmanager
 async def remote_executor(
-    argv: Sequence[str], home: Path, relay_url: str, environment: str, token: str
+    argv: Sequence[str], home: Path, relay_url: str, environment: str, token: str, **more: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """`codex exec-server --remote`, or ours; registered once the relay says so."""
     (home / ".codex").mkdir(parents=True)
-    env = isolated_environment(home) | {"CODEX_API_KEY": token, "RUST_LOG": "codex_exec_server=debug"}
+    env = isolated_environment(home) | {"CODEX_API_KEY": token, "RUST_LOG": "codex_exec_server=debug"} | more
     with (home / "executor.log").open("ab") as log:
         process = await asyncio.create_subprocess_exec(
             *argv, "--remote", relay_url, "--environment-id", environment,

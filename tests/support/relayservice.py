@@ -77,7 +77,7 @@ class RelayService:
 
     def __init__(self) -> None:
         self.url = ""
-        self.clients_url = ""  # where clients dial the relay, if that is elsewhere
+        self.dial_url = ""  # where both dial the relay, if that is elsewhere
         self.asked: list[Asked] = []
         self.upgrades: list[tuple[str, dict[str, str]]] = []
         self.seen: list[tuple[Direction, bytes]] = []  # every frame, as it came
@@ -119,7 +119,7 @@ class RelayService:
 
     @property
     def _relay(self) -> str:
-        return self.url.replace("http", "ws", 1)
+        return self.dial_url or self.url.replace("http", "ws", 1)
 
     # --- HTTP
 
@@ -178,7 +178,7 @@ class RelayService:
                 self._issued[authorization] = (self.registration, body["harness_public_key"])
                 return 200, {
                     **about,
-                    "url": f"{place.replace(self._relay, self.clients_url or self._relay)}harness",
+                    "url": f"{place}harness",
                     "executor_registration_id": self.registration,
                     "executor_public_key": self.key,
                     "harness_key_authorization": authorization,
@@ -312,11 +312,15 @@ async def registering(
     *,
     seed: bytes,
     clocks: Clocks = Clocks(),  # noqa: B008 - frozen
+    metrics_file: Path | None = None,
 ) -> AsyncIterator[tuple[Executor, asyncio.Future[None]]]:
     """An executor of ours in this loop, and its life at that registry."""
     executor = Executor(ENV, clocks)
     credential = CredentialHolder(environment_id, time.time, Credential(token))
-    server = Server(ServeOptions(RemoteAddress(url, environment_id, credential, seed)), executor)
+    options = ServeOptions(RemoteAddress(url, environment_id, credential, seed))
+    if metrics_file is not None:
+        options = options._replace(metrics_file=str(metrics_file))
+    server = Server(options, executor)
     task = asyncio.ensure_future(server.serve(lambda _: None))
     try:
         yield executor, task

@@ -5,8 +5,7 @@ import sys
 from pathlib import Path
 
 from holdfast import log
-from holdfast.dispatch.dispatcher import DispatchOptions
-from holdfast.dispatch.startup import serve
+from holdfast.dispatch.dispatcher import DispatchOptions, serve
 
 
 def main() -> None:

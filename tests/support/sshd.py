@@ -23,10 +23,10 @@ WAIT_S: Final = patient(20.0)
 class SshServer:
     """`wrapper` is an `ssh` for PATH that knows host `box` and nothing of whoever runs the tests."""
 
-    def __init__(self, folder: Path, port: int) -> None:
+    def __init__(self, folder: Path, port: int, home: str) -> None:
         self.folder, self.port = folder, port
         self.bin = folder / "bin"
-        self.home = folder / "home"  # over there
+        self.home = folder / home  # over there
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -84,14 +84,15 @@ def sessions_of(pid: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def ssh_server(folder: Path) -> Iterator[SshServer]:
+def ssh_server(folder: Path, home: str = "home") -> Iterator[SshServer]:
     if shutil.which("sshd", path="/usr/sbin:/usr/bin:/sbin") is None or shutil.which("ssh") is None:
         pytest.skip("OpenSSH is not installed: install openssh-server and openssh-client")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        server = SshServer(folder, probe.getsockname()[1])
+        server = SshServer(folder, probe.getsockname()[1], home)
     for place in (server.bin, server.home, folder / "client"):
         place.mkdir(parents=True)
+    (folder / "start").symlink_to(server.home)  # sshd takes no space in an argument
     for name in ("host", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
     if os.geteuid() == 0:
@@ -118,7 +119,8 @@ UsePAM no
 PasswordAuthentication no
 KbdInteractiveAuthentication no
 PermitRootLogin yes
-SetEnv HOME={server.home} HOLDFAST_HOME={server.home}/hf PATH={server.bin}:/usr/bin:/bin
+Subsystem sftp internal-sftp -d {folder}/start
+SetEnv "HOME={server.home}" "HOLDFAST_HOME={server.home}/hf" PATH={server.bin}:/usr/bin:/bin
 """,
         "utf-8",
     )
@@ -156,6 +158,7 @@ Host *
         "utf-8",
     )
     _program(server.bin / "ssh", f'exec /usr/bin/ssh -F {folder}/ssh_config "$@"')
+    _program(server.bin / "scp", f'exec /usr/bin/scp -F {folder}/ssh_config "$@"')
     _program(server.bin / "holdfast", f'exec {linux_python()} -P -m holdfast "$@"')
 
 

@@ -5,15 +5,31 @@ import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from tests.support.codex import CodexClient
+from tests.support.codex import CodexClient, requires_codex
 from tests.support.patience import patient
 from tests.support.provider import Provider, Script, scripted
 from tests.support.recorder import Fault, Recorder, broken_rules, recording
-from tests.support.servers import ServerProcess
+from tests.support.servers import ServerProcess, codex_server, holdfast_server
 
 EVENT_LIMIT_S: Final = patient(30.0)
+SERVERS: Final = ("ours", "theirs")
+
+
+class ExamServer(NamedTuple):
+    """A server under examination."""
+
+    process: ServerProcess
+    ours: bool
+
+
+@asynccontextmanager
+async def exam_server(which: str, folder: Path) -> AsyncIterator[ExamServer]:
+    """One of `SERVERS`, with a home in this folder."""
+    home, ours = folder / "server", which == "ours"
+    async with holdfast_server(home) if ours else codex_server(requires_codex(), home) as process:
+        yield ExamServer(process, ours)
 
 
 class Stage:

@@ -6,8 +6,11 @@ the copy of the product (`tests/support/product_copy.py`).
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -16,10 +19,19 @@ from tests.support import identity, patience, product_copy
 _CHECKOUT: Final = Path(__file__).parents[2]
 _COPIED: Final = ("tests", "tools", "pyproject.toml")
 _ROOTS: Final = ("pytest", "pytest-timeout", "pytest-xdist", "anyio", "hypothesis", "psycopg", "websockets")
+_PASSED: Final = re.compile(r"^PASSED (\S+)\.py::", re.MULTILINE)
 SUITE_S: Final = patience.patient(400.0)
 
 
-def run_as_user(*names: str) -> "subprocess.CompletedProcess[str]":
+def passed_by_user(names: Iterable[str]) -> "Counter[str]":
+    """How many tests pass in each module of these files; all of them must, and none be skipped."""
+    done = _run_as_user(*names)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert " skipped" not in done.stdout, done.stdout
+    return Counter(path.replace("/", ".") for path in _PASSED.findall(done.stdout))
+
+
+def _run_as_user(*names: str) -> "subprocess.CompletedProcess[str]":
     """Run these tests, named as pytest has them, in one process of the ordinary user."""
     python, where = identity.python(identity.USER), _copy()
     home = identity.folder_for(identity.USER)
@@ -27,7 +39,7 @@ def run_as_user(*names: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
             identity.command_as(
                 identity.USER,
-                [python, "-m", "pytest", "-q", "-p", "no:xdist", "--basetemp", f"{home}/t", *names],
+                [python, "-m", "pytest", "-q", "-rp", "-p", "no:xdist", "--basetemp", f"{home}/t", *names],
             ),
             cwd=where,
             env={

@@ -68,11 +68,26 @@ class Interpreter:
     ) -> "subprocess.CompletedProcess[str]":
         """`holdfast` with these words, like `subprocess.run`, under the fault if there is one."""
         with contextlib.ExitStack() as open_files:
-            pipes = [_pipe(open_files) for _ in ("output", "errors", "status")]
-            self._order(words, env, cwd, fault, [theirs for _, theirs in pipes])
-            out, err, status = _contents([ours for ours, _ in pipes], timeout, words)
-        code = int(status.split()[1])
-        return subprocess.CompletedProcess(list(words), code, out.decode(), err.decode())
+            out, err, status = (_pipe(open_files) for _ in ("output", "errors", "status"))
+            given = [status[1], _nothing(), out[1], err[1]]
+            self._order("holdfast", words, env, cwd, fault, given)
+            told, said, failed = _contents([status[0], out[0], err[0]], timeout, words)
+        code = int(told.split()[1])
+        return subprocess.CompletedProcess(list(words), code, said.decode(), failed.decode())
+
+    def confine(
+        self, words: Sequence[str], *, cwd: str | os.PathLike[str], typed: bytes, timeout: float
+    ) -> tuple[int, bytes, bytes]:
+        """`tests.support.confinement` with these words: how it ended, all that it printed, and its report.
+
+        It finds where the report goes as descriptor 3. Our environment is its own, and so is our user.
+        """
+        with contextlib.ExitStack() as open_files:
+            status, out, report = (_pipe(open_files) for _ in ("status", "output", "report"))
+            given = [status[1], _filled(typed), out[1], os.dup(out[1]), report[1]]
+            self._order("confinement", words, os.environ, cwd, NONE, given, uid=identity.SELF)
+            told, said, reported = _contents([status[0], out[0], report[0]], timeout, words)
+        return int(told.split()[1]), said, reported
 
     @contextlib.contextmanager
     def started(
@@ -81,7 +96,7 @@ class Interpreter:
         """`holdfast` with these words until the block ends: what it prints. Errors go where ours do."""
         with contextlib.ExitStack() as open_files:
             (printed, output), (told, status) = _pipe(open_files), _pipe(open_files)
-            self._order(words, env, cwd, NONE, [output, os.dup(2), status])
+            self._order("holdfast", words, env, cwd, NONE, [status, _nothing(), output, os.dup(2)])
             with open(told, closefd=False) as ended, open(printed, closefd=False) as lines:
                 pid = int(ended.readline())
                 try:
@@ -96,18 +111,21 @@ class Interpreter:
 
     def _order(
         self,
+        program: str,
         words: Sequence[str],
         env: Mapping[str, str],
         cwd: str | os.PathLike[str],
         fault: Fault,
         given: list[int],
+        *,
+        uid: int | None = None,
     ) -> None:
-        """Have it become this command, with these descriptors: for its output, its errors and its end."""
+        """Have it become this command, with these descriptors: where its end is told, and its streams."""
         if fault.needs_exec:
             raise ValueError("what takes hold when a program is started needs a start")
         told = json.dumps(asdict(fault))
-        order = json.dumps([list(words), dict(env), os.fspath(cwd), self._uid, told]).encode()
-        given = [os.open(os.devnull, os.O_RDONLY), *given]
+        who = self._uid if uid is None else uid
+        order = json.dumps([program, list(words), dict(env), os.fspath(cwd), who, told]).encode()
         try:
             socket.send_fds(self._asked(), [order], given)
         finally:
@@ -122,8 +140,25 @@ def _pipe(open_files: contextlib.ExitStack) -> tuple[int, int]:
     return ours, theirs
 
 
+def _nothing() -> int:
+    return os.open(os.devnull, os.O_RDONLY)
+
+
+def _filled(text: bytes) -> int:
+    """A pipe from which this is read, and then its end."""
+    read, write = os.pipe()
+    threading.Thread(target=_fill, args=(write, text), daemon=True).start()
+    return read
+
+
+def _fill(write: int, text: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError), open(write, "wb", buffering=0) as pipe:
+        while text:  # a pipe takes so much at a time
+            text = text[pipe.write(text) or 0 :]
+
+
 def _contents(pipes: Sequence[int], timeout: float, words: Sequence[str]) -> list[bytes]:
-    """All of each; the last begins with the process that is killed when it takes too long."""
+    """All of each; the first begins with the process that is killed when it takes too long."""
     found = dict.fromkeys(pipes, b"")
     until = time.monotonic() + timeout
     with selectors.DefaultSelector() as waiting:
@@ -132,9 +167,9 @@ def _contents(pipes: Sequence[int], timeout: float, words: Sequence[str]) -> lis
         while waiting.get_map():
             ready = waiting.select(until - time.monotonic())
             if not ready and time.monotonic() > until:
-                if pid := found[pipes[-1]].partition(b"\n")[0]:
+                if pid := found[pipes[0]].partition(b"\n")[0]:
                     os.kill(int(pid), signal.SIGKILL)
-                raise subprocess.TimeoutExpired(list(words), timeout, *list(found.values())[:2])
+                raise subprocess.TimeoutExpired(list(words), timeout, *list(found.values())[1:])
             for key, _ in ready:
                 if data := os.read(key.fd, 1 << 16):
                     found[key.fd] += data

@@ -1,7 +1,8 @@
 """An interpreter that has loaded every command already, and becomes each that is asked for by a fork.
 
-A script: its argument is a socket, over which come the words, surroundings, user, fault and three streams of
-a command, and a pipe, into which go its process id and how it ended. It ends when the socket does.
+A script: its argument is a socket, over which come the program, words, surroundings, user and fault of a
+command, a pipe, into which go its process id and how it ended, and its streams: three, or more that it finds
+as descriptors 3 and up. It ends when the socket does.
 """
 
 import contextlib
@@ -13,6 +14,7 @@ import select
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
@@ -22,9 +24,15 @@ from holdfast.entry import main
 sys.path.append(str(Path(__file__).parents[2]))
 from tests.support import faults, identity
 
+PROGRAMS = {"holdfast": main}
+if sys.platform == "linux":
+    from tests.support import confinement
+
+    PROGRAMS["confinement"] = confinement.run_options
 sys.path.pop()
 
 MOST_BYTES = 1 << 20
+MOST_STREAMS = 4
 ROOMS = ("holdfast.commands", "holdfast.agentconfig", "holdfast.doctor")
 LOADED_WHEN_USED = (  # where they are installed
     "getpass",
@@ -60,9 +68,9 @@ def report(running: dict[int, int]) -> None:
         os.close(pipe)
 
 
-def become(order: bytes, streams: list[int]) -> None:
-    """In the child: what a new process of the command would be."""
-    words, environ, cwd, uid, fault = json.loads(order)
+def become(order: bytes, streams: list[int]) -> Callable[[], object]:
+    """In the child: what a new process of the command would be; what it is to call."""
+    program, words, environ, cwd, uid, fault = json.loads(order)
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
@@ -74,10 +82,11 @@ def become(order: bytes, streams: list[int]) -> None:
     faults.apply(faults.parse(fault))
     identity.become(uid)
     sys.argv[:] = [os.path.join(os.path.dirname(holdfast.__file__), "__main__.py"), *words]
+    return PROGRAMS[program]
 
 
-def serve(asked: socket.socket) -> bool:
-    """Whether this is a child now, which is to go on as a command."""
+def serve(asked: socket.socket) -> Callable[[], object] | None:
+    """What this is to go on with, if it is a child now."""
     woken, wakes = os.pipe()
     os.set_blocking(woken, False)
     os.set_blocking(wakes, False)
@@ -90,15 +99,14 @@ def serve(asked: socket.socket) -> bool:
             os.read(woken, 4096)
             report(running)
         if asked.fileno() in ready:
-            order, fds, _, _ = socket.recv_fds(asked, MOST_BYTES, 4)
+            order, fds, _, _ = socket.recv_fds(asked, MOST_BYTES, 1 + MOST_STREAMS)
             if not order:
-                return False
-            *streams, pipe = fds
+                return None
+            pipe, *streams = fds
             if not (pid := os.fork()):
                 for fd in (asked.detach(), woken, wakes, pipe, *running.values()):
                     os.close(fd)
-                become(order, streams)
-                return True
+                return become(order, streams)
             for stream in streams:
                 os.close(stream)
             os.write(pipe, f"{pid}\n".encode())
@@ -107,5 +115,5 @@ def serve(asked: socket.socket) -> bool:
 
 if __name__ == "__main__":
     load()
-    if serve(socket.socket(fileno=int(sys.argv.pop()))):
-        main()
+    if (command := serve(socket.socket(fileno=int(sys.argv.pop())))) is not None:
+        command()

@@ -4,7 +4,7 @@ import ast
 import functools
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from tests.support.rows import every_row
 TESTS = Path(__file__).parent
 SRC = TESTS.parents[1] / "src" / "holdfast"
 MODULES = sorted(path.relative_to(SRC) for path in SRC.rglob("*.py"))
+KNOWN = frozenset(MODULES)
 
 PURE_STDLIB = {
     "_collections",
@@ -50,16 +51,16 @@ PURE_STDLIB = {
 }
 PURE_THIRD_PARTY = {"cryptography", "msgspec", "pybase64"}
 LAYERS = [  # lower may not import higher; names on one line may not import each other
-    {"annotations"},
     {"light"},
     {"errors", "home", "log"},
     {"local", "tracing"},
     {"wire", "sandbox"},
-    {"egress", "rendezvous", "unixrpc"},
+    {"egress", "unixrpc"},
+    {"rendezvous"},
     {"confine", "agentconfig", "board"},
     {"server"},
     {"client"},
-    {"sync", "exec", "relay"},
+    {"sync", "exec", "relay", "direct"},
     {"doctor"},
     {"agents", "handoff"},
     {"dispatch"},
@@ -83,27 +84,35 @@ def tree(module: Path) -> ast.Module:
     return ast.parse((SRC / module).read_text("utf-8"))
 
 
-def imports(module: Path) -> Iterator[str]:
+@functools.cache
+def imports(module: Path) -> Sequence[str]:
     """Dotted names of everything imported, also inside functions; ours down to the module.
 
-    `holdfast.annotations` and `holdfast.light` stand for parts of the standard library, and count as such.
+    `holdfast.light` stands for parts of the standard library, and counts as such.
     """
+    return tuple(_imports(module))
+
+
+def _imports(module: Path) -> Iterator[str]:
     for node in ast.walk(tree(module)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             source = node.module or ""
-            if source in ("holdfast.annotations", "holdfast.light"):
+            if source == "holdfast.light":
                 yield "typing"
                 continue
             for alias in node.names:
                 inner = f"{source}.{alias.name}"
-                yield inner if is_ours(inner) else source
+                if inner == "holdfast.light":
+                    yield "typing"
+                else:
+                    yield inner if is_ours(inner) else source
 
 
 def is_ours(name: str) -> bool:
     """Is this one of our modules? What a package's `__init__` exports is not."""
-    return name.startswith("holdfast.") and module_of(name) in MODULES
+    return name.startswith("holdfast.") and module_of(name) in KNOWN
 
 
 def module_of(name: str) -> Path:

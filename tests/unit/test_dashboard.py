@@ -25,6 +25,8 @@ def every_metric() -> dict[str, set[str]]:
     server.record_connection(opened=True)
     server.record_answer("initialize", 0, 0.1)
     server.record_process(0, 0.1)
+    with server.time("registration"), server.time("rendezvous"):
+        server.record_reconnect("peer_close")
     relay = PrometheusRelayMetrics(lambda: dict.fromkeys(QUESTIONS, 0))
     relay.record_answer("register", 200, 0.1)
     relay.record_rendezvous("executor", "success")

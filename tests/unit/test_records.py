@@ -9,6 +9,7 @@ from tools.records import RECORDS, Case, cases, deep_page, suite_page
 RUN: dict[str, Any] = {
     "date": "2026-11-16 12:00",
     "head": "abc1234",
+    "of": "",
     "outcome": "green",
     "tests": {"passed": 12},
     "did": {"kills": 300, "messages": 100_000},
@@ -44,6 +45,16 @@ def test_the_oldest_run_makes_room() -> None:
     runs = [{**RUN, "seconds": number} for number in range(KEPT)]
     kept = added(RUN, runs)["runs"]
     assert kept == [*runs[1:], RUN]
+
+
+def test_a_run_of_what_was_not_run_again_stays() -> None:
+    whole = {**RUN, "seconds": 3600}
+    runs = [whole, *({**RUN, "of": "tests/fault/a.py", "seconds": number} for number in range(KEPT - 1))]
+    kept = added({**RUN, "of": "tests/fault/b.py"}, runs)["runs"]
+    assert kept[0] == whole
+    assert [one["seconds"] for one in kept[1:3]] == [1, 2]
+    others = [{**RUN, "of": f"tests/{number}.py"} for number in range(KEPT)]
+    assert added(RUN, others)["runs"] == [*others[1:], RUN]
 
 
 def test_where_the_time_goes_is_read_from_a_junit_file() -> None:

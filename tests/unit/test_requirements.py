@@ -24,7 +24,6 @@ COMPARISONS: Final = ("tests/interop/test_same_answers.py", "tests/interop/test_
 UNBUILT: Final = {  # by the issue that builds it; 0: none does. One more here is a promise that nobody keeps
     0: {"windows-sandboxed-writes"},
     15: {"client-retries-discovery"},
-    17: {"client-accepted-sockets"},
 }
 PROMISED_FOLDERS: Final = ("tests/integration", "tests/interop", "tests/fault", "tests/agents")
 

@@ -5,7 +5,7 @@ a sandbox. Which places mean that somebody logged in, only our own records say.
 """
 
 from holdfast.agents.catalog.agent import Agent
-from holdfast.agents.catalog.lookup import SHIPPED, KnownAgents
+from holdfast.agents.catalog.catalog import SHIPPED, KnownAgents
 from holdfast.doctor.facts.facts import InstalledAgent
 from holdfast.sandbox.policy.credentials import is_credential
 

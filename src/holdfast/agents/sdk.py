@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec import UNSET
 
@@ -27,6 +27,7 @@ from holdfast.agents.catalog.agent import Agent, state_of
 from holdfast.agents.catalog.known import find_vouched
 from holdfast.agents.changes.baseline import since_baseline
 from holdfast.agents.changes.git import Git
+from holdfast.agents.evidence.advice import EquivalenceReport
 from holdfast.agents.evidence.evidence import WorkerState
 from holdfast.agents.fleet import returned
 from holdfast.agents.fleet.sending import Carried
@@ -39,6 +40,7 @@ from holdfast.home import default_home
 from holdfast.local.programs import find_program
 from holdfast.local.shown import strip_sequences
 from holdfast.sandbox.policy.credentials import credentials
+from holdfast.sandbox.policy.hostwish import ASK_WORKER_S
 from holdfast.sandbox.policy.paths import within
 from holdfast.sandbox.policy.secretwish import parse_secret
 from holdfast.unixrpc.calls import RpcMethod
@@ -49,15 +51,10 @@ from holdfast.wire.processes import SecretKey
 ANSWER_S: Final = 10.0
 _UNNESTED: Final = ("TMUX", "TMUX_PANE")
 
-
-if TYPE_CHECKING:
-    from holdfast.agents.worker.equivalence import EquivalenceReport
-
 P = TypeVar("P")
 R = TypeVar("R")
 
 RUN_S: Final = 120.0  # to start a worker: its sandbox, its preflight
-ASK_HOSTS_S: Final = 600.0  # a person hears of a worker's question about a host, looks and answers
 CARRY_S: Final = 1800.0  # likewise, with a workspace that goes over a slow line first
 # What a worker gets of its caller's environment unless told otherwise: enough to find programs and a home.
 PASSED: Final = ("HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TZ", "USER")
@@ -182,12 +179,12 @@ class Worker:
         """Its report, with why it is taken to be in its state."""
         return await self._workers.call(messages.WHY, self._named)
 
-    async def equivalence(self) -> "EquivalenceReport":
+    async def equivalence(self) -> EquivalenceReport:
         """Whether it is where its CLI would be without us, as `holdfast worker equivalence --json` prints it.
 
         Waits until that has been found out, some seconds after the start.
         """
-        return await self._workers.call(messages.equivalence(), self._named, timeout_s=None)
+        return await self._workers.call(messages.EQUIVALENCE, self._named, timeout_s=None)
 
     async def logs(self, max_bytes: int) -> bytes:
         """The end of what it said."""
@@ -301,6 +298,7 @@ class Worker:
         allow_write: Sequence[str] = (),
         allow_read: Sequence[str] = (),
         allow_host: Sequence[str] = (),
+        allow_net: Sequence[str] = (),
         allow_private: bool = False,
         network: bool = False,
         key: str | None = None,
@@ -321,6 +319,7 @@ class Worker:
             readable=list(allow_read),
             network=network,
             hosts=list(allow_host),
+            presets=list(allow_net),
             private=allow_private,
             environ=dict(environ),
             key=key,
@@ -408,6 +407,8 @@ class Workers:
         env: Mapping[str, str] | None = None,
         allow_credentials: bool = False,
         allow_host: Sequence[str] = (),
+        allow_net: Sequence[str] = (),
+        net_limit: Sequence[str] = (),
         deny_host: Sequence[str] = (),
         allow_private: bool = False,
         ask_network: bool = False,
@@ -418,6 +419,8 @@ class Workers:
 
         It reaches the hosts of its model provider, where the record of its CLI names them, and those that are
         allowed by name, as `Policy.allow_host` has them; with `network=True` all, with `network=False` none.
+        `allow_net` adds those that a client's settings on this machine name, as `Policy.allow_net` does, and
+        `net_limit` bounds what passes, as `Policy.limit_net` does.
         With `ask_network` a connection to another host waits until somebody answers (`Worker.approve`).
         Keys that its CLI takes by variables stay outside (with `keys_inside=True` they enter), and so do
         `secrets`, as `holdfast exec --secret` has them: `GITHUB_TOKEN@api.github.com`.
@@ -435,10 +438,12 @@ class Workers:
         if secrets:
             more["keys"] = await asyncio.to_thread(take_keys, secrets, os.environ, (cwd,))
             secret += find_key_files(secrets)
-        if allow_host or deny_host or allow_private or ask_network:
-            asked = round(ASK_HOSTS_S * 1000) if ask_network else UNSET
+        if allow_host or deny_host or allow_private or ask_network or net_limit:
+            asked = round(ASK_WORKER_S * 1000) if ask_network else UNSET
             rules = (list(allow_host), list(deny_host), allow_private)
-            more["hosts"] = AllowedHosts(*rules, ask_timeout_ms=asked)
+            more["hosts"] = AllowedHosts(*rules, limits=list(net_limit), ask_timeout_ms=asked)
+        if allow_net:
+            more["presets"] = list(allow_net)
         wish = WorkerSpec(agent=agent, cwd=cwd, prompt=prompt, env=inherited, secret=secret, **more)
         limit_s = CARRY_S if far else RUN_S
         return Worker(self, await self.call(messages.RUN, wish, timeout_s=limit_s))

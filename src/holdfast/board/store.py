@@ -17,7 +17,7 @@ from holdfast.board.rules import verbs
 from holdfast.board.rules.rows import Board, RunRef, TaskMessage
 from holdfast.board.rules.verbs import Verb
 from holdfast.board.verbs import boards as board_verbs
-from holdfast.board.verbs import claims, files, ledger, lists, messages, reviews, tasks
+from holdfast.board.verbs import claims, files, hostquestions, ledger, lists, messages, reviews, tasks
 from holdfast.board.verbs import inbox as inbox_verbs
 from holdfast.board.verbs import runs as run_verbs
 from holdfast.board.verbs.runs import RefusedAnswer
@@ -129,6 +129,9 @@ class Store:
     kept_files = _read(lists.list_kept)
     file = _read(files.content)
     inbox = _read(inbox_verbs.list_waiting)
+    waiting = _read(inbox_verbs.find_waiting)
+    host_questions = _read(lists.list_asked)
+    asking_tasks = _read(lists.list_open)
     requested_changes = _read(reviews.find_requested)
     checks_due = _read(reviews.list_due)
     events = _read(lists.events)
@@ -168,6 +171,7 @@ class Store:
     attach = _write(files.attach)
     comment = _write(tasks.comment)
     tell = _write(messages.tell)
+    answer_host = _write(hostquestions.answer)
     move = _write(tasks.move)
     review = _write(reviews.review)
     acknowledge = _write(inbox_verbs.acknowledge)
@@ -186,6 +190,8 @@ class Store:
     brief = _write(messages.brief)
     verify = _write(run_verbs.verify)
     tell_network = _write(run_verbs.tell_network)
+    ask_host = _write(hostquestions.put)
+    settle_host = _write(hostquestions.settle)
     refuse_file = _write(run_verbs.refuse_file)
     record_checks = _write(reviews.record_checks)
     fail = _write(run_verbs.fail)

@@ -14,9 +14,9 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from holdfast import tracing
-from holdfast.client.events.pushed import Pushed, convert_pushed, decode_pushed
-from holdfast.client.links.target import Target, UnixTarget
-from holdfast.client.links.transport import ServerLink, dial
+from holdfast.client.events.ordering import Pushed, convert_pushed, decode_pushed
+from holdfast.client.links.target import ServerLink, Target, UnixTarget
+from holdfast.client.links.transport import dial
 from holdfast.client.networkfilter import Reply
 from holdfast.errors import (
     ConnectionLost,

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from holdfast.client.answer import convert
 from holdfast.client.connection import Dialer
-from holdfast.client.events.pushed import decode_page
+from holdfast.client.events.ordering import convert, decode_page
 from holdfast.client.events.result import MAX_OUTPUT_BYTES, Result
 from holdfast.client.links import ssh
 from holdfast.client.links.ssh import SshTarget
@@ -21,14 +20,13 @@ from holdfast.client.networkfilter import DECIDE_S, Decide, NetworkFilter
 from holdfast.client.presets import find_presets
 from holdfast.client.process import Process
 from holdfast.client.recovery import LinkState
-from holdfast.client.remotepath import RemotePath, to_native, to_uri
 from holdfast.client.session import ClientSession
 from holdfast.egress.keys.sources import find_file, read_key
 from holdfast.errors import ConnectionLost, HoldfastError, InvalidRequest, RemoteProtocolError, UsageError
 from holdfast.sandbox.limits import Limits
 from holdfast.sandbox.policy.secretwish import parse_secret
 from holdfast.wire.environment import EnvironmentInfo
-from holdfast.wire.paths import PathUri
+from holdfast.wire.paths import PathUri, RemotePath, to_native, to_uri
 from holdfast.wire.processes import CommandExecutor, EnvPolicy, ProcessLimits, ReadParams, StartParams
 
 if TYPE_CHECKING:
@@ -182,6 +180,9 @@ class Environment:
         if network is not None:
             self._check_filter(network, policy)
         policy, asked = self._check_asking(policy, decide, network)
+        native = to_native(where.uri)
+        if policy is not None and policy.confines and policy.wish.hosts.presets:
+            policy = find_presets(policy, native)
         params = StartParams(
             process_id=process_id or self._session.new_process_id(),
             argv=_words(argv),
@@ -191,9 +192,7 @@ class Environment:
             pipe_stdin=stdin,
             arg0=arg0,
             env_policy=_CORE if env is None else None,
-            sandbox=find_presets(policy).context(to_native(where.uri))
-            if policy is not None and policy.confines
-            else None,
+            sandbox=policy.context(native) if policy is not None and policy.confines else None,
             watch=watch,
             limits=None if limits is None else _encode_limits(limits),
             commands=commands,
@@ -241,6 +240,12 @@ class Environment:
         can = self.info.capabilities
         if not can.network_proxy_launch or (network.review and not can.network_proxy_review_domains):
             raise InvalidRequest("this server cannot filter a command's network by host", remedy="update it")
+        if (network.mask_keys and not can.credential_masking) or (
+            network.key_providers and not can.credential_masking_custom_providers
+        ):
+            raise InvalidRequest(
+                "this server does not mask such keys", remedy="leave mask_keys out, or update it"
+            )
 
     def _check_asking(
         self, policy: "Policy | None", decide: Decide | None, network: NetworkFilter | None

@@ -26,9 +26,8 @@ from typing import Final, Generic, Literal, TypeAlias, TypeVar
 
 import pybase64
 
-from holdfast.client.answer import convert
+from holdfast.client.events.ordering import convert
 from holdfast.client.policy import Policy
-from holdfast.client.remotepath import RemotePath, to_native, to_uri
 from holdfast.client.session import SessionCaller
 from holdfast.errors import (
     ConnectionLost,
@@ -64,7 +63,7 @@ from holdfast.wire.files import (
     WriteBlockParams,
     WriteFileParams,
 )
-from holdfast.wire.paths import PathUri
+from holdfast.wire.paths import PathUri, RemotePath, to_native, to_uri
 from holdfast.wire.permissions import SandboxContext
 from holdfast.wire.rpc import JsonValue
 

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from holdfast.client.answer import convert
+from holdfast.client.events.ordering import convert
 from holdfast.client.session import SessionCaller
 from holdfast.errors import HoldfastError, OperationFailed, RemoteProtocolError, UsageError
 from holdfast.wire.http import BodyDelta, HttpHeader, HttpRequestParams, HttpResponse

@@ -8,8 +8,8 @@ rule mentions the server asks, if there is somebody to ask; whatever goes wrong 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
@@ -21,6 +21,7 @@ from holdfast.wire.network import (
     MAX_QUESTIONS,
     MAX_REASON,
     AllowDecision,
+    CredentialProvider,
     DenyDecision,
     NetworkProxy,
     PolicyDecision,
@@ -53,7 +54,8 @@ class NetworkFilter:
     What is denied beats what is allowed. Hosts of `review` are asked about although they are allowed.
     `decide` is asked about every other host, and has `decide_s`; without it they are refused. `on_decision`
     hears every decision of the server's. `limited`: only reading, by plain HTTP. `local`: also addresses
-    that are not public. `upstream`: through the server's own proxy, where it has one.
+    that are not public. `upstream`: through the server's own proxy, where it has one. `mask_keys`: keys
+    that the server knows by their variables stay outside, and those that `key_providers` describe.
     """
 
     allow: Iterable[str] = ()
@@ -66,6 +68,8 @@ class NetworkFilter:
     local: bool = False
     socks: bool = True
     upstream: bool = True
+    mask_keys: bool = False
+    key_providers: Mapping[str, CredentialProvider] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("allow", "deny", "review"):
@@ -74,7 +78,9 @@ class NetworkFilter:
                 raise UsageError(f"{name} is a list of hosts", remedy=f'write {name}=["{given:.60}"]')
             object.__setattr__(self, name, tuple(given))
         if self.decide_s <= 0:
-            raise UsageError("whoever decides needs some time")
+            raise UsageError("the time to decide must be more than 0 s")
+        if self.key_providers and not self.mask_keys:
+            raise UsageError("key_providers say which keys are masked", remedy="add mask_keys=True")
 
     def settings(self) -> NetworkProxy:
         """What the server is asked for."""
@@ -90,6 +96,8 @@ class NetworkFilter:
                 mode="limited" if self.limited else "full",
                 domains=domains,  # type: ignore[arg-type]
                 review_domains=[*self.review] or None,
+                credential_masking=self.mask_keys,
+                credential_providers=dict(self.key_providers) or None,
             ),
             policy_decision_timeout_ms=None if self.decide is None else max(1, round(self.decide_s * 1000)),
         )

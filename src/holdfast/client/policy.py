@@ -13,20 +13,20 @@ from typing import Final, Literal, Protocol, TypeAlias, assert_never
 
 import msgspec
 
-from holdfast.client.remotepath import RemotePath, to_uri
+from holdfast import light
 from holdfast.egress.bounds.allowance import parse_limit
 from holdfast.egress.clients.recipes import check_name
-from holdfast.egress.hosts import parse_rule
+from holdfast.egress.hosts import forget_keys, narrow_keys, parse_rule
 from holdfast.errors import UsageError
-from holdfast.sandbox import values
 from holdfast.sandbox.limits import Limits
 from holdfast.sandbox.policy import policy, profile
 from holdfast.sandbox.policy.globs import bind_pattern
-from holdfast.sandbox.policy.hostwish import ASK_S, HostWish, is_inspected
+from holdfast.sandbox.policy.hostwish import ASK_S, HostWish
+from holdfast.sandbox.policy.paths import is_pattern
 from holdfast.sandbox.policy.policy import Access, At, Glob, Network, Place, PolicyKind, Rule, Special, Target
 from holdfast.sandbox.policy.policy import Policy as Wish
 from holdfast.sandbox.policy.secretwish import SecretWish, parse_secret
-from holdfast.wire.paths import Convention
+from holdfast.wire.paths import Convention, RemotePath, to_uri
 from holdfast.wire.permissions import (
     AllowedHosts,
     Disabled,
@@ -166,6 +166,8 @@ class Policy:
     def allow_host(self, rule: str) -> "Policy":
         """Also reach this host, by its name: `api.example.com`, `*.example.org:443`; the network is off then.
 
+        A URL, with methods before it or without, allows those requests alone: `GET https://a.test/v1/`.
+
         Raises:
             UsageError: it is no rule about hosts, or there is no sandbox.
         """
@@ -206,8 +208,8 @@ class Policy:
 
     def allow_private(self) -> "Policy":
         """Reach allowed hosts also at addresses that are not public."""
-        hosts = values.replace(self.wish.hosts, private=True)
-        return replace(self, wish=values.replace(self.wish, hosts=hosts))
+        hosts = light.replace(self.wish.hosts, private=True)
+        return replace(self, wish=light.replace(self.wish, hosts=hosts))
 
     def ask_network(self, within_s: float = ASK_S) -> "Policy":
         """Have `decide` of a start asked about hosts that no rule decides about; the network is off then.
@@ -218,7 +220,7 @@ class Policy:
             UsageError: there is no time, or no sandbox.
         """
         if within_s <= 0:
-            raise UsageError("whoever decides needs some time")
+            raise UsageError("the time to decide must be more than 0 s")
         if self.wish.kind is PolicyKind.DISABLED:
             raise UsageError("a policy without a sandbox reaches every host")
         return replace(self, wish=self.wish.ask_network(within_s))
@@ -260,9 +262,11 @@ class Policy:
         return made
 
     def without_keys(self) -> "Policy":
-        """The same for a command that needs none of them; their hosts can be reached."""
-        hosts = values.replace(self.wish.hosts, secrets=())
-        return replace(self, wish=values.replace(self.wish, hosts=hosts), keys=())
+        """The same for a command that needs none of them; their hosts can be reached, as rules say."""
+        given = [parse_secret(f"{key.name}@{host}").rule for key in self.keys for host in key.hosts]
+        hosts = forget_keys(self.wish.hosts)
+        hosts = light.replace(hosts, allow=narrow_keys(hosts.allow, given)) if given else hosts
+        return replace(self, wish=light.replace(self.wish, hosts=hosts), keys=())
 
     def deny(self, path: RemotePath) -> "Policy":
         """Neither read nor write this path, or whatever matches if it has `*`, `?`, `[` or `{` in it.
@@ -273,7 +277,7 @@ class Policy:
             UsageError: it is neither an absolute path nor a pattern.
         """
         text = path if isinstance(path, str) else path.__fspath__()
-        if not profile.is_pattern(text):
+        if not is_pattern(text):
             return self._replace_wish(self.wish.deny(_tidy(text)))
         bind_pattern(text, "/", ())  # refuses what is no pattern here and not only on the other machine
         return self._replace_wish(self.wish.deny_glob(text))
@@ -327,11 +331,6 @@ class Policy:
 
 
 def _hosts(wish: HostWish) -> AllowedHosts | msgspec.UnsetType:
-    if (rule := next(filter(is_inspected, wish.allow), None)) is not None:
-        raise UsageError(
-            f"{rule}: requests inside of TLS are read on this machine only, for holdfast exec",
-            remedy="allow the host as a whole, or run holdfast exec over there",
-        )
     if not wish.reaches_any:
         return msgspec.UNSET
     asked = max(1, round(wish.ask_s * 1000)) if wish.ask_s else msgspec.UNSET

@@ -1,30 +1,31 @@
 """Hosts of clients that a policy names, as their settings on this machine have them."""
 
 import os
-import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdfast.sandbox.policy.paths import within
+from holdfast.sandbox.policy.policy import Where, bind
 
 if TYPE_CHECKING:
     from holdfast.client.policy import Policy
 
 
-def find_presets(policy: "Policy") -> "Policy":
-    """The policy with the hosts of its presets.
+def find_presets(policy: "Policy", cwd: str, environ: Mapping[str, str] = os.environ) -> "Policy":
+    """The policy of a command in `cwd`, with the hosts of its presets.
+
+    Whichever machine it runs on, the settings are those of this one, where somebody asked for them. What it
+    may write there is not read here: that may be the same machine.
 
     Raises:
         UsageError: there is no such client, or it says nothing.
     """
-    if not policy.wish.hosts.presets:
-        return policy
-    from holdfast.egress.clients.recipes import grant_presets
-    from holdfast.egress.clients.surroundings import look_around
+    from holdfast.egress.clients.surroundings import read_presets
 
-    closed = [path for path in (policy.root, os.getcwd(), tempfile.gettempdir()) if path]
-
-    def is_writable(path: str) -> bool:
-        return any(within(path, folder) for folder in closed)
-
-    return replace(policy, wish=grant_presets(policy.wish, look_around(os.environ, is_writable)))
+    here, home = os.getcwd(), environ.get("HOME") or os.path.expanduser("~")
+    place = policy.root or cwd
+    where = place if place.startswith("/") else here
+    bound = bind(policy.wish, Where(where, (where,), environ.get("TMPDIR")))
+    closed = () if within(home, here) else (here,)  # as a checkout is, from which it was asked for
+    return replace(policy, wish=read_presets(policy.wish, bound, environ, closed))

@@ -17,7 +17,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 from typing import Final
 
-from holdfast.client.answer import convert
 from holdfast.client.events.backlog import Backlog, Reader
 from holdfast.client.events.ordering import (
     Closed,
@@ -26,11 +25,15 @@ from holdfast.client.events.ordering import (
     Lost,
     Ordering,
     Output,
+    Pushed,
     ReadPage,
+    StartAnswer,
+    check_written,
+    convert,
+    decode_page,
     last_before,
     next_look_s,
 )
-from holdfast.client.events.pushed import Pushed, StartAnswer, check_written, decode_page
 from holdfast.client.events.result import MAX_OUTPUT_BYTES, Collector, Result
 from holdfast.client.session import ClientSession
 from holdfast.errors import (

@@ -18,8 +18,7 @@ from collections.abc import Callable, Coroutine
 from typing import Final, Protocol
 
 from holdfast.client.connection import ClientConnection, Dialer, NotSent
-from holdfast.client.events.ordering import ReadPage
-from holdfast.client.events.pushed import Pushed, decode_page
+from holdfast.client.events.ordering import Pushed, ReadPage, decode_page
 from holdfast.client.networkfilter import Deciders, Reply
 from holdfast.client.recovery import Action, Dial, GiveUp, LinkState, Recovery, WakeAt, worth_retrying
 from holdfast.errors import (
@@ -106,8 +105,7 @@ class ClientSession:
         self._hearers: dict[str, list[Callable[[JsonValue], None]]] = {}
         self._loss_handlers: list[Callable[[HoldfastError], None]] = []
         self._tasks = TaskSet()
-        self.deciders = Deciders(self.spawn)
-        self.on("network/policyDecision", self.deciders.hear)
+        self._deciders: Deciders | None = None
         self._driver: asyncio.Task[None] | None = None
 
     # --- life
@@ -127,6 +125,14 @@ class ClientSession:
             raise AssertionError("the handshake asks for it")
         self.info = hello.environment_info
         self.session_id = hello.session_id
+
+    @property
+    def deciders(self) -> Deciders:
+        """Made for the first process about whose hosts somebody here decides, or is asked."""
+        if self._deciders is None:
+            self._deciders = Deciders(self.spawn)
+            self.on("network/policyDecision", self._deciders.hear)
+        return self._deciders
 
     @property
     def state(self) -> LinkState:
@@ -169,7 +175,8 @@ class ClientSession:
             return
         self._failure = error
         routes, self._routes = self._routes, {}
-        self.deciders.clear()
+        if self._deciders is not None:
+            self._deciders.clear()
         self._full.clear()
         self._orphans.clear()
         for route in routes.values():
@@ -264,7 +271,8 @@ class ClientSession:
 
     def remove_route(self, process_id: str) -> None:
         self._routes.pop(process_id, None)
-        self.deciders.remove(process_id)
+        if self._deciders is not None:
+            self._deciders.remove(process_id)
         self.make_room(process_id)
 
     def abandon(self, process_id: str) -> None:

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.commands.groups import SECTIONS, SectionedGroup
+from holdfast.commands.clickoptions import SECTIONS, SectionedGroup
 from holdfast.commands.output import Answer, AnswerCommand, json_option
-from holdfast.commands.store import store_option, switch_board, user_name, with_store
+from holdfast.commands.store import current_home, place_options, switch_board, user_name, with_store
 from holdfast.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
@@ -241,10 +241,8 @@ def switch(store: "Store", name: str) -> Answer:
     Example:
       holdfast board switch crew
     """
-    from holdfast.home import default_home
-
     found = store.stats(name).board
-    switch_board(default_home(), found.slug)
+    switch_board(current_home(), found.slug)
     return {"board": found, "text": [f"the default board is now {found.slug}"]}
 
 
@@ -275,7 +273,7 @@ def backup(store: "Store", file: Path) -> Answer:
     "--replace", is_flag=True, help="Replace existing boards; a copy of them is kept beside the store."
 )
 @json_option
-@store_option
+@place_options
 def restore(file: Path, replace: bool, address: str) -> Answer:
     """Replace the store with a backup.
 
@@ -297,7 +295,7 @@ def restore(file: Path, replace: bool, address: str) -> Answer:
 @click.option("--board", metavar="NAME", help="The board to import into [default: its name in Hermes].")
 @click.option("--dry-run", is_flag=True, help="Show what would be imported; change nothing.")
 @json_option
-@store_option
+@place_options
 def import_hermes(path: Path, board: str | None, dry_run: bool, address: str) -> Answer:
     """Import a board of Hermes Agent.
 

@@ -1,4 +1,4 @@
-"""Options that several commands take, and the types of their values."""
+"""What our commands add to click: options that several take, and groups that load commands when used."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -11,11 +11,12 @@ from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
     from holdfast.dispatch.rules.pressure import HostLimits
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any
 
 F = TypeVar("F", bound=Callable[..., object])
 
-MAX_DAYS: Final = 365  # longer is a typing error
-_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _BYTES: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -25,11 +26,12 @@ def duration(text: str) -> float:
     Raises:
         BadParameter: it is none.
     """
-    found = re.fullmatch(r"([0-9]{1,9})([smhd])", text, re.ASCII)
-    seconds = int(found[1]) * _SECONDS[found[2]] if found else 0
-    if not 0 < seconds <= MAX_DAYS * _SECONDS["d"]:
+    from holdfast.commands.options import read_span  # few commands take one
+
+    seconds = read_span(text)
+    if seconds is None:
         raise click.BadParameter(f"{text!r} is no duration such as 90s, 30m, 12h or 7d")
-    return float(seconds)
+    return seconds
 
 
 def size(text: str) -> int:
@@ -59,19 +61,50 @@ def complete_id(given: str, ids: Iterable[str], what: str) -> str:
     return found[0]
 
 
-def _complete_home(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path:
+# In the meta of a context: the home, and which options that say where things are were typed, as they are
+# to be typed again.
+_HOME: Final = "holdfast.home"
+_TYPED: Final = "holdfast.typed"
+
+
+def note_typed(context: click.Context, option: str, value: str) -> None:
+    """Whoever pastes a command that we print means the same place."""
+    context.meta.setdefault(_TYPED, {})[option] = value
+
+
+def typed_places(context: click.Context | None) -> Mapping[str, str]:
+    """The options that say where things are, of those that were typed."""
+    return {} if context is None else context.meta.get(_TYPED, {})
+
+
+def chosen_home(context: click.Context | None) -> Path:
+    """The home that a command means: its --home, or the usual one."""
     from holdfast.home import default_home
 
-    return (value or default_home()).absolute()  # daemons work elsewhere
+    given: Path | None = None if context is None else context.meta.get(_HOME)
+    return given or default_home().absolute()
 
 
-home_option = click.option(
-    "--home",
-    type=click.Path(path_type=Path),
-    callback=_complete_home,
-    is_eager=True,  # the default of --store is in it
-    help="The directory for workers and workspaces [default: $HOLDFAST_HOME, or below $XDG_STATE_HOME].",
-)
+def _complete_home(context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path:
+    if value is not None:
+        context.meta[_HOME] = value.absolute()  # daemons work elsewhere
+        note_typed(context, "--home", str(value.absolute()))
+    return chosen_home(context)
+
+
+def _make_home_option(*, exposed: bool) -> Callable[[F], F]:
+    return click.option(
+        "--home",
+        type=click.Path(path_type=Path),
+        callback=_complete_home,
+        expose_value=exposed,
+        is_eager=True,  # the default of --store is in it
+        help="The directory for workers and workspaces [default: $HOLDFAST_HOME, or below $XDG_STATE_HOME].",
+    )
+
+
+home_option: Final = _make_home_option(exposed=True)
+context_home_option: Final = _make_home_option(exposed=False)  # who wants it asks `chosen_home`
 
 
 def combine(*options: Callable[[F], F]) -> Callable[[F], F]:
@@ -118,3 +151,76 @@ def choose_limits(min_free: int | None, max_load: float | None) -> "HostLimits":
         usual.min_free if min_free is None else min_free or None,
         usual.max_load if max_load is None else max_load or None,
     )
+
+
+Sections = Mapping[str, Sequence[str]]  # heading: names of commands, in the order in which they are shown
+
+SECTIONS: Final[Mapping[str, Sections]] = {
+    "": {
+        "Run a command": ("exec", "cp", "environment", "serve", "forward", "relay"),
+        "Run a board of tasks": ("up", "task", "board", "dispatch", "open", "web"),
+        "Run agents": ("worker", "mcp", "config", "handoff"),
+        "See and manage what runs": ("status", "down", "doctor"),
+    },
+    "task": {
+        "Look": ("list", "show", "why", "inbox"),
+        "Create and change": ("create", "edit", "assign", "link", "comment", "attach", "tell"),
+        "Decide": ("review", "answer", "unblock", "retry", "complete", "block", "cancel", "move", "ack"),
+        "Look at its runs": ("runs", "log", "diff", "file", "policy"),
+    },
+    "board": {
+        "Look": ("list", "show", "stats", "metrics"),
+        "Create and change": ("create", "switch", "cap", "pause", "resume", "archive"),
+        "Copy": ("backup", "restore", "import-hermes"),
+    },
+    "environment": {"Look": ("list", "check"), "Change": ("add", "remove")},
+    "relay": {"Serve": ("serve",), "Look": ("list",), "Say who may": ("token",)},
+    "relay token": {"Look": ("list",), "Change": ("add", "revoke")},
+    "worker": {
+        "Run": ("run", "wait", "grant", "apply", "stop", "prune"),
+        "Look": ("list", "watch", "status", "why", "logs", "result", "diff", "equivalence", "agents"),
+        "Take part": ("attach", "send", "approve"),
+    },
+}
+
+
+class SectionedGroup(click.Group):
+    """A command that is under no heading is shown under "Other commands"; a test allows none."""
+
+    def __init__(self, *args: Any, sections: Sections | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.sections = sections or {}
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if not self.sections:
+            return super().format_commands(ctx, formatter)
+        named = {name for names in self.sections.values() for name in names}
+        found = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        shown = {
+            name: command for name, command in found.items() if command is not None and not command.hidden
+        }
+        others = tuple(name for name in shown if name not in named)
+        width = formatter.width - 6 - max(map(len, shown), default=0)
+        for heading, names in {**self.sections, "Other commands": others}.items():
+            rows = [(name, shown[name].get_short_help_str(width)) for name in names if name in shown]
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows, col_max=max(map(len, shown)) + 2)
+        return None
+
+
+class Deferred(SectionedGroup):
+    """`deferred` says in which module of ours each command is: none waits for others' imports."""
+
+    def __init__(self, *args: Any, deferred: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.deferred = deferred
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*self.commands, *self.deferred})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in self.deferred and cmd_name not in self.commands:
+            found = getattr(import_module(f"holdfast.{self.deferred[cmd_name]}"), cmd_name)
+            self.add_command(found, cmd_name)
+        return super().get_command(ctx, cmd_name)

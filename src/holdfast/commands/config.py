@@ -341,14 +341,14 @@ _environment_options: Final = combine(
         help="Also give Codex an environment of this name in environments.toml: a Holdfast that it starts "
         "itself, so that nothing listens and no token is kept.",
     ),
-    click.option("--environment-url", metavar="URL", help="A server that listens, instead."),
+    click.option("--environment-url", metavar="URL", help="Use this running server instead."),
     click.option(
         "--environment-token-file",
         metavar="FILE",
         type=click.Path(path_type=Path, dir_okay=False),
         help="The token of that server, written into the entry and never shown.",
     ),
-    click.option("--environment-default", is_flag=True, help="Make it what Codex uses unless told."),
+    click.option("--environment-default", is_flag=True, help="Make it Codex's default environment."),
 )
 _CODEX: Final = {
     _plan: ("Print the decision, its reason and the change; write nothing.", "plan --network none"),

@@ -35,9 +35,9 @@ def cp(recursive: bool, where: str | None, as_json: bool, source: str, destinati
     """Copy files between this machine and another.
 
     Either the source or the destination is ENV:PATH, where ENV is an environment of environments.toml; a
-    relative PATH counts from the directory of its server. A file appears at its place when it is whole.
-    Links in a tree are not copied, and named. Of the modes it is kept who may execute, and whether a file
-    is private.
+    relative PATH is relative to the working directory of its server. A file appears at its destination only
+    when it is complete. Links in a tree are skipped and listed. Of a file's mode, only whether it is
+    executable and whether it is private are kept.
 
     \b
     Examples:

@@ -293,12 +293,12 @@ def compare(
 ) -> None:
     """Run a command plain and confined, and show what differs.
 
-    THE COMMAND RUNS TWICE, with nothing to read: first without any sandbox, then with the limits that the
-    options ask for, which are those of `holdfast exec`. The second run finds what the first one left. What
-    surrounds it is looked at before: files, network, environment, identity, terminal, limits.
+    THE COMMAND RUNS TWICE, with empty standard input: first without a sandbox, then with the limits that the
+    options set, which are those of `holdfast exec`. The second run sees what the first one left behind.
+    Before that its surroundings are compared: files, network, environment, identity, terminal, limits.
 
-    Exit code 0: it was where it is without a sandbox, and behaved the same; 1: something differs; 2: that
-    cannot be told, or nothing was run.
+    Exit code 0: its surroundings and its behaviour were the same; 1: something differs; 2: that cannot be
+    judged, or nothing was run.
 
     \b
     Example:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from holdfast.commands.groups import SECTIONS, SectionedGroup
-from holdfast.commands.output import Answer, AnswerCommand, OneLine, is_json, json_option
+from holdfast import __version__
+from holdfast.commands.clickoptions import SECTIONS, SectionedGroup, context_home_option
+from holdfast.commands.output import Answer, AnswerCommand, OneLine, is_json, json_option, printable
 from holdfast.commands.store import current_home
 from holdfast.errors import Conflict, HoldfastError, NotFound, OperationFailed, UsageError
 
@@ -35,6 +37,7 @@ def environment() -> None:
 
 
 @environment.command("list", cls=AnswerCommand)
+@context_home_option
 @json_option
 def list_() -> Answer:
     """List environments with what was last seen of them.
@@ -105,40 +108,58 @@ def _describe(entry: "EnvironmentEntry") -> str:
 @click.argument("address")
 @click.option("--default", "is_default", is_flag=True, help="Use it where no environment is named.")
 @click.option("--check/--no-check", default=True, help="Connect before it is written down [default: check].")
+@click.option(
+    "--install",
+    is_flag=True,
+    help="By ssh: install this version of Holdfast there if it has none or another. Without this it is asked "
+    "about on a terminal, and elsewhere not done. Also for a name that has this address already.",
+)
 @json_option
-def add(name: str, address: str, is_default: bool, check: bool) -> Answer:
+def add(name: str, address: str, is_default: bool, check: bool, install: bool) -> Answer:
     """Name a machine, once it has been reached.
 
     ADDRESS is ssh://[user@]host[:port][/path], ws://… or wss://…. By ssh the user's own ssh is used, with its
-    configuration, keys, agent and jumps; Holdfast must be installed over there. On a terminal ssh may ask for
-    a password or a second factor once, if its configuration shares connections (ControlMaster).
+    configuration, keys, agent and jumps. Holdfast is needed over there, and can be installed from here: with
+    scp, for that user, into ~/.local/share/holdfast and ~/.local/bin. On a terminal ssh may ask for a
+    password or a second factor once, if its configuration shares connections (ControlMaster).
 
     \b
     Examples:
       holdfast environment add box ssh://box/srv/app
+      holdfast environment add box ssh://box/srv/app --install
       holdfast environment add lab wss://lab.example:9443
     """
     from holdfast.client import environmentedit, environmentfile
     from holdfast.client.environments import own_file
+    from holdfast.client.links import ssh
 
+    if install and not (check and address.startswith(ssh.SCHEME)):
+        raise UsageError("--install is for an address of ssh, and connects to it")
     file = own_file()
     text = _read(file)
+    made = None
     if text is not None:
         known = environmentfile.from_toml(text, source=str(file), folder=str(file.parent))
-        if name in [entry.id for entry in known.entries]:
+        same = [entry for entry in known.entries if entry.id == name]
+        if same and not (install and same[0].url == address):
             raise Conflict(
                 f"there is an environment {name} already", remedy=f"holdfast environment remove {name}"
             )
-    made = environmentedit.add(text or "", name, address, default=is_default)
-    environmentfile.from_toml(made, source=str(file), folder=str(file.parent))
-    seen = _look(address) if check else {}
-    _write(file, made)
-    lines = [f"added {name} to {file}", *_tell(seen), f"  try: holdfast exec --env {name} -- uname -a"]
+        made = text if same else None
+    if made is None:
+        made = environmentedit.add(text or "", name, address, default=is_default)
+        environmentfile.from_toml(made, source=str(file), folder=str(file.parent))
+    seen = _look_or_install(address, install=install) if check else {}
+    if made != text:
+        _write(file, made)
+    first = f"added {name} to {file}" if made != text else f"{name} is ready"
+    lines = [first, *_tell(seen), f"  try: holdfast exec --env {name} -- uname -a"]
     return {"id": name, "address": address, "file": str(file), **seen, "text": lines}
 
 
 @environment.command("check", cls=AnswerCommand)
 @click.argument("name", required=False)
+@context_home_option
 @json_option
 def check_(name: str | None) -> Answer:
     """Connect to an environment, and say what is there or why not.
@@ -159,24 +180,37 @@ def check_(name: str | None) -> Answer:
         where = entry.url if entry.url is not None and entry.url.startswith("ssh://") else entry.id
     seen = _look(where)
     seen |= _look_closely(entry.id) if entry is not None else {}
-    return {"environment": name or where, **seen, "text": [f"{name or where} is ready", *_tell(seen)]}
+    lines = [f"{name or where} is ready", *_tell(seen)]
+    if where.startswith("ssh://") and _find_version(seen) != __version__:
+        named = entry.id if entry is not None else "NAME"
+        lines.append(f"  here it is {__version__}; to have the same there:")
+        lines.append(f"  try: holdfast environment add {named} {shlex.quote(where)} --install")
+    return {"environment": name or where, "here": __version__, **seen, "text": lines}
 
 
 @environment.command(cls=AnswerCommand)
 @click.argument("name")
 @click.option("--stop", is_flag=True, help="End the server that is kept over there, and all that it runs.")
+@click.option(
+    "--uninstall",
+    is_flag=True,
+    help="Remove what `environment add --install` put there; refused while something runs from it.",
+)
 @json_option
-def remove(name: str, stop: bool) -> Answer:
+def remove(name: str, stop: bool, uninstall: bool) -> Answer:
     """Forget an environment.
 
-    A server that was started over ssh goes on over there until it is stopped.
+    A server that was started over ssh goes on over there until it is stopped, or has had nothing to do for
+    15 minutes.
 
     \b
-    Example:
+    Examples:
       holdfast environment remove box --stop
+      holdfast environment remove box --stop --uninstall
     """
     from holdfast.client import environmentedit
     from holdfast.client.environments import Environments, own_file
+    from holdfast.client.installing import install as installing
     from holdfast.client.links import ssh
 
     file = own_file()
@@ -184,11 +218,10 @@ def remove(name: str, stop: bool) -> Answer:
     if text is None:
         raise NotFound(f"there is no {file}", remedy="holdfast environment list")
     made = environmentedit.remove(text, name)
-    ended = False
+    ended, url = False, Environments.load(file).entry(name).url or ""
+    if (stop or uninstall) and not url.startswith(ssh.SCHEME):
+        raise UsageError("--stop and --uninstall are for environments that are reached by ssh")
     if stop:
-        url = Environments.load(file).entry(name).url
-        if url is None or not url.startswith(ssh.SCHEME):
-            raise UsageError("--stop is for environments that are reached by ssh")
         argv = ssh.parse(url).argv("--stop")
         done = subprocess.run(argv, timeout=LOGIN_S, check=False, stdin=subprocess.DEVNULL)  # noqa: S603 - ssh, by words that were checked
         if done.returncode != 0:
@@ -196,17 +229,16 @@ def remove(name: str, stop: bool) -> Answer:
                 f"the server of {name} was not stopped", remedy=f"holdfast environment check {name}"
             )
         ended = True
+    if uninstall:
+        installing.uninstall(ssh.parse(url))
     _write(file, made)
-    return {
-        "id": name,
-        "stopped": ended,
-        "text": [f"removed {name}{' and stopped its server' if ended else ''}"],
-    }
+    told = [f"removed {name}", *["stopped its server"] * ended, *["uninstalled Holdfast there"] * uninstall]
+    return {"id": name, "stopped": ended, "uninstalled": uninstall, "text": [", ".join(told)]}
 
 
 @environment.command(cls=OneLine, hidden=True)
 @click.argument("directory", default="")
-@click.option("--stop", is_flag=True)
+@click.option("--stop", is_flag=True, help="Stop the server instead.")
 def bridge(directory: str, stop: bool) -> None:
     """Join standard input and output to the server that is kept here.
 
@@ -226,6 +258,58 @@ def bridge(directory: str, stop: bool) -> None:
     with keptserver.connect(place) as sock:
         pass_on(sock)
         sys.stdout.flush()
+
+
+def _look_or_install(address: str, *, install: bool) -> Answer:
+    """What is there; Holdfast is installed there first if it is missing or of another version, and wanted.
+
+    Raises:
+        HoldfastError: why it cannot be reached, or not be installed.
+    """
+    from holdfast.client.links import ssh
+
+    asked = not install and not is_json() and sys.stdin.isatty() and sys.stderr.isatty()
+    try:
+        seen = _look(address)
+    except HoldfastError:
+        if not address.startswith(ssh.SCHEME) or not (install or asked):
+            raise
+        done = _install(address, install=install)
+        if done is None:
+            raise
+        return done | _look(address)
+    differs = address.startswith(ssh.SCHEME) and _find_version(seen) != __version__
+    if install or (differs and asked):
+        done = _install(address, install=install)
+        return seen if done is None else done | _look(address)
+    return seen
+
+
+def _find_version(seen: Answer) -> str:
+    """Of the Holdfast there; "" if it is something else."""
+    return str(seen["version"] or "").partition("+holdfast.")[2]
+
+
+def _install(address: str, *, install: bool) -> Answer | None:
+    """None: it was not wanted, or another is not needed there."""
+    from holdfast.client.installing import install as installing
+    from holdfast.client.links import ssh
+
+    target = ssh.parse(address)
+    state = installing.look(target)
+    if state.holdfast == __version__ and not (install and state.name):
+        return None  # what is wrong is something else
+
+    def agree(lines: list[str]) -> bool:
+        for line in lines:
+            click.echo(printable(line), err=True)
+        return install or click.confirm("Install it?", err=True)
+
+    done = installing.install(target, state, agree)
+    if done is None:
+        return None
+    packages = "copied from here" if not done.fetched else "some from the package index there"
+    return {"installed": done.name, "packages": packages, "kept": done.kept} if done.fresh else {}
 
 
 def _look_closely(name: str) -> Answer:
@@ -273,7 +357,8 @@ def _look(where: str) -> Answer:
     except HoldfastError:
         if not where.startswith(ssh.SCHEME) or is_json() or not sys.stdin.isatty():
             raise
-    subprocess.run([*ssh.parse(where).base(interactive=True), "true"], timeout=LOGIN_S, check=False)  # noqa: S603 - ssh, by words that were checked
+    argv = [*ssh.parse(where).base(interactive=True), "true"]  # a password it reads from the terminal itself
+    subprocess.run(argv, stdin=subprocess.DEVNULL, timeout=LOGIN_S, check=False)  # noqa: S603 - ssh, by words that were checked
     return asyncio.run(look())
 
 

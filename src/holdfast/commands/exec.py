@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from holdfast.commands import options as table
-from holdfast.commands.clickoptions import combine
+from holdfast.commands.clickoptions import combine, duration
 from holdfast.commands.output import OneLine
 
 Command = Callable[..., None]
@@ -19,6 +19,8 @@ def make_option(option: table.ExecOption) -> Callable[[Command], Command]:
     kind: Any = click.Choice(option.choices) if option.choices else None
     if option.kind == "port":
         kind = click.IntRange(1, table.MAX_PORT)
+    elif option.kind == "span":
+        kind = duration
     return click.option(
         option.name,
         option.target,
@@ -30,6 +32,7 @@ def make_option(option: table.ExecOption) -> Callable[[Command], Command]:
         show_default=option.default is not None,
         envvar=option.variable or None,
         help=option.help or None,
+        hidden=option.hidden,
     )
 
 
@@ -59,7 +62,7 @@ def exec(limits: table.ExecLimits, command: tuple[str, ...], **given: Any) -> No
     \b
     Examples:
       holdfast exec -- npm test
-      holdfast exec --allow-write ~/.npm --network on -- npm install
+      holdfast exec --allow-write ~/.npm --allow-net npm -- npm install
       holdfast exec --ask-network -- pip install requests
       holdfast exec --memory 2G --pids 200 --cpus 1.5 --timeout 10m -- make test
       holdfast exec --explain .git/config

@@ -8,9 +8,8 @@ asks for no help; any other is click's, which says what is wrong. So loading cli
 import os
 import sys
 
-from holdfast.annotations import TYPE_CHECKING, Final, Iterable, Literal, Mapping, NamedTuple, Sequence
 from holdfast.errors import HoldfastError
-from holdfast.sandbox.values import value
+from holdfast.light import TYPE_CHECKING, Final, Iterable, Literal, Mapping, NamedTuple, Sequence, value
 
 if TYPE_CHECKING:
     from holdfast.exec.outcome import Ending, Explained, Planned
@@ -20,19 +19,22 @@ if TYPE_CHECKING:
     from holdfast.sandbox.plan.select import Choice
 
 MAX_PORT: Final = 65535
+MAX_DAYS: Final = 365  # longer is a typing error
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class ExecOption(NamedTuple):
-    """One option. `many` may be repeated; `port` is a number; with `choices` nothing else is taken."""
+    """One option. `many` may be repeated; `port` is a number, `span` a time; `choices` are all there are."""
 
     name: str
     help: str
-    kind: Literal["flag", "one", "many", "port"] = "one"
+    kind: Literal["flag", "one", "many", "port", "span"] = "one"
     metavar: str | None = None
     choices: tuple[str, ...] = ()
     default: str | None = None
     field: str = ""  # if it is not the name
     variable: str = ""  # of the environment, where it is taken from when it is not given
+    hidden: bool = False  # in the help
 
     @property
     def target(self) -> str:
@@ -42,7 +44,7 @@ class ExecOption(NamedTuple):
     def absent(self) -> object:
         """What it is when it is not given."""
         default = os.environ.get(self.variable) or self.default if self.variable else self.default
-        return {"flag": False, "one": default, "many": (), "port": ()}[self.kind]
+        return {"flag": False, "one": default, "many": (), "port": (), "span": None}[self.kind]
 
 
 BACKEND: Final = ExecOption(
@@ -52,7 +54,7 @@ BACKEND: Final = ExecOption(
     default="auto",
 )
 DEGRADED: Final = ExecOption(
-    "--degraded", "Run also if only a part can be enforced; what is missing is said.", "flag"
+    "--degraded", "Run even if the policy can be enforced only in part, and report what is missing.", "flag"
 )
 USAGE: Final = (  # what a command, and all that it starts, may use
     ExecOption("--memory", "Let it use this much memory, as 512M or 2G.", metavar="SIZE"),
@@ -69,7 +71,7 @@ LIMITS: Final = (
         "The directory it runs in, /tmp and $TMPDIR are writable too.  [default]",
         "flag",
     ),
-    ExecOption("--full-access", "Set no limits but those of the other options.", "flag"),
+    ExecOption("--full-access", "Start without restrictions; other options add them.", "flag"),
     ExecOption("--profile", "Take the limits from a TOML file.", metavar="FILE"),
     ExecOption("--allow-write", "Let it write PATH too. Can be repeated.", "many", "PATH"),
     ExecOption("--allow-read", "Let it read PATH too. Can be repeated.", "many", "PATH"),
@@ -91,50 +93,56 @@ LIMITS: Final = (
         "many",
         "PATH",
     ),
-    ExecOption("--network", "[default: off, with --full-access on]", choices=("on", "off")),
+    ExecOption(
+        "--network",
+        "Allow or block the network.  [default: off; on with --full-access]",
+        choices=("on", "off"),
+    ),
     ExecOption(
         "--loopback-port",
-        "Network off but for this TCP port of the machine's own loopback. Can be repeated.",
+        "Block the network except this TCP port on the host's loopback. Can be repeated.",
         "port",
         "PORT",
     ),
     ExecOption(
         "--allow-host",
-        "Network off but for this host, at ports 80 and 443 or the one behind a colon: api.example.com, "
-        "*.example.org:443; a URL with methods before it allows such requests only: "
+        "Allow only this host (ports 80 and 443, or HOST:PORT): api.example.com, *.example.org:443; a URL "
+        "with methods before it allows only such requests: "
         "'GET,HEAD https://api.example.com/v1/'. Can be repeated.",
         "many",
         "HOST[:PORT]|URL",
     ),
     ExecOption(
         "--allow-net",
-        "Network off but for the hosts that this client's own settings name: pip, npm, cargo, go, apt, git, "
+        "Allow only the hosts that this client's own settings name: pip, npm, cargo, go, apt, git, "
         "model. Can be repeated.",
         "many",
         "CLIENT",
     ),
-    ExecOption("--deny-host", "Not this one of the allowed hosts. Can be repeated.", "many", "HOST[:PORT]"),
+    ExecOption(
+        "--deny-host",
+        "Deny this host even if another rule allows it. Can be repeated.",
+        "many",
+        "HOST[:PORT]",
+    ),
     ExecOption(
         "--net-limit",
-        "Bound what passes to allowed hosts: 500M in all, 10M/s, or 20conn/s; of one host or pattern as "
+        "Limit traffic to allowed hosts: 500M in total, 10M/s or 20conn/s; for one host or pattern: "
         "api.example.com=500M. Can be repeated.",
         "many",
         "[HOST=]AMOUNT",
     ),
-    ExecOption(
-        "--allow-private", "Let allowed hosts be at addresses that are not public, as those of a LAN.", "flag"
-    ),
+    ExecOption("--allow-private", "Allow hosts at private addresses, such as those of a LAN.", "flag"),
     ExecOption(
         "--ask-network",
-        "Network off, and ask at the terminal about each host that no rule allows or denies; the connection "
-        "waits for the answer, and without one in 60 s it is no.",
+        "Ask in the terminal before connecting to a host that no rule covers; no answer in 60 s denies it.",
         "flag",
     ),
     ExecOption(
         "--secret",
-        "Keep the key in the variable NAME outside: the command has a placeholder, and requests to this "
-        "host, which are read for that, get the key on their way. NAME=file:PATH@HOST and "
-        "NAME=cmd:PROGRAM@HOST take it from elsewhere. Can be repeated.",
+        "Keep the secret NAME out of the sandbox: the command sees a placeholder, which is replaced in "
+        "requests to HOST. NAME is an environment variable; NAME=file:PATH@HOST and NAME=cmd:PROGRAM@HOST "
+        "read the secret from elsewhere. Can be repeated.",
         "many",
         "NAME@HOST[:PORT]",
     ),
@@ -153,7 +161,7 @@ EXEC: Final = (
     ),
     ExecOption(
         "--watch",
-        "Watch its calls: a denial is then named exactly, and --json has all of them.",
+        "Trace system calls to report each denial exactly; --json lists all of them.",
         "flag",
     ),
     ExecOption("--print-plan", "Print what would be done and by whom; run nothing.", "flag"),
@@ -163,7 +171,7 @@ EXEC: Final = (
         "many",
         "PATH",
     ),
-    ExecOption("--report", "Say at the end what went out: hosts, ports, bytes and times.", "flag"),
+    ExecOption("--report", "Print the network traffic at the end: hosts, ports, bytes, times.", "flag"),
     ExecOption(
         "--json",
         "Print how it ended as one JSON object, last on standard error; plans and explanations on "
@@ -257,6 +265,13 @@ def choice_of(backend: str, *, degraded: bool) -> "Choice":
     return Choice(None if backend == "auto" else Backend(backend), degraded)
 
 
+def read_span(text: str) -> float | None:
+    """A span of time as people write it (90s, 30m, 12h, 7d) in seconds; None if it is none."""
+    number, unit = text[:-1], _SECONDS.get(text[-1:], 0)
+    seconds = int(number) * unit if number.isascii() and number.isdecimal() and len(number) < 10 else 0
+    return float(seconds) if 0 < seconds <= MAX_DAYS * _SECONDS["d"] else None
+
+
 def gather(given: dict[str, object]) -> ExecLimits:
     """Those of the options that are limits, taken out of all."""
     return ExecLimits(**{option.target: given.pop(option.target) for option in LIMITS})  # type: ignore[arg-type]
@@ -298,6 +313,9 @@ def _take(option: ExecOption, content: str, given: dict[str, object]) -> bool:
     if option.kind == "one":
         given[option.target] = content
         return True
+    if option.kind == "span":
+        given[option.target] = seconds = read_span(content)
+        return seconds is not None
     kept: object = content
     if option.kind == "port":
         if not (content.isascii() and content.isdecimal() and 0 < int(content) <= MAX_PORT):

@@ -7,12 +7,13 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 import click
 
 from holdfast import DISTRIBUTION
+from holdfast.commands.clickoptions import typed_places
 from holdfast.errors import HoldfastError, StartupError, UsageError, face, kind
 from holdfast.local.shown import strip_sequences
 
@@ -30,14 +31,17 @@ INTERRUPTED: Final = 130
 BOARD_USED: Final = "holdfast.board"  # in the meta of a context: the board that it did not name itself
 _JSON: Final = "holdfast.json"  # likewise: whether --json was given
 
-# The command with what follows it; `holdfast` alone is the name of the product.
+# The command with the words after which its options stand; `holdfast` alone is the name of the product.
 _COMMAND: Final = re.compile(
-    r"(?<![\w/.-])holdfast (?=(?:board|config|cp|dispatch|doctor|down|environment|exec|handoff|mcp|open|"
-    r"relay|serve|status|task|up|web|worker)\b)"
+    r"(?<![\w/.-])holdfast ((?:board|task|worker) [a-z-]+|relay (?:token )?[a-z]+|dispatch status|(?:board|"
+    r"config|cp|dispatch|doctor|down|environment|exec|forward|handoff|mcp|open|relay|serve|status|task|up|"
+    r"web|worker)\b)"
 )
+_WITH_STORE: Final = frozenset({"board", "dispatch", "mcp", "relay", "task", "up", "web"})
+_WITH_HOME: Final = _WITH_STORE | {"down", "open", "status", "worker"}
 # Lines of ours that say what to type; other lines may be somebody's text.
 _ADVICE: Final = re.compile(
-    r"\s*(?:(?:try|more|answer it|see what changed|see all of it|to end it|to end them): |holdfast )"
+    r"\s*(?:(?:try|more|answer it|see what changed|see all of it|to end it|to end them): |(?:\$ )?holdfast )"
 )
 
 
@@ -183,9 +187,23 @@ def printable(text: str) -> str:
 
 
 def pasteable(text: str) -> str:
-    """The text with `holdfast` as this shell can find it: commands in it can be pasted as they are."""
-    own = _own_name()
-    return text if own == "holdfast" else _COMMAND.sub(lambda _: f"{own} ", text)
+    """The text with commands that can be pasted as they are.
+
+    They name `holdfast` as this shell can find it, and the --home and the --store that were typed.
+    """
+    own, typed = _own_name(), typed_places(click.get_current_context(silent=True))
+    if own == "holdfast" and not typed:
+        return text
+    return _COMMAND.sub(lambda found: " ".join([own, found[1], *_places(found[1], text, typed)]), text)
+
+
+def _places(words: str, text: str, typed: Mapping[str, str]) -> Iterator[str]:
+    """The options that were typed and that this command takes, unless the text has them."""
+    first, *_ = words.split()
+    taken = {"--home": first in _WITH_HOME, "--store": first in _WITH_STORE and words != "dispatch status"}
+    for option, value in typed.items():
+        if taken[option] and f"{option} " not in text:
+            yield f"{option} {shlex.quote(value)}"
 
 
 def pasteable_line(line: str) -> str:

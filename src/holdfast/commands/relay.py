@@ -8,27 +8,35 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from holdfast.commands.clickoptions import combine, duration
-from holdfast.commands.groups import SECTIONS, SectionedGroup
+from holdfast.commands.clickoptions import (
+    SECTIONS,
+    SectionedGroup,
+    chosen_home,
+    combine,
+    context_home_option,
+    duration,
+)
 from holdfast.commands.output import Answer, AnswerCommand, OneLine, json_option, need_extra
+from holdfast.commands.store import note_store
 from holdfast.errors import StartupError, UsageError
 
 if TYPE_CHECKING:
     import ssl
 
     from holdfast.board.database.database import Transaction
+    from holdfast.relay.natsbus import NatsOptions
     from holdfast.server.edges.address import WebSocketAddress
 
 T = TypeVar("T")
 
 DEFAULT: Final = "http://127.0.0.1:4655"
 STORE_VARIABLE: Final = "HOLDFAST_RELAY_STORE"
+NATS_VARIABLE: Final = "HOLDFAST_RELAY_NATS"
 
 
-def _complete_store(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str:
-    from holdfast.home import default_home
-
-    return value or str(default_home() / "relay.db")
+def _complete_store(context: click.Context, parameter: click.Parameter, value: str | None) -> str:
+    note_store(context, parameter, value)
+    return value or str(chosen_home(context) / "relay.db")
 
 
 store_option = click.option(
@@ -37,9 +45,10 @@ store_option = click.option(
     metavar="PLACE",
     envvar=STORE_VARIABLE,
     callback=_complete_store,
-    help=f"A file, or postgresql://… for many nodes [default: ${STORE_VARIABLE}, or relay.db in the home].",
+    help=f"A file, or postgresql://… for many nodes [default: ${STORE_VARIABLE}, or relay.db in --home].",
 )
-with_store: Final = combine(store_option, json_option)
+place_options: Final = combine(context_home_option, store_option)
+with_store: Final = combine(place_options, json_option)
 
 
 @click.group(cls=SectionedGroup, sections=SECTIONS["relay"])
@@ -83,7 +92,10 @@ def token() -> None:
     help="Environments it is for, with * and ? [default: all of its tenant]. Can be repeated.",
 )
 @click.option(
-    "--tenant", default="default", show_default=True, help="Whose environments: those of two never meet."
+    "--tenant",
+    default="default",
+    show_default=True,
+    help="Tenant of the token; tenants are isolated from each other.",
 )
 @click.option(
     "--expires", "expires_s", type=duration, metavar="DURATION", help="Valid for so long: 12h, 30d."
@@ -115,7 +127,7 @@ def add(
     from holdfast.relay import store
     from holdfast.relay.rules.access import Role, check_new
 
-    given = None if token_file is None else _read_token(token_file)
+    given = None if token_file is None else _read_line(token_file, "a token")
     kinds = tuple(Role(role) for role in dict.fromkeys(roles)) or tuple(Role)
     patterns = environments or ("*",)
     check_new(name, tenant, kinds, patterns, given)
@@ -136,12 +148,12 @@ def add(
     return shown if given is not None else {**shown, "token": text, "text": [text]}
 
 
-def _read_token(file: Path) -> str:
+def _read_line(file: Path, what: str) -> str:
     try:
         data = sys.stdin.buffer.readline() if str(file) == "-" else file.read_bytes()
         return data.decode("ascii").strip()
     except (OSError, UnicodeDecodeError):
-        raise UsageError(f"{file} cannot be read as a token") from None
+        raise UsageError(f"{file} cannot be read as {what}") from None
 
 
 @token.command("list", cls=AnswerCommand)
@@ -237,21 +249,48 @@ def list_(address: str) -> Answer:
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="The certificate, with its chain, in PEM.")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="Its key [default: in --tls-cert].")
 @click.option(
+    "--nats",
+    metavar="URL[,URL]",
+    envvar=NATS_VARIABLE,
+    help="tls:// or nats://HOST:PORT of NATS, which carries streams between nodes that have one address "
+    f"[default: ${NATS_VARIABLE}].",
+)
+@click.option(
+    "--nats-credentials",
+    type=click.Path(path_type=Path),
+    help="File with NATS credentials: USER:PASSWORD or a token.",
+)
+@click.option(
+    "--nats-ca",
+    type=click.Path(path_type=Path),
+    help="CA certificates for NATS (PEM) [default: the system's].",
+)
+@click.option(
+    "--nats-cert", type=click.Path(path_type=Path), help="Client certificate for NATS, with its key (PEM)."
+)
+@click.option(
     "--behind-proxy", is_flag=True, help="A proxy in front ends TLS and says who asks (X-Forwarded-For)."
 )
 @click.option(
     "--audit-log", type=click.Path(path_type=Path), help="Append what happens to this file, as JSON."
 )
 @click.option("--metrics", is_flag=True, help="Serve Prometheus metrics on /metrics, to this machine only.")
-@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Write the log as text or as JSON lines.",
+)
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="warning",
     show_default=True,
     envvar="HOLDFAST_LOG_LEVEL",
+    help="Log only what is at least this severe.",
 )
-@store_option
+@place_options
 def serve(
     listen: str,
     address: str,
@@ -260,6 +299,10 @@ def serve(
     tls_cert: Path | None,
     tls_key: Path | None,
     audit_log: Path | None,
+    nats: str | None,
+    nats_credentials: Path | None,
+    nats_ca: Path | None,
+    nats_cert: Path | None,
     **given: Any,
 ) -> None:
     """Serve the registry and the rendezvous until a signal ends it.
@@ -285,6 +328,7 @@ def serve(
         None if public_url is None else _check_url(public_url),
         None if node_url is None else _check_url(node_url),
         tls=_load_tls(tls_cert, tls_key),
+        nats=_plan_nats(nats, nats_credentials, nats_ca, nats_cert),
         **given,
     )
     _check_exposure(options.address, safe=options.tls is not None or options.behind_proxy)
@@ -330,6 +374,43 @@ def _load_tls(cert: Path | None, key: Path | None) -> "ssl.SSLContext | None":
         raise StartupError(
             f"cannot use {cert} as a certificate with its key", remedy="both are PEM files that you may read"
         ) from None
+    return context
+
+
+def _plan_nats(
+    servers: str | None, credentials: Path | None, ca: Path | None, cert: Path | None
+) -> "NatsOptions | None":
+    if not servers:
+        if credentials or ca or cert:
+            raise UsageError("--nats-credentials, --nats-ca and --nats-cert need --nats")
+        return None
+    with need_extra("nats", "nats-py", "nats"):
+        import nats  # noqa: F401
+    from holdfast.relay.natsbus import NatsOptions, check_secrecy, parse_servers
+
+    found = parse_servers(servers)
+    tls = _trust_nats(ca, cert) if found[0].startswith("tls:") else None
+    if tls is None and (ca or cert):
+        raise UsageError("--nats-ca and --nats-cert are for an address of tls://")
+    if credentials is None:
+        return NatsOptions(found, tls=tls)
+    for url in found:
+        check_secrecy(url, secret=True)
+    first, colon, second = _read_line(credentials, "credentials of NATS").partition(":")
+    if colon:
+        return NatsOptions(found, user=first, password=second, tls=tls)
+    return NatsOptions(found, token=first, tls=tls)
+
+
+def _trust_nats(ca: Path | None, cert: Path | None) -> "ssl.SSLContext":
+    import ssl
+
+    try:
+        context = ssl.create_default_context(cafile=ca)
+        if cert is not None:
+            context.load_cert_chain(cert)
+    except (OSError, ssl.SSLError):
+        raise StartupError("cannot use --nats-ca or --nats-cert", remedy="both are PEM files") from None
     return context
 
 

@@ -1,8 +1,9 @@
-"""What the commands of the board share: where the store is, and which board they are about."""
+"""What the commands of the board share: where the store is, which board they are about, a task as a line."""
 
 import errno
 import functools
 import os
+import re
 import select
 import sys
 from collections.abc import Callable, Iterator
@@ -11,13 +12,20 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
 
 import click
 
-from holdfast.commands.clickoptions import complete_id
-from holdfast.commands.output import BOARD_USED, Answer, json_option
+from holdfast.commands.clickoptions import chosen_home, combine, complete_id, context_home_option, note_typed
+from holdfast.commands.output import BOARD_USED, Answer, json_option, pasteable
 from holdfast.errors import HoldfastError, OperationFailed, UsageError
 from holdfast.local.atomicfile import replace_file
 
 if TYPE_CHECKING:
     from holdfast.board.store import Store
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.board.rules.rows import HostQuestion, Run, Task, TaskEvent
+    from holdfast.commands.output import Answer
+
 
 P = ParamSpec("P")
 
@@ -38,7 +46,7 @@ def with_store(
         command: Callable[Concatenate["Store", P], Answer | Iterator[Answer]],
     ) -> Callable[..., Iterator[Answer]]:
         @json_option
-        @store_option
+        @place_options
         @functools.wraps(command)
         def call(address: str, *args: P.args, **kwargs: P.kwargs) -> Iterator[Answer]:
             from holdfast.board.store import open_store
@@ -83,12 +91,23 @@ def user_name() -> str:
         return f"uid {os.getuid()}"
 
 
-def _address(context: click.Context, _parameter: click.Parameter, value: str | None) -> str:
-    if value:
-        return value
-    from holdfast.home import default_home
+def _address(context: click.Context, parameter: click.Parameter, value: str | None) -> str:
+    note_store(context, parameter, value)
+    return value or str(chosen_home(context) / "board.db")
 
-    return str((context.params.get("home") or default_home()) / "board.db")
+
+def note_store(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    """Have commands that are printed name this store too, if it was typed; never a password."""
+    from click.core import ParameterSource
+
+    if not value or context.get_parameter_source(parameter.name or "") is not ParameterSource.COMMANDLINE:
+        return
+    note_typed(context, "--store", _without_password(value) if "://" in value else os.path.abspath(value))
+
+
+def _without_password(url: str) -> str:
+    shown = re.sub(r"^([^:/]*://[^:@/]*):.*@", r"\1@", url)
+    return re.sub(r"\b(?:ssl)?password=[^&]*&?", "", shown)
 
 
 store_option = click.option(
@@ -100,6 +119,9 @@ store_option = click.option(
     help="A SQLite file or a postgresql:// URL [default: $HOLDFAST_STORE, or board.db in --home, "
     "$HOLDFAST_HOME or below $XDG_STATE_HOME].",
 )
+
+
+place_options: Final = combine(context_home_option, store_option)  # `current_home` says which
 
 
 def find_board(start: Path, environ: "os._Environ[str] | dict[str, str]", home: Path) -> tuple[str, str]:
@@ -123,19 +145,16 @@ def find_board(start: Path, environ: "os._Environ[str] | dict[str, str]", home: 
 
 
 def current_home() -> Path:
-    """The home whose dispatcher a command without --home means."""
-    from holdfast.home import default_home
-
-    return default_home().absolute()
+    """The home that the present command means."""
+    return chosen_home(click.get_current_context(silent=True))
 
 
 def name_boards(context: click.Context) -> str:
     """The boards of the store that is meant, to be chosen from; nothing where that cannot be told."""
     from holdfast.board.store import open_store
-    from holdfast.home import default_home
 
     address = context.params.get("address") or os.environ.get("HOLDFAST_STORE")
-    address = address or str((context.params.get("home") or default_home()) / "board.db")
+    address = address or str(chosen_home(context) / "board.db")
     try:
         with open_store(address, create=False) as store:
             names = [board.slug for board in store.boards() if not board.archived]
@@ -173,12 +192,10 @@ def _read_project(file: Path) -> str | None:
 def _choose_board(context: click.Context, _parameter: click.Parameter, value: str | None) -> str:
     if value is not None or context.resilient_parsing:
         return value or ""
-    from holdfast.home import default_home
-
     try:
-        name, source = find_board(Path.cwd(), os.environ, default_home())
+        name, source = find_board(Path.cwd(), os.environ, chosen_home(context))
     except UsageError as exc:
-        raise click.UsageError(f"{exc}: {exc.remedy}{name_boards(context)}") from None
+        raise click.UsageError(f"{exc}: {pasteable(f'{exc.remedy}{name_boards(context)}')}") from None
     context.meta[BOARD_USED] = {"name": name, "from": source}
     return name
 
@@ -189,3 +206,83 @@ board_option = click.option(
     callback=_choose_board,
     help=f"The board [default: $HOLDFAST_BOARD, `board` in {PROJECT} here or above, or the default board].",
 )
+
+
+def task_line(task: "Task") -> str:
+    return f"{task.id}  {task.status:<15} {task.priority:>4}  {task.assignee or '-':<12} {task.title}"
+
+
+def run_line(run: "Run") -> str:
+    used = f"{used_words(run):<14}"
+    place = f" on {run.environment}" if run.environment else ""
+    return f"  run {run.generation} {run.id}  {run.ending:<16} {used}{place} {run_said(run)}"
+
+
+def run_said(run: "Run") -> str:
+    """How it ended, or how far it is."""
+    return run.error or run.summary or (f"looks stuck: {run.stuck}" if run.stuck else run.note)
+
+
+def used_words(run: "Run") -> str:
+    """What a run has used; a zero is what nobody said."""
+    from holdfast.board.rules.budget import describe, of_run
+
+    return describe(of_run(run))
+
+
+def budget_lines(task: "Task", runs: "list[Run]") -> list[str]:
+    """What a task has used of its budgets, for people; of all runs there are to see."""
+    from holdfast.board.rules.budget import BudgetUse, describe, dollars, of_run
+
+    bounds = [f"{task.max_tokens} tokens"] if task.max_tokens is not None else []
+    bounds += [dollars(task.max_cost)] if task.max_cost is not None else []
+    used = BudgetUse(*map(sum, zip(*map(of_run, runs), strict=True))) if runs else BudgetUse()
+    if not bounds and used == BudgetUse():
+        return []
+    return [f"  used {describe(used)}" + (f" of {', '.join(bounds)}" if bounds else "")]
+
+
+def event_line(event: "TaskEvent") -> str:
+    members = " ".join(
+        f"{name}={value}" for name, value in event.payload.items() if value not in ("", [], None)
+    )
+    return f"{event.seq:>6}  {event.task_id or '-'}  {event.kind:<16} {event.actor}  {members}".rstrip()
+
+
+def network_lines(event: "TaskEvent") -> list[str]:
+    """What a run reached by name, and what it was refused."""
+    told = event.payload
+    lines = [
+        f"reached {row['host']}:{row['port']}: {row['connections']} connections, {row['sent']} bytes sent, "
+        f"{row['received']} received, {(row['to_ms'] - row['from_ms']) / 1000:.1f} s"
+        for row in _rows(told.get("sent"))
+    ]
+    lines += [
+        f"was refused {row['host']}{'' if row['port'] is None else ':' + str(row['port'])}"
+        f" ({row['count']} times): {row['rule']}{'; to allow it: ' + row['grant'] if row['grant'] else ''}"
+        for row in _rows(told.get("refused"))
+    ]
+    if not told.get("counted"):
+        return ["had the whole network; nobody counted what went out"] if told.get("whole") else []
+    return lines + ([f"and {told['more']} more hosts"] if told.get("more") else [])
+
+
+def host_lines(question: "HostQuestion") -> list[str]:
+    """A host that its worker is or was asked about, and how to answer."""
+    said = f"{question.who} said {question.answer}" if question.answer else ""
+    if question.outcome or said:
+        return [f"  asked: {question.words}: {', '.join(filter(None, (said, question.outcome)))}"]
+    beside = f"; pattern: {question.pattern}" if question.pattern else ""
+    return [
+        f"  waits for an answer: {question.words}{beside}",
+        *(f"  $ {words}" for words in question.next),
+    ]
+
+
+def _rows(value: object) -> "list[dict[str, Any]]":
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
+
+
+def answer(task: "Task", more: Sequence[str] = ()) -> "Answer":
+    """What a command says that changed a task, and what else a person should know."""
+    return {"task": task, "text": [task_line(task), *more]}

@@ -5,6 +5,6 @@ commands through here.
 Imports: egress, egress.asking, egress.bounds, egress.keys, errors, home, local, sandbox, sandbox.backends,
 sandbox.kernel,
 sandbox.launcher, sandbox.plan, sandbox.policy, sandbox.protocol, sandbox.reasons, sandbox.watcher, wire.
-Open to other rooms: absence, childenv, deniedlog, guard, keys, keysprocess, launch, loopback, names, owner,
+Open to other rooms: childenv, deniedlog, guard, keys, keysprocess, launch, loopback, names, owner,
 permissions, sandboxes, starts, verdict, watching.
 """

@@ -4,7 +4,7 @@ Without a policy a child gets what the request names and nothing else. With one,
 environment is narrowed by it first. Names that carry the server's own credentials never pass.
 """
 
-from holdfast.annotations import TYPE_CHECKING, Final, Iterable, Mapping
+from holdfast.light import TYPE_CHECKING, Final, Iterable, Mapping
 from holdfast.local import credentials
 
 if TYPE_CHECKING:

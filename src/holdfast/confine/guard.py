@@ -1,11 +1,32 @@
-"""Every policy that is enforced here hides Holdfast's own directories."""
+"""What no policy gives a command: Holdfast's own directories, and protected names that do not exist yet.
+
+The directories hold keys, sockets and the store, with which a command could ask a daemon for more than its
+policy gives. What a run needs lies below one, in a directory of its own, and may be granted there.
+
+A name such as `.git` that does not exist can not be protected by a mount without leaving litter on the host.
+So its absence is recorded before the command runs, and what appeared is moved aside once everything inside
+has ended: whoever runs git there next does not run the command's hooks.
+
+Its directory is held open from the plan to the end, and everything is done below that: a command that moves
+the directory away, and puts a link to somebody's repository in its place, has us rename nothing there. Where
+a name was there at the plan but was moved aside meanwhile, for another command that had made it, it counts
+as absent from then on.
+"""
 
 import os
+import stat
 
-from holdfast.annotations import Mapping, Sequence
-from holdfast.local import homes
-from holdfast.sandbox.policy.homes import deny_homes
-from holdfast.sandbox.policy.policy import Access, BoundPolicy
+from holdfast.errors import UsageError
+from holdfast.home import find_homes
+from holdfast.light import Final, Iterable, Mapping, Sequence, replace, suppress
+from holdfast.sandbox.policy.paths import within
+from holdfast.sandbox.policy.policy import Access, At, BoundPolicy, BoundRule, Rule
+
+SHARED: Final = ("board", "workers", "runs")  # of many tasks or runs: one entry may be granted, never all
+OURS: Final = ("daemons", "homes")
+_ENDINGS: Final = (".key", ".sock", ".lock", ".log", ".json", ".db", ".db-wal", ".db-shm", ".db-journal")
+_PLACE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_ASIDE = ".set-aside-"
 
 
 def hide_homes(
@@ -18,6 +39,183 @@ def hide_homes(
     """
     if not bound.restricted:
         return bound
-    hidden = homes.find_homes(environ) if found is None else found
+    hidden = find_homes(environ) if found is None else found
     granted = [rule.path for rule in bound.rules if rule.access is not Access.DENY] if hidden else []
     return deny_homes(bound, hidden, {path: os.path.realpath(path) for path in granted})
+
+
+def deny_homes(bound: BoundPolicy, homes: Sequence[str], real: Mapping[str, str]) -> BoundPolicy:
+    """The policy without these directories; `real` has where each path of its grants leads.
+
+    Raises:
+        UsageError: it grants one of them, or what is ours in it.
+    """
+    if not bound.restricted or not homes:
+        return bound
+    for rule in bound.rules:
+        if rule.access is not Access.DENY and rule.protects is None:
+            _refuse_ours(rule.path, real.get(rule.path, rule.path), homes)
+    named = {rule.path for rule in bound.rules if rule.access is Access.DENY}
+    denied = (_deny(home) for home in homes if home not in named)
+    return replace(bound, rules=(*bound.rules, *denied))
+
+
+def _deny(home: str) -> BoundRule:
+    return BoundRule(home, Access.DENY, Rule(At(home), Access.DENY, skip_missing=True), skip_missing=True)
+
+
+def _refuse_ours(path: str, real: str, homes: Sequence[str]) -> None:
+    for home in homes:
+        if within(real, home) and _is_ours(real[len(home) :].strip("/")):
+            raise UsageError(
+                f"{path} is Holdfast's own, with the keys of its daemons: no confined command ever sees it",
+                remedy="work in another directory, or allow only what is needed below it",
+            )
+
+
+def _is_ours(below: str) -> bool:
+    """Is this path below a home one that no command may have?"""
+    first, _, rest = below.partition("/")
+    if first in SHARED:
+        return not rest
+    return first in ("", *OURS) or first.endswith(_ENDINGS)
+
+
+class HeldNames:
+    """Of one command. `set_aside` when it has ended; the directories are held until `close`."""
+
+    def __init__(self, absent: Iterable[str], present: Iterable[str] = ()) -> None:
+        self._folders: dict[str, int] = {}
+        self._absent: list[tuple[str, int, str]] = []  # path, descriptor, and the way from there
+        self._present: list[tuple[str, int, str, tuple[int, int]]] = []  # with what it was then
+        for path in absent:
+            top, below = self._hold(path)
+            if top is not None and not os.access(below, os.F_OK, dir_fd=top, follow_symlinks=False):
+                self._absent.append((path, top, below))
+        for path in present:
+            top, below = self._hold(path)
+            if top is not None and "/" not in below:
+                with suppress(OSError):  # it may be missing: some policies allow it to be made
+                    self._present.append((path, top, below, _identify(below, top)))
+
+    def _hold(self, path: str) -> tuple[int | None, str]:
+        """The nearest directory above it that exists, and the rest of its path."""
+        folder, below = os.path.split(path)
+        while True:
+            known = self._folders.get(folder)
+            if known is not None:
+                return known, below
+            try:
+                self._folders[folder] = os.open(folder, _PLACE)
+            except FileNotFoundError:
+                folder, name = os.path.split(folder)
+                below = f"{name}/{below}"
+            except OSError:  # a link by now, or no directory: nothing of ours
+                return None, below
+
+    def close(self) -> None:
+        """Let go of the directories."""
+        while self._folders:
+            os.close(self._folders.popitem()[1])
+        self._absent, self._present = [], []
+
+    __del__ = close
+
+    def have_appeared(self) -> bool:
+        """Whether there is anything to be done or told."""
+        for path, top, below in self._absent:
+            if os.access(below, os.F_OK, dir_fd=top, follow_symlinks=False):
+                return True
+            if os.access(path, os.F_OK, follow_symlinks=False):  # below another directory than was held
+                return True
+        return any(_changed(below, top, was) for _, top, below, was in self._present)
+
+    def set_aside(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Rename what appeared: old name to new name, and what could not be renamed with the reason."""
+        moved: dict[str, str] = {}
+        failed = self._find_replaced()
+        due = list(self._absent)
+        due += [
+            (path, top, name)
+            for path, top, name, was in self._present
+            if _changed(name, top, was) and _was_set_aside(name, top, was)
+        ]
+        for path, top, below in due:
+            if os.access(below, os.F_OK, dir_fd=top, follow_symlinks=False):
+                try:
+                    moved[path] = _rename(path, top, below)
+                except FileNotFoundError:  # another command's end was faster
+                    pass
+                except OSError as exc:
+                    failed[path] = exc.strerror or "it cannot be renamed"
+        return moved, failed
+
+    def _find_replaced(self) -> dict[str, str]:
+        """Directories that are not the ones any more that were planned with, where the name exists."""
+        found = {}
+        for path, _, below in self._absent:
+            folder = path[: -len(below) - 1] or "/"
+            if os.access(path, os.F_OK, follow_symlinks=False):
+                try:
+                    there = _identify(folder, None)
+                except OSError:
+                    continue
+                held = os.fstat(self._folders[folder])
+                if there != (held.st_dev, held.st_ino):
+                    found[path] = f"{folder} was replaced meanwhile"
+        return found
+
+
+def _identify(name: str, folder: int | None) -> tuple[int, int]:
+    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    return status.st_dev, status.st_ino
+
+
+def _changed(name: str, folder: int, was: tuple[int, int]) -> bool:
+    """Is something else there now?"""
+    try:
+        return _identify(name, folder) != was
+    except OSError:
+        return False
+
+
+def _was_set_aside(name: str, folder: int, was: tuple[int, int]) -> bool:
+    reading = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        names = [other for other in os.listdir(reading) if other.startswith(name + _ASIDE)]
+    finally:
+        os.close(reading)
+    return any(not _changed(other, folder, was) for other in names)
+
+
+def _rename(path: str, top: int, below: str) -> str:
+    """Raises OSError where it cannot be renamed."""
+    *folders, name = below.split("/")
+    opened: list[int] = []
+    try:
+        above = top
+        for number, folder in enumerate(folders):
+            if stat.S_ISLNK(os.stat(folder, dir_fd=above, follow_symlinks=False).st_mode):
+                name, path = folder, path.removesuffix("/" + "/".join([*folders[number + 1 :], name]))
+                break  # a link on a way that was not there: it is what appeared
+            above = os.open(folder, _PLACE, dir_fd=above)
+            opened.append(above)
+        aside = f"{name}{_ASIDE}{os.urandom(4).hex()}"
+        try:
+            os.rename(name, aside, src_dir_fd=above, dst_dir_fd=above)
+        except PermissionError:
+            _rename_in_closed(above, name, aside)
+        return f"{os.path.dirname(path)}/{aside}"
+    finally:
+        for fd in opened:
+            os.close(fd)
+
+
+def _rename_in_closed(folder: int, name: str, aside: str) -> None:
+    """In a directory that its owner, which we are, closed to writing."""
+    place, mode = f"/proc/self/fd/{folder}", stat.S_IMODE(os.fstat(folder).st_mode)
+    os.chmod(place, mode | stat.S_IRWXU)
+    try:
+        os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)
+    finally:
+        os.chmod(place, mode)

@@ -6,11 +6,10 @@ keys themselves go to the process that serves its names (`names.py`), by its for
 
 import os
 
-from holdfast.annotations import TYPE_CHECKING, Final, Mapping, Sequence
 from holdfast.errors import UsageError
+from holdfast.light import TYPE_CHECKING, Final, Mapping, Sequence, value
 from holdfast.sandbox.policy.policy import Network
 from holdfast.sandbox.policy.secretwish import SecretWish, parse_secret
-from holdfast.sandbox.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

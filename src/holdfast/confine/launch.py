@@ -14,10 +14,10 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import holdfast
 from holdfast.confine import starts
@@ -26,12 +26,12 @@ from holdfast.confine.names import NameBrokers
 from holdfast.confine.starts import Command, Confinement, Exit, StartedCommand, StartFailed
 from holdfast.egress.traffic import Traffic
 from holdfast.errors import OperationFailed
+from holdfast.light import replace
 from holdfast.sandbox.limits import Limits
 from holdfast.sandbox.policy.hostwish import HostWish, find_loopback_ports
 from holdfast.sandbox.protocol import orders
 from holdfast.sandbox.protocol.loopback import MAX_LISTENERS
 from holdfast.sandbox.protocol.names import count_handed
-from holdfast.sandbox.values import replace
 
 if TYPE_CHECKING:  # loaded for a command that has keys, or whose hosts are asked about
     from holdfast.confine.keysprocess import KeysProcess
@@ -57,6 +57,7 @@ class _Child:
     started: asyncio.Future[orders.Event]
     on_exit: Callable[[Exit], None]
     services: Services
+    served: bool = False  # are its listening sockets ours to accept on?
     hosts: HostWish | None = None  # that it reaches by name
     ask: "Ask | None" = None  # about others
     traffic: Traffic | None = None  # where that is counted
@@ -271,6 +272,7 @@ class LauncherClient:
             for fd in listeners:
                 os.close(fd)
             return
+        child.served |= bool(listeners)
         if listeners and child.keys is not None and child.hosts is not None:
             handed, listeners = _divide(listeners, find_loopback_ports(child.hosts))
             child.keys.serve(handed, child.ask)
@@ -281,8 +283,7 @@ class LauncherClient:
         if listeners:
             self._loopback.open(event.id, listeners, {**self._names.services(event.id), **child.services})
         if event.op == orders.EXITED:
-            self._loopback.end(event.id)
-            traffic = self._names.end(event.id)
+            traffic = self._end_served(child)
             del connection.children[event.id]
             if child.started.done() and child.keys is None:
                 child.on_exit(replace(starts.exit_of(event), traffic=traffic))
@@ -299,6 +300,13 @@ class LauncherClient:
                 self._end_keys(child.keys)
             if not child.started.done():
                 child.started.set_exception(starts.failure_of(event))
+
+    def _end_served(self, child: _Child) -> "Mapping[str, Any] | None":
+        """Accept nothing more for a command that has ended; what went out by name, if it had names."""
+        if not child.served:
+            return None
+        self._loopback.end(child.id)
+        return self._names.end(child.id)
 
     def _end_keys(self, keys: "KeysProcess", child: _Child | None = None, end: Exit | None = None) -> None:
         """End the process of a command that has ended, with that, or did not start; what went out is told."""
@@ -336,9 +344,8 @@ class LauncherClient:
         asyncio.get_running_loop().remove_reader(connection.sock.fileno())
         connection.sock.close()
         children, connection.children = connection.children, {}
-        for id_, child in children.items():
-            self._loopback.end(id_)
-            self._names.end(id_)
+        for child in children.values():
+            self._end_served(child)
             if child.keys is not None:
                 self._end_keys(child.keys)
             if not child.started.done():

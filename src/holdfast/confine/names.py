@@ -15,9 +15,8 @@ With somebody to ask (`ask_s`) it says each question as a line, and hears the an
 import os
 import select
 
-from holdfast.annotations import TYPE_CHECKING, Any, Callable, Final, NoReturn, Protocol, Sequence
 from holdfast.errors import SandboxUnavailable
-from holdfast.light import signal, suppress
+from holdfast.light import TYPE_CHECKING, Any, Callable, Final, NoReturn, Protocol, Sequence, signal, suppress
 from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.policy.hostwish import are_plain
 
@@ -463,26 +462,15 @@ def read_rules(hosts: "HostWish") -> "HostRules":
     Raises:
         UsageError: one makes no sense.
     """
-    from holdfast.egress.hosts import check_addresses, parse_rules
+    from holdfast.egress.hosts import check_addresses, forget_keys, parse_rules
 
     if hosts.limits:
         from holdfast.egress.bounds.allowance import parse_limits
 
         parse_limits(hosts.limits)
     check_addresses(hosts.addresses)
-    rules = parse_rules(hosts.allow, hosts.deny, private=hosts.private, own=hosts.own)
-    return _narrow_keys(rules, hosts.secrets) if hosts.secrets else rules
-
-
-def _narrow_keys(rules: "HostRules", secrets: Sequence[str]) -> "HostRules":
-    """A key allows its host as a whole, unless a rule says which requests are meant."""
-    from holdfast.egress.hosts import HostRules, parse_rule
-    from holdfast.sandbox.policy.secretwish import parse_secret
-
-    narrow = {(rule.name, rule.ports) for rule in rules.allow if rule.only is not None}
-    implied = {parse_rule(parse_secret(text).rule) for text in secrets}
-    kept = [rule for rule in rules.allow if rule not in implied or (rule.name, rule.ports) not in narrow]
-    return HostRules(tuple(kept), rules.deny, rules.private, rules.own)
+    allow = forget_keys(hosts).allow
+    return parse_rules(allow, hosts.deny, private=hosts.private, own=hosts.own)
 
 
 def make_broker(

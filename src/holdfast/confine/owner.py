@@ -8,19 +8,17 @@ throw-away command shows whether it was the host or the policy: the host, then t
 import os
 import sys
 
-from holdfast.annotations import TYPE_CHECKING, Any, Callable, Final, Sequence
 from holdfast.confine import starts
 from holdfast.confine.starts import Command, Confinement, Exit, Sandbox, SetupFailed, StartedCommand
 from holdfast.errors import SandboxUnavailable
-from holdfast.light import signal
+from holdfast.light import TYPE_CHECKING, Any, Callable, Final, Sequence, replace, signal
 from holdfast.local.loop import Loop
 from holdfast.local.relay import Streams
 from holdfast.sandbox.launcher.children import Children, kept
-from holdfast.sandbox.plan.select import UNCONFINED, Choice, Need, Trial, Way, meets, needs_of, select
+from holdfast.sandbox.plan.select import UNCONFINED, Choice, Trial, Way, meets, select
 from holdfast.sandbox.policy.paths import within
-from holdfast.sandbox.policy.policy import Access, BoundPolicy
+from holdfast.sandbox.policy.policy import Access, BoundPolicy, Need, needs_of
 from holdfast.sandbox.protocol import orders
-from holdfast.sandbox.values import replace
 
 if TYPE_CHECKING:
     from holdfast.confine.keys import KeptKeys

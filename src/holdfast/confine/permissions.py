@@ -8,6 +8,7 @@ from typing import Final, assert_never
 from holdfast.egress.bounds.allowance import parse_limits
 from holdfast.egress.hosts import check_addresses, parse_rules
 from holdfast.errors import SandboxUnavailable, UsageError
+from holdfast.light import replace
 from holdfast.sandbox.limits import Limits
 from holdfast.sandbox.plan.plan import MAX_LOOPBACK_PORTS
 from holdfast.sandbox.policy.hostwish import HostWish
@@ -25,7 +26,6 @@ from holdfast.sandbox.policy.policy import (
     Target,
     Where,
 )
-from holdfast.sandbox.values import replace
 from holdfast.wire import permissions as wire
 from holdfast.wire.paths import PathUri
 from holdfast.wire.permissions import Entry, SandboxContext, SpecialValue
@@ -61,11 +61,7 @@ def _hosts_of(asked: wire.AllowedHosts) -> HostWish:
     """Raises UsageError unless every rule makes sense."""
     if len(asked.allow) + len(asked.deny) + len(asked.addresses) + len(asked.own) > MAX_HOST_RULES:
         raise UsageError(f"more than {MAX_HOST_RULES} rules about hosts")
-    if any(
-        rule.only and rule.only.scheme == "https"
-        for rule in parse_rules(asked.allow, asked.deny, own=asked.own).allow
-    ):
-        raise UsageError("requests inside of TLS are read for holdfast exec only: allow the host as a whole")
+    parse_rules(asked.allow, asked.deny, own=asked.own)
     given = tuple((name.lower().removesuffix("."), at) for name, at in asked.addresses.items())
     check_addresses(given)
     parse_limits(asked.limits)

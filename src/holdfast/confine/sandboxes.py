@@ -12,23 +12,24 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from holdfast.confine import starts
-from holdfast.confine.absence import HeldNames
-from holdfast.confine.guard import hide_homes
+from holdfast.confine.guard import HeldNames, hide_homes
 from holdfast.confine.launch import LauncherClient
 from holdfast.confine.names import read_rules
 from holdfast.confine.permissions import check_mechanism, count_rules, policy_of, where_of
 from holdfast.confine.starts import Confinement, Exit, Sandbox, SetupFailed
+from holdfast.egress.hosts import forget_keys
 from holdfast.errors import SandboxUnavailable, UsageError
+from holdfast.light import replace
 from holdfast.local.listeners import refuse_own_ports
 from holdfast.sandbox.backends import bwraptool
 from holdfast.sandbox.plan.plan import Plan
 from holdfast.sandbox.plan.planner import settle
 from holdfast.sandbox.plan.resolve import look
-from holdfast.sandbox.plan.select import ANY, Choice, Enforcement, Need, Trial, Way, needs_of, select
-from holdfast.sandbox.policy.narrowing import find_excess, narrow
+from holdfast.sandbox.plan.select import ANY, Choice, Enforcement, Trial, Way, select
+from holdfast.sandbox.policy.hostwish import is_inspected
+from holdfast.sandbox.policy.narrowing import find_excess, narrow, show
 from holdfast.sandbox.policy.paths import absolute
-from holdfast.sandbox.policy.policy import BoundPolicy, Network, bind
-from holdfast.sandbox.values import replace
+from holdfast.sandbox.policy.policy import BoundPolicy, Need, Network, bind, needs_of
 from holdfast.wire.permissions import SandboxContext
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class Sandboxes:
         self._choice = choice
         self._trials: dict[Way, Trial] = {} if trials is None else trials
         self._trying = asyncio.Lock()
+        self._chosen: dict[frozenset[Need], Enforcement] = {}
 
     async def prepare(
         self,
@@ -118,14 +120,14 @@ class Sandboxes:
             read_rules(bound.hosts)
         if loopback_ports:
             await self._in_thread(lambda: refuse_own_ports(loopback_ports))
-        await self.enforcement(needs)  # a policy that nobody enforces is not even looked at
+        held = await self.enforcement(needs)  # a policy that nobody enforces is not even looked at
 
         def plan_now() -> tuple[Plan, BoundPolicy, HeldNames]:
             plan, settled = starts.plan_of(bound, cwd, ports)
             return plan, settled, starts.hold_names(plan, settled)
 
         plan, settled, names = await self._in_thread(plan_now)
-        enforcement, confinement = await self.carried_out(needs, plan)
+        enforcement, confinement = starts.confined_by(held, plan, degraded=self._choice.degraded)
         confinement = replace(confinement, inner_ports=inner_ports)
         return starts.sandbox_of(enforcement, confinement, settled, names)
 
@@ -143,13 +145,15 @@ class Sandboxes:
         Raises:
             SandboxUnavailable: nothing here meets these needs.
         """
-        async with self._trying:
-            for way in self._choice.ways(root=os.geteuid() == 0):
-                if way not in self._trials:
-                    self._trials[way] = await self._try(way)
-                if self._trials[way].works:
-                    break
-        return select(needs, self._trials)
+        if needs not in self._chosen:
+            async with self._trying:
+                for way in self._choice.ways(root=os.geteuid() == 0):
+                    if way not in self._trials:
+                        self._trials[way] = await self._try(way)
+                    if self._trials[way].works:
+                        break
+            self._chosen[needs] = select(needs, self._trials)
+        return self._chosen[needs]
 
     async def try_all(self) -> Mapping[Way, Trial]:
         """How every way goes here, also those that are weaker than one that works."""
@@ -223,16 +227,18 @@ class NarrowedSandboxes(Sandboxes):
         """
         if managed_ports or managed_sockets or inner_ports:
             raise UsageError("this executor lets no ports and no sockets of the host through")
-        if keys is not None:
+        if keys is not None and keys.keys:
             raise UsageError("this executor keeps no keys for commands")
         bound = await self._in_thread(lambda: narrow_to(self._ceiling, context, cwd=cwd, environ=environ))
         # Keys of the process whose commands these are: nobody puts those into what its commands say.
-        bound = replace(bound, hosts=replace(bound.hosts, secrets=()))
+        ceiling, bound = self._ceiling, replace(bound, hosts=forget_keys(bound.hosts))
+        if keys is not None and any(map(is_inspected, bound.hosts.allow)):
+            ceiling, bound = show(ceiling, keys.folder), show(bound, keys.folder)
         if managed_ports is not None:
             bound = replace(bound, network=Network.OFF)
         sandbox = await self.confine(bound, cwd=cwd)
         # A name was a directory when it was compared, and may be a link to another one by now.
-        if sandbox.bound is None or (excess := find_excess(sandbox.bound, self._ceiling)) is not None:
+        if sandbox.bound is None or (excess := find_excess(sandbox.bound, ceiling)) is not None:
             what = "/" if sandbox.bound is None else excess
             raise SandboxUnavailable(f"what the policy names keeps changing: {what} is not for this command")
         return sandbox

@@ -7,26 +7,26 @@ server orders from its launcher, `holdfast exec` starts its command itself.
 import errno
 import os
 
-from holdfast.annotations import TYPE_CHECKING, Any, Final
-from holdfast.confine.absence import HeldNames
+from holdfast.confine.guard import HeldNames
 from holdfast.errors import OperationFailed, SandboxUnavailable
+from holdfast.light import TYPE_CHECKING, Any, Final, replace, value
 from holdfast.sandbox.plan import plan as plans
 from holdfast.sandbox.plan.plan import MAX_SOCKETS, Base, Plan, StepKind
 from holdfast.sandbox.plan.planner import plan_for, settle
 from holdfast.sandbox.plan.resolve import look, trace
-from holdfast.sandbox.plan.select import BY_NAME, UNCONFINED, WEAKNESSES, Enforcement, Way, declare
+from holdfast.sandbox.plan.select import BY_NAME, LABELS, UNCONFINED, WEAKNESSES, Enforcement, Way, declare
 from holdfast.sandbox.policy.hostwish import find_loopback_ports, is_inspected
 from holdfast.sandbox.policy.policy import Access, BoundPolicy
 from holdfast.sandbox.protocol import orders
-from holdfast.sandbox.values import replace, value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from types import ModuleType
 
-    from holdfast.annotations import Mapping
+    from holdfast.light import Mapping
     from holdfast.sandbox.limits import Limits, Reached
 
+_PROXIES: Final = frozenset(("http_proxy", "https_proxy", "all_proxy"))  # those of `egress/upstream.py`
 _GROUPS: Final = "/sys/fs/cgroup"  # where control groups are, everywhere
 TRIAL_S: Final = 5.0  # a set-up takes milliseconds; a host that hangs in it cannot be used
 _WAYS: Final = {
@@ -118,6 +118,7 @@ def plan_of(bound: BoundPolicy, cwd: str, loopback_ports: tuple[int, ...] = ()) 
         made,
         loopback_ports=(*loopback_ports, *(port for port in named if port not in loopback_ports)),
         by_name=bound.by_name,
+        asks=bound.by_name and bound.hosts.ask_s > 0,
         hosts=bound.hosts if bound.by_name else None,
         sockets=granted,
         open_names=made.open_names + tuple(warn_of(granted)),
@@ -164,7 +165,13 @@ def confined_by(held: Enforcement, plan: Plan, *, degraded: bool) -> tuple[Enfor
     if held.way is None:
         raise AssertionError("a plan exists only where something is needed")
     confinement = Confinement(plan, held.way, held.tool, degraded)
-    network: tuple[str, ...] = BY_NAME if plan.by_name else ()
+    network: tuple[str, ...] = ()
+    weakened = held.weakened + plan.open_names
+    if plan.by_name:
+        above, passed_by = _describe_upstream()
+        patterns = plan.hosts is not None and (plan.hosts.ask_s > 0 or "*" in "".join(plan.hosts.allow))
+        network = (*BY_NAME, *((LABELS,) if patterns else ()), *((above,) if above else ()))
+        weakened += (passed_by,) if passed_by else ()
     if plan.hosts is not None and plan.hosts.secrets:
         from holdfast.sandbox.policy.secretwish import describe_secret
 
@@ -173,7 +180,16 @@ def confined_by(held: Enforcement, plan: Plan, *, degraded: bool) -> tuple[Enfor
         inspected = filter(is_inspected, plan.hosts.allow)
         network += tuple(f"requests: TLS of {rule} ends at the broker outside" for rule in inspected)
         network += tuple(f"preset {origin}" for origin in plan.hosts.origins)
-    return replace(held, weakened=held.weakened + plan.open_names, network=network), confinement
+    return replace(held, weakened=weakened, network=network), confinement
+
+
+def _describe_upstream() -> tuple[str | None, str | None]:
+    """What a proxy that this machine needs to get out means for hosts by name; how, and what is weaker."""
+    if not any(name.lower() in _PROXIES and value for name, value in os.environ.items()):
+        return None, None
+    from holdfast.egress.upstream import Proxies, describe_by_name
+
+    return describe_by_name(Proxies.from_environ(os.environ))
 
 
 def hold_names(plan: Plan, settled: BoundPolicy) -> HeldNames:

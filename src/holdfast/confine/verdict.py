@@ -4,11 +4,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from holdfast.light import replace, value
 from holdfast.sandbox.plan.select import Enforcement
 from holdfast.sandbox.policy.paths import parent
 from holdfast.sandbox.policy.policy import Access, BoundPolicy, Network, PathDecision
 from holdfast.sandbox.reasons.denials import Denial, DenialEvidence, classify, looks_denied
-from holdfast.sandbox.values import replace, value
 
 if TYPE_CHECKING:
     from msgspec import UnsetType

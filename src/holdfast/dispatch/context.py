@@ -22,12 +22,13 @@ from holdfast.dispatch.rules import inheritance
 from holdfast.dispatch.rules.dispatcherstatus import DispatcherStatus
 from holdfast.dispatch.rules.profiles import BUILTIN, WorkerProfile
 from holdfast.dispatch.supervisorclient import SupervisorClient
-from holdfast.handoff import outbox, rundir
+from holdfast.handoff import outbox
 from holdfast.handoff.envelope import Grant, mint
 from holdfast.handoff.sender import VARIABLE
 from holdfast.local.lock import lock_folder
 from holdfast.sandbox.plan import prerequisites
 from holdfast.sandbox.policy.credentials import credentials
+from holdfast.wire.permissions import AllowedHosts
 from holdfast.wire.processes import SecretKey
 
 FAR_COMMAND: Final = "holdfast"  # on the PATH of another machine
@@ -66,7 +67,7 @@ class DispatchContext:
             run=run.id,
             generation=run.generation,
             token=mint(self.key, run.board, run.task_id, run.id, run.generation),
-            socket=str(folder / rundir.SOCKET),
+            socket=str(folder / outbox.SOCKET),
             outbox=str(outbox.place_of(workspace)),
             command=list(self.command),
         )
@@ -110,10 +111,11 @@ class DispatchContext:
             keys_inside=profile.keys_inside,
             network=profile.network,
             hosts=profile.allowed_hosts,
+            presets=list(profile.presets),
             relocate=profile.relocate,
             writable=writable,
             readable=[str(grant.parent)],
-            sockets=[str(grant.parent / rundir.SOCKET)],
+            sockets=[str(grant.parent / outbox.SOCKET)],
             needed=self._programs(profile, own.get("PATH", os.defpath)),
             secret=[
                 str(self.home),
@@ -123,6 +125,7 @@ class DispatchContext:
                 *find_key_files(profile.secrets),
             ],
             private_tmp=True,
+            compared=profile.can_be_asked,
             wall_limit_s=task.max_runtime_s or profile.max_runtime_s,
             idle_limit_s=profile.idle_s,
             limits=dict(profile.limits),
@@ -171,7 +174,8 @@ class DispatchContext:
     ) -> WorkerSpec:
         """A script confined as the run's worker, without its keys: what a worker wrote may be run by it.
 
-        It has no provider, so of the network it has no more than the profile names.
+        It has no provider, so of the network it has no more than the profile names; nobody is asked about
+        other hosts, as nobody looks after it.
         """
         return msgspec.structs.replace(
             self.worker_spec(run, task, profile, workspace, script, workspace),
@@ -180,8 +184,10 @@ class DispatchContext:
             sockets=[],
             id=f"{worker_of(run.id)}-{name}",
             agent="shell",
+            compared=False,
             env=select_variables((), self.environ) | dict(profile.variables),
             network=_network_of_scripts(profile),
+            hosts=_hosts_of_scripts(profile),
             model=None,
             mcp=None,
             base=None,
@@ -207,8 +213,13 @@ class DispatchContext:
 def _network_of_scripts(profile: WorkerProfile) -> bool | None:
     """A worker that has its provider's hosts alone must not leave the rest to a script."""
     agent = CATALOG.get(profile.cli)
-    return (
-        False
-        if profile.network is None and agent is not None and agent.reach is not None
-        else profile.network
-    )
+    bounded = bool(profile.ask_network) or (agent is not None and agent.reach is not None)
+    return False if profile.network is None and bounded else profile.network
+
+
+def _hosts_of_scripts(profile: WorkerProfile) -> AllowedHosts | None:
+    named = profile.allowed_hosts
+    if named is None or not profile.ask_network:
+        return named
+    reaches_any = named.allow or profile.presets
+    return msgspec.structs.replace(named, ask_timeout_ms=msgspec.UNSET) if reaches_any else None

@@ -6,30 +6,46 @@ this host holds and nobody attends to are attended to, whether their workers wer
 
 import asyncio
 import contextlib
+import hashlib
 import logging
+import os
+import socket
+import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, TypeVar
 from weakref import WeakValueDictionary
 
 from holdfast.agents.changes import changes
 from holdfast.agents.supervisor.messages import WorkerReport
-from holdfast.board.rules.assign import Places
+from holdfast.agents.worker.book import WorkerRecords
+from holdfast.board.asyncstore import AsyncStore
+from holdfast.board.rules import assign, budget
+from holdfast.board.rules.assign import Assignment, Places
 from holdfast.board.rules.rows import Run, RunRef, Task
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.store import Store
 from holdfast.board.verbs.claims import LEASE_MS
+from holdfast.board.verbs.lists import MAX_PAGE
+from holdfast.client.environments import FILE
 from holdfast.dispatch import homefiles
 from holdfast.dispatch.context import DispatchContext, worker_of
 from holdfast.dispatch.environments import FleetWatch
-from holdfast.dispatch.notify import LOOK_S, Notifier, find_command
-from holdfast.dispatch.rules.dispatcherstatus import DispatcherReport, is_news
+from holdfast.dispatch.homefiles import only_one
+from holdfast.dispatch.installed import InstalledProfiles, notice
+from holdfast.dispatch.notify import LOOK_S, PROGRAM, Notifier
+from holdfast.dispatch.rules.dispatcherstatus import DispatcherReport, DispatcherStatus, is_news
 from holdfast.dispatch.rules.liveness import CallCounts, LivenessLimits, LivenessSample, LivenessWatch
 from holdfast.dispatch.rules.pressure import MAX_HERE
 from holdfast.dispatch.rules.rounds import TICK_S, Rounds, Starts, find_pause, hold_up, max_tries
 from holdfast.dispatch.run import workspace
 from holdfast.dispatch.run.run import RunDriver, marks
+from holdfast.dispatch.supervisorclient import SupervisorClient
 from holdfast.errors import HoldfastError, NotFound, StaleRun, StartupError, UsageError, is_storage_fault
+from holdfast.local import homekey
+from holdfast.sandbox.plan import prerequisites
 
 log = logging.getLogger(__name__)
 
@@ -84,15 +100,17 @@ class Dispatcher:
         self._places: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._rounds = Rounds(lease_s=plan.lease_ms / 1000, claiming=not plan.drain, once=plan.once)
         self._starts = Starts()
-        self._fleet = FleetWatch(context.home, context.wall_clock)
+        self._fleet: FleetWatch | None = None  # once an environment is named
         self._offsets: dict[str, int] = {}  # of the store's clock from a steady one, by board
         self._held: str | None = None
         self._watches: dict[str, LivenessWatch] = {}
-        program = find_command(context.home, plan.notify)
         self._written: DispatcherReport | None = None
         self._attended = asyncio.Event()  # there is, or was a moment ago, a run to attend to
         self._status_file = homefiles.StatusFile(context.home)
-        self._notifier = Notifier(context.home, context.store, plan.boards, program, context.environ)
+        program = find_notify(context.home, plan.notify)
+        self._notifier = (
+            Notifier(context.home, context.store, plan.boards, program, context.environ) if program else None
+        )
 
     async def serve(self) -> None:
         """Until there is nothing to do any more, or for ever; cancelled, it leaves the workers alone."""
@@ -105,7 +123,7 @@ class Dispatcher:
                     (self._reread, 0.0, "profiles are read later"),
                     (self._heed_leaving, AGAIN_S, "it leaves later"),
                     (self._write_status, TELL_S, "how it stands cannot be written"),
-                    (self._notifier.look, LOOK_S, "reminders are given later"),
+                    (self._remind, LOOK_S, "reminders are given later"),
                     (self._look_at_environments, FLEET_S, "environments are looked at later"),
                     (self._watch, self._plan.liveness.look_s, "runs are looked at later"),
                 )
@@ -139,7 +157,7 @@ class Dispatcher:
             for task in aside:
                 task.cancel()
         with contextlib.suppress(HoldfastError, OSError):
-            await self._notifier.look()  # of what happened last
+            await self._remind()  # of what happened last
         await self._write_status()
 
     async def _find_pause(self) -> float:
@@ -160,6 +178,9 @@ class Dispatcher:
             self._attend(group, run)
         for id in todo.over:
             self._drivers[id].over.set()
+        for driver in self._drivers.values():
+            if driver.hosts is not None and driver.hosts.waits:  # somebody may have answered
+                self._context.supervisor.look_again(worker_of(driver.run.id))
         for run in todo.renew:
             if await ask(_beat, run, plan.lease_ms):
                 self._context.status.so_far.leases_renewed += 1
@@ -216,19 +237,36 @@ class Dispatcher:
             self._attend(group, won[1])
         await context.store.ask(Store.offer, board, context.host, profiles, held=reason, places=places)
 
+    async def _remind(self) -> None:
+        if self._notifier is not None:
+            await self._notifier.look()
+
+    def _find_fleet(self) -> FleetWatch | None:
+        """The environments of this home; None while neither its file nor a profile names one."""
+        context = self._context
+        if self._fleet is None and (
+            (context.home / FILE).exists() or any(one.environment for one in context.profiles.values())
+        ):
+            self._fleet = FleetWatch(context.home, context.wall_clock)
+        return self._fleet
+
     def _find_places(self) -> Places:
+        fleet = self._find_fleet()
+        if fleet is None:
+            return Places()
         running = Counter(driver.run.environment for driver in self._drivers.values())
-        return self._fleet.make_places(running, list(self._context.profiles.values()))
+        return fleet.make_places(running, list(self._context.profiles.values()))
 
     async def _look_at_environments(self) -> None:
         """Those that work is for; what was seen may let something begin."""
-        if not self._fleet.list_named():
+        fleet = self._find_fleet()
+        if fleet is None or not fleet.list_named():
             return
         wanted = {profile.environment for profile in self._context.profiles.values() if profile.environment}
         for board in self._plan.boards:
             wanted.update(await self._context.store.ask(Store.wanted_environments, board))
         wanted.update(driver.run.environment for driver in self._drivers.values())
-        if await self._fleet.look(wanted):
+        if await fleet.look(wanted):
             self._context.store.news.set()
 
     def _holdup(self) -> str | None:
@@ -410,4 +448,86 @@ def _sample(report: WorkerReport, files: tuple[int, ...] | None, note: str, now:
         calls=calls,
         files=files,
         note=note,
+        asks=any(not one.told for one in report.asked_hosts),
     )
+
+
+# --- put together
+
+COMMAND = prerequisites.command()
+
+
+def find_notify(home: Path, given: Sequence[str]) -> tuple[str, ...]:
+    """What reminds a person: what was asked for, or HOME/notify; empty when there is nothing to run."""
+    program = home / PROGRAM
+    return tuple(given) or ((str(program),) if os.access(program, os.X_OK) else ())
+
+
+def host_name(home: Path) -> str:
+    """One name for each home of each machine, since a run belongs to the dispatcher of one home."""
+    return f"{socket.gethostname()}-{hashlib.sha256(os.fsencode(home.absolute())).hexdigest()[:8]}"
+
+
+async def serve(
+    home: Path,
+    address: str,
+    plan: DispatchOptions,
+    *,
+    told: Callable[[str, Run], None] = lambda _kind, _run: None,
+    environ: Mapping[str, str] = os.environ,
+    host: str | None = None,
+    again: asyncio.Event | None = None,
+) -> None:
+    """Dispatch for some boards, as the plan says. `again` has worker-profiles.toml read again when it is set.
+
+    Raises:
+        Conflict: this home has a dispatcher.
+        NotFound: there is no such board or store.
+        HoldfastError: something that it needs does not start.
+    """
+    WorkerRecords(home).prepare()
+    async with only_one(home):
+        homefiles.clear_status(home)
+        found = InstalledProfiles(home, environ)
+        if (said := notice(home)) is not None:
+            log.warning(said)
+        secret = homekey.load(home)
+        async with contextlib.AsyncExitStack() as opened:
+            store = await opened.enter_async_context(AsyncStore.open(address))
+            for board in plan.boards:
+                await store.ask(Store.stats, board)  # is it there?
+            supervisor = await opened.enter_async_context(SupervisorClient.open(home))
+            name = host or host_name(home)
+            status = DispatcherStatus(name, os.getpid(), plan.boards, time.time())
+            context = DispatchContext(
+                home, address, name, store, supervisor, found, COMMAND, secret, environ, status
+            )
+            await Dispatcher(context, plan, told, again or asyncio.Event()).serve()
+
+
+def foresee(
+    store: Store,
+    board: str,
+    host: str,
+    profiles: frozenset[str],
+    held: str | None = None,
+    places: Places = Places(),  # noqa: B008 - nobody changes it
+) -> Assignment:
+    """What a round would claim now, and why every other ready task waits; of the newest tasks.
+
+    `held` is why the host starts nothing now, `places` where it lets work be done.
+    """
+    capacity, busy = store.capacity(board)
+    ready = store.page(board, status=TaskStatus.READY, limit=MAX_PAGE).tasks
+    spent = store.spent_budgets(ready)
+    shut = {task.id: why for task in ready if (why := places.find_holdup(task)) is not None}
+    found = assign.assign(
+        [task for task in ready if task.id not in spent | shut],
+        hosts={host: profiles},
+        capacity=capacity,
+        busy=busy,
+        now_ms=store.now_ms(),
+        held={host: held} if held else None,
+    )
+    waiting = {task: budget.question(words) for task, words in spent.items()}
+    return Assignment(found.claims, {**found.waiting, **shut, **waiting})

@@ -60,9 +60,7 @@ async def _hold(home: Path, name: str, role: str) -> AsyncIterator[None]:
 
 
 def _already_there(home: Path) -> Conflict:
-    return Conflict(
-        f"there is a dispatcher for {home}", remedy="holdfast status; or give another one another --home"
-    )
+    return Conflict(f"a dispatcher runs for {home} already", remedy="holdfast status")
 
 
 def is_held(home: Path) -> bool:

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from holdfast.agents.catalog.catalog import FILE as RECORDS
 from holdfast.agents.catalog.known import read_known
-from holdfast.agents.catalog.lookup import FILE as RECORDS
 from holdfast.dispatch.rules import profiles
 from holdfast.dispatch.rules.profiles import WorkerProfile
 from holdfast.errors import StartupError
@@ -70,7 +70,9 @@ def find_installed(home: Path, environ: Mapping[str, str]) -> dict[str, WorkerPr
         raise StartupError(f"cannot read {place}") from None
     search = environ.get("PATH", os.defpath)
     agents = read_known(home)
-    known = profiles.combine(text, source=str(place), known=agents)
+    programs = agents.find_programs()
+    described = [name for name, program in programs.items() if shutil.which(program, path=search)]
+    known = profiles.combine(text, source=str(place), known=agents, described=described)
     return {
         name: one
         for name, one in known.items()

@@ -17,13 +17,11 @@ from typing import Final
 import msgspec
 
 from holdfast.board.asyncstore import AsyncStore
-from holdfast.board.rules.rows import Task
 from holdfast.board.store import Store
 from holdfast.board.verbs import inbox
 from holdfast.board.verbs.inbox import Waiting
 from holdfast.dispatch.rules import reminders
 from holdfast.dispatch.rules.reminders import ReminderBook
-from holdfast.errors import NotFound
 from holdfast.local.atomicfile import replace_file
 
 log = logging.getLogger(__name__)
@@ -35,12 +33,6 @@ LAST_S: Final = 2.0  # that a dispatcher which leaves still gives it
 LOOK_S: Final = 1.0  # between looks at the events
 PAGE: Final = 100  # events at once
 SCHEMA: Final = 1
-
-
-def find_command(home: Path, given: Sequence[str]) -> tuple[str, ...]:
-    """What is run: what was asked for, or HOME/notify; empty when there is nothing to run."""
-    program = home / PROGRAM
-    return tuple(given) or ((str(program),) if os.access(program, os.X_OK) else ())
 
 
 class Notifier:
@@ -68,18 +60,17 @@ class Notifier:
             HoldfastError: the store does not answer.
             OSError: what is owed cannot be written down.
         """
-        if not self._argv:
-            return
         for board in self._boards:
             while reminders.has_room(self._book) and await self._read_events(board):
                 pass
         now_ms = await self._store.ask(Store.now_ms)
         for task in reminders.find_due(self._book, now_ms):
-            found = await self._store.ask(_find_waiting, task)
-            if found is None or not reminders.is_still_owed(self._book.owed[task], found):
+            found = await self._store.ask(Store.waiting, task)
+            owed = self._book.owed[task]
+            if found is None or not reminders.is_still_owed(owed, found.since_ms, found.acknowledged_ms):
                 self._write(reminders.forget(self._book, task))
                 continue
-            await self._tell(inbox.describe(found), now_ms)
+            await self._tell(found, now_ms)
 
     async def _read_events(self, board: str) -> bool:
         """The next events of a board; whether there were any. Whoever begins, begins with what comes."""
@@ -162,14 +153,6 @@ def _read_since(store: Store, board: str, after: int) -> tuple[int, dict[str, in
     """How far the events were read, and the tasks that wait since then, with since when."""
     events = store.events(board, after=after, limit=PAGE)
     begun = {event.task_id for event in events if event.task_id is not None and inbox.may_begin(event)}
-    waits = {task: _find_waiting(store, task) for task in sorted(begun)}
-    found = {name: task.status_ms for name, task in waits.items() if task is not None}
+    waits = {task: store.waiting(task) for task in sorted(begun)}
+    found = {name: one.since_ms for name, one in waits.items() if one is not None}
     return (events[-1].seq if events else after), found
-
-
-def _find_waiting(store: Store, task_id: str) -> Task | None:
-    try:
-        task = store.task(task_id)
-    except NotFound:
-        return None
-    return task if inbox.is_waiting(task) else None

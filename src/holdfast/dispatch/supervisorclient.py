@@ -11,9 +11,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
+from holdfast.agents.evidence.evidence import AskedHost
 from holdfast.agents.sdk import RUN_S, Workers
 from holdfast.agents.supervisor import messages
-from holdfast.agents.supervisor.messages import LogsParams, StopParams, WorkerParams, WorkerReport
+from holdfast.agents.supervisor.messages import (
+    ApproveParams,
+    LogsParams,
+    StopParams,
+    WorkerParams,
+    WorkerReport,
+)
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.errors import ConnectionLost, HoldfastError, NotFound
 from holdfast.unixrpc.calls import RpcMethod
@@ -37,6 +44,7 @@ class SupervisorClient:
         self._workers: Workers | None = None
         self._there = asyncio.Event()
         self._news: dict[str, asyncio.Event] = {}
+        self._asked: dict[str, list[AskedHost]] = {}
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -89,6 +97,20 @@ class SupervisorClient:
                         await news.wait()
         finally:
             self._news.pop(worker, None)
+            self._asked.pop(worker, None)
+
+    def look_again(self, worker: str) -> None:
+        """Let whoever waits for its end see its report now."""
+        if worker in self._news:
+            self._news[worker].set()
+
+    async def answer_host(self, worker: str, request: str, option: str) -> None:
+        """Answer a question about a host, which waits for that no more if it was answered before.
+
+        Raises:
+            InvalidRequest: it does not, for whatever reason.
+        """
+        await self._call(messages.APPROVE, ApproveParams(worker, option, option == "no", request))
 
     async def stop(self, worker: str, *, grace_s: float) -> WorkerReport:
         """End it and everything it started; its last report."""
@@ -126,9 +148,7 @@ class SupervisorClient:
                     for news in self._news.values():
                         news.set()
                     async for report in workers.changes():
-                        # Of one elsewhere it matters whether its machine is reached.
-                        matters = report.state.ended or report.host is not None
-                        if matters and report.id in self._news:
+                        if report.id in self._news and self._matters(report):
                             self._news[report.id].set()
             except (HoldfastError, TimeoutError) as exc:
                 log.warning("the supervisor cannot be reached", extra={"missing": str(exc)[:200]})
@@ -136,3 +156,8 @@ class SupervisorClient:
                 self._there.clear()
                 self._workers = None
             await asyncio.sleep(AGAIN_S)
+
+    def _matters(self, report: WorkerReport) -> bool:
+        """Of one elsewhere also whether its machine is reached, and of all which hosts are asked about."""
+        before, self._asked[report.id] = self._asked.get(report.id, []), report.asked_hosts
+        return report.state.ended or report.host is not None or report.asked_hosts != before

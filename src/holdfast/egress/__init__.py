@@ -10,7 +10,7 @@ serves one command and `joint` is one of its connections; those to hosts that no
 (HTTP) and `socks` speak with programs, which find them by `variables`. Either way a request that is read is
 written anew by `exchange`; hosts that get a key on the way are in `keys`.
 
-Imports: egress.asking, egress.bounds, egress.keys, errors, local, sandbox.kernel.
+Imports: egress.asking, egress.bounds, egress.keys, errors, local, sandbox.kernel, sandbox.policy.
 Open to other rooms: broker, dial, exchange, gate, hosts, inside, namecheck, proxy, socks, splice, traffic,
 upstream, variables, verdicts.
 """

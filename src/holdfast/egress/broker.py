@@ -38,6 +38,8 @@ if TYPE_CHECKING:  # loads what few commands need
 
 MAX_CONNECTIONS: Final = 256  # of one command; further ones wait to be accepted
 MAX_UNDECIDED: Final = 256  # names that no rule allows and that have an address, for somebody may be asked
+MAX_LATE: Final = 128  # ports that somebody is asked about at hosts, beside those listened for from the start
+LATE_S: Final = 5.0  # after which nobody comes a second time: who does, does so within two
 MAX_STREAMS: Final = 16  # connections to the name server, which are for long answers that we do not have
 STREAM_S: Final = 10.0  # until a silent one of those is closed
 FIRST_S: Final = 1.0  # how long a client that is refused may take to say what it would understand
@@ -79,6 +81,7 @@ class NameBroker:
         self._undecided = 0
         self._listeners: dict[socket.socket, tuple[Host, int]] = {}
         self._listening: set[tuple[str, int]] = set()
+        self._late: dict[tuple[str, int], asyncio.TimerHandle] = {}  # listened for since they were tried
         self._connections: set[asyncio.Task[None]] = set()
         self._streams: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
@@ -129,6 +132,10 @@ class NameBroker:
         self._then = then
         self._pause()
         self._ended = True
+        for (name, port), late in self._late.items():
+            if not late.cancelled() and late.when() > self._loop.time():
+                late.cancel()
+                self._refuse_port(name, port)
         for sock in (self._inside.datagrams, self._inside.stream, self._inside.attempts):
             self._loop.remove_reader(sock)
         for listener in self._listeners:
@@ -293,15 +300,34 @@ class NameBroker:
                 tried = read_attempt(self._inside.attempts.recv(_MAX_PACKET))
             except OSError:
                 return  # nothing more, or too much to hold
-            host = None if tried is None else self._table.name_at(tried[0])
-            if tried is None or host is None or (host, tried[1]) in self._listening:
+            name = None if tried is None else self._table.name_at(tried[0])
+            if tried is None or name is None or (name, tried[1]) in self._listening:
                 continue
-            grant = (
-                grant_of(host, tried[1])
-                if decide(self._rules, parse_host(host), tried[1]).rule is None
-                else None
-            )
-            self.traffic.refuse(host, tried[1], "no rule allows this port", _now_ms(), grant=grant)
+            if not self._listen_late(name, tried[1]):
+                self._refuse_port(name, tried[1])
+
+    def _listen_late(self, name: str, port: int) -> bool:
+        """Listen where a connection was tried that somebody may be asked about; it is tried once more.
+
+        So does the broker of the command's sockets (`sandbox/watcher/broker.py`), if it has one; otherwise
+        nobody comes, and that is told. False: there is nothing to ask, or too much was tried.
+        """
+        host, known = parse_host(name), self._table.find(name)
+        count = len(self._inside.families)
+        if known is None or not self._asker.book.asks or not self._asker.book.find_ports(host, [port]):
+            return False
+        if len(self._late) >= MAX_LATE or not self._has_room(count):
+            return False
+        self._late[name, port] = self._loop.call_later(LATE_S, self._refuse_port, name, port)
+        for address in known[:count]:
+            self._listen(host, address, port)
+        return True
+
+    def _refuse_port(self, name: str, port: int) -> None:
+        """The kernel refused a connection, since nobody listened."""
+        rule = decide(self._rules, parse_host(name), port).rule
+        grant = grant_of(name, port) if rule is None else None
+        self.traffic.refuse(name, port, "no rule allows this port", _now_ms(), grant=grant)
 
     def _resume(self) -> None:
         if not self._accepting and not self._ended:
@@ -329,7 +355,10 @@ class NameBroker:
             self._loop.call_later(RETRY_S, self._resume)
             return
         inner.setblocking(False)
-        connection = self._loop.create_task(self._serve(inner, *self._listeners[listener]))
+        host, port = self._listeners[listener]
+        if (late := self._late.get((host.name, port))) is not None:
+            late.cancel()  # it was tried once more
+        connection = self._loop.create_task(self._serve(inner, host, port))
         self._connections.add(connection)
         connection.add_done_callback(self._on_closed)
 

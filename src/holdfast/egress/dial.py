@@ -165,7 +165,7 @@ class Dialer:
             return await self._connect_directly(route, port)
         sock = await self.reach(route.above)
         try:
-            await _tunnel(sock, route.above, route.host, port)
+            await tunnel(sock, route.above, route.host, port)
         except BaseException:
             sock.close()
             raise
@@ -297,8 +297,12 @@ def _met_itself(sock: socket.socket) -> bool:
     return bool(sock.getsockname() == sock.getpeername())
 
 
-async def _tunnel(sock: socket.socket, above: Upstream, host: Host, port: int) -> None:
-    """Have the upstream proxy connect us further."""
+async def tunnel(sock: socket.socket, above: Upstream, host: Host, port: int) -> None:
+    """Have the upstream proxy connect us further.
+
+    Raises:
+        OSError: it does not.
+    """
     target = f"[{host}]:{port}" if ":" in host.name else f"{host}:{port}"
     head = f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n"
     if above.authorization is not None:

@@ -18,6 +18,9 @@ from typing import Final
 
 from holdfast.egress.addresses import Address, is_public, unmap
 from holdfast.errors import UsageError
+from holdfast.light import replace
+from holdfast.sandbox.policy.hostwish import HostWish
+from holdfast.sandbox.policy.secretwish import parse_secret
 
 MAX_NAME: Final = 253  # of a name in the DNS, without its last dot
 MAX_TEXT: Final = 1024  # of a host as it was written, before anything is done with it
@@ -355,6 +358,30 @@ def parse_rules(
         private,
         frozenset(parse_rule(text).name for text in own),
     )
+
+
+def narrow_keys(allow: Iterable[str], brought: Iterable[str]) -> tuple[str, ...]:
+    """These rules without those that keys brought along, where others say which requests are meant.
+
+    A key allows its host as a whole; it lifts no rule about requests.
+
+    Raises:
+        UsageError: a text is no rule.
+    """
+    rules = {text: parse_rule(text) for text in allow}
+    narrow = {(rule.name, rule.ports) for rule in rules.values() if rule.only is not None}
+    implied = set(map(parse_rule, brought)) if narrow else set()
+    return tuple(
+        text for text, rule in rules.items() if rule not in implied or (rule.name, rule.ports) not in narrow
+    )
+
+
+def forget_keys(hosts: HostWish) -> HostWish:
+    """The same hosts for a command that has none of the keys. Raises UsageError."""
+    if not hosts.secrets:
+        return hosts
+    brought = [parse_secret(text).rule for text in hosts.secrets]
+    return replace(hosts, allow=narrow_keys(hosts.allow, brought), secrets=())
 
 
 def check_addresses(given: Iterable[tuple[str, str]]) -> None:

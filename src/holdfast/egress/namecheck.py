@@ -1,8 +1,9 @@
 """Whether what a client sends is meant for the host that it was connected to. Pure module.
 
 On the ports of the web it must speak TLS or HTTP, and name that host. On others it may speak anything; if it
-is one of those two it must name that host as well. TLS that names nobody is let through: then there is
-nothing that could mean another host.
+is one of those two it must name that host as well. What some server could take for a request of HTTP is one
+here, and refused if it is not a plain one; a text that stays undecided is refused as well. TLS that names
+nobody is let through: then there is nothing that could mean another host.
 """
 
 import enum
@@ -20,9 +21,20 @@ from holdfast.egress.clienthello import (
 from holdfast.egress.requests import BadRequest, Judge, RequestReader
 
 WEB_PORTS: Final = (80, 443)
-MAX_FIRST_LINE: Final = 8 * 1024  # until then a text may be a request
-_FIRST_LINE: Final = re.compile(rb"\s*\S+ .*HTTP/[0-9]")
-_ENDS_TEXT: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|[^\r\n][\r\n]")
+MAX_FIRST_LINE: Final = 8 * 1024  # of a text that may still become a request
+# What some server skips before a request or takes for the space between its words: Python's `str.split`.
+_BLANKS: Final = b"\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0"
+_TARGET: Final = re.compile(rb"[^\t\v\f\r\x1c-\x1f \x85\xa0]*")
+_WORD: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # a method is one
+_CONTROL: Final = re.compile(rb"[\x00-\x08\x0e-\x1b\x7f]")
+_VERSION: Final = re.compile(rb"(?i:HTTP/[0-9]|[\t\v\f\r ](?:RTSP|ICE)/[0-9])")  # Node takes all three
+# Whatever follows these in their line, some server takes it for a request: without a version, with another
+# protocol's, with bytes that belong in no line. PROXY tells a server that the request comes after it.
+_METHODS: Final = frozenset(
+    (b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"PATCH", b"OPTIONS", b"TRACE", b"PRI", b"PROXY")
+)
+_MIN_METHOD: Final = 3  # letters, of those that are in use
+_PROXY_2: Final = b"\r\n\r\n\0"  # how the binary form of PROXY begins
 
 
 class Protocol(enum.Enum):
@@ -73,7 +85,9 @@ class NameCheck:
 
     def finish(self) -> bytes:
         """The client says nothing more; what of it may still be passed on."""
-        held = bytes(self._held) if self.protocol is Protocol.UNKNOWN else b""
+        if self.protocol is Protocol.UNKNOWN and self._held:
+            self.protocol = self._recognise(ended=True)
+        held = b"" if self.protocol in (Protocol.TLS, Protocol.HTTP) else bytes(self._held)
         self._held.clear()
         return held
 
@@ -89,6 +103,9 @@ class NameCheck:
             self._held += data
             self.protocol = self._recognise()
             if self.protocol is Protocol.UNKNOWN:
+                if len(self._held) > MAX_FIRST_LINE:
+                    why = "its first line does not end, so it may be a request of HTTP"
+                    raise Refused(why, _tell(why))
                 return b""
             data = bytes(self._held)
             self._held.clear()
@@ -112,15 +129,12 @@ class NameCheck:
             return Refused(why, ALERT_ACCESS_DENIED)
         return Refused(why, _tell(why) if self.protocol is Protocol.HTTP else b"")
 
-    def _recognise(self) -> Protocol:
+    def _recognise(self, *, ended: bool = False) -> Protocol:
         if self._held[0] == HANDSHAKE:
             return Protocol.TLS
         if self._port in WEB_PORTS or self._judged:
             return Protocol.HTTP  # and nothing else: whatever is odd is refused
-        whole = _ENDS_TEXT.search(self._held) is not None or len(self._held) > MAX_FIRST_LINE
-        if _FIRST_LINE.match(self._held):
-            return Protocol.HTTP
-        return Protocol.OTHER if whole else Protocol.UNKNOWN
+        return _recognise_text(bytes(self._held), ended=ended)
 
     def _read_hello(self, data: bytes) -> bytes:
         self._held += data
@@ -150,6 +164,34 @@ class NameCheck:
         except BadRequest as exc:
             why = f"a request in it is refused: {exc}"
             raise Refused(why, _tell(why), exc.asked) from None
+
+
+def _recognise_text(held: bytes, *, ended: bool) -> Protocol:
+    """What begins like this. A request is one for some server, if not for all of them; `ended`: that is all.
+
+    Servers of other protocols wait for an answer, so theirs must be known without the end of a line: by a
+    byte that no request has there.
+    """
+    if held.startswith(_PROXY_2):
+        return Protocol.HTTP
+    line, feed, _ = held.lstrip(_BLANKS).partition(b"\n")
+    word = _WORD.match(line)
+    if word is None:
+        return Protocol.OTHER if line else Protocol.UNKNOWN
+    method, rest = word[0], line[word.end() :]
+    words = rest.strip(_BLANKS)
+    if (method in _METHODS and words) or _VERSION.search(rest):
+        return Protocol.HTTP
+    in_use = len(method) >= _MIN_METHOD and method == method.upper()
+    if rest and (rest[0] not in _BLANKS or (not in_use and _CONTROL.search(rest))):
+        return Protocol.OTHER
+    if not (feed or ended):
+        return Protocol.UNKNOWN
+    if method == b"CONNECT" and words and not words.startswith(b"{"):  # that is how one of NATS goes on
+        return Protocol.HTTP
+    target = _TARGET.match(words)
+    found = target is not None and (target[0].startswith((b"/", b"*")) or b"://" in target[0])
+    return Protocol.HTTP if found else Protocol.OTHER
 
 
 def _tell(why: str) -> bytes:

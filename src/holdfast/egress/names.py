@@ -29,7 +29,7 @@ _RESPONSE, _OPCODE, _AUTHORITATIVE, _RECURSION_WANTED, _RECURSION = 0x8000, 0x78
 _INTERNET, _ANY = 1, 255
 
 
-class Kind(enum.IntEnum):
+class RecordType(enum.IntEnum):
     """Types of records that are answered."""
 
     A = 1
@@ -62,7 +62,7 @@ class Question:
 
     @property
     def wants_address(self) -> bool:
-        return self.kind in (Kind.A, Kind.AAAA, Kind.ANY)
+        return self.kind in (RecordType.A, RecordType.AAAA, RecordType.ANY)
 
 
 class BadMessage(ValueError):
@@ -122,7 +122,8 @@ def answer(question: Question, addresses: tuple[Address, ...]) -> bytes:
     records = [
         struct.pack("!HHHIH", 0xC00C, record, _INTERNET, TTL_S, len(address.packed)) + address.packed
         for address in addresses
-        if question.kind in ((record := Kind.A if address.version == 4 else Kind.AAAA), Kind.ANY)
+        for record in (RecordType.A if address.version == 4 else RecordType.AAAA,)
+        if question.kind in (record, RecordType.ANY)
     ]
     head = _head(question.id, question.flags, Rcode.NO_ERROR, 1, len(records))
     return head + question.asked + b"".join(records)

@@ -12,6 +12,8 @@ from holdfast.egress.hosts import Host
 Scheme: TypeAlias = Literal["http", "https"]
 
 DEFAULT_PORT: Final = 80  # of a proxy whose address names none
+REPEATS: Final = "an upstream proxy looks names up once more: what it connects to cannot be pinned"
+_PASSED_BY: Final = "hosts by name are dialled without this machine's proxy: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,16 @@ def parse_upstream(url: str) -> Upstream | None:
         return Upstream(split.hostname, port)
     pair = unquote_to_bytes(split.username) + b":" + unquote_to_bytes(split.password or "")
     return Upstream(split.hostname, port, f"Basic {base64.b64encode(pair).decode()}")
+
+
+def describe_by_name(proxies: Proxies) -> tuple[str | None, str | None]:
+    """What holds of connections by name, which take the proxy for https or none; and what is weaker by it."""
+    if proxies.https is None:
+        only = f"{_PASSED_BY}HTTP_PROXY alone is not for them, HTTPS_PROXY is"
+        return None, None if proxies.http is None else only
+    if parse_upstream(proxies.https) is None:
+        return None, f"{_PASSED_BY}HTTPS_PROXY or ALL_PROXY names one whose URL is not http://"
+    return f"by name: {REPEATS}", None
 
 
 @dataclass(frozen=True, slots=True)

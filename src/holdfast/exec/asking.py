@@ -11,8 +11,7 @@ and first brings a terminal back to it that was left in the middle of an escape 
 
 import os
 
-from holdfast.annotations import Any, Callable, Final, Mapping
-from holdfast.light import suppress
+from holdfast.light import Any, Callable, Final, Mapping, suppress
 from holdfast.local.loop import AnyLoop, Cancellable
 
 TERMINAL: Final = "/dev/tty"

@@ -1,9 +1,8 @@
 """What `holdfast exec` has to say, as lines for people and as a tree for machines. Pure module."""
 
-from holdfast.annotations import TYPE_CHECKING, Any, Final, Mapping, Protocol, Sequence
 from holdfast.errors import HoldfastError, SandboxUnavailable, UsageError
+from holdfast.light import TYPE_CHECKING, Any, Final, Mapping, Protocol, Sequence, value
 from holdfast.sandbox.policy.policy import PathDecision
-from holdfast.sandbox.values import value
 
 if TYPE_CHECKING:  # of a command here, or as another machine tells it
     from holdfast.sandbox.limits import Reached

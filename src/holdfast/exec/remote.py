@@ -25,7 +25,6 @@ from holdfast.client.events.ordering import Event, Exited, Output
 from holdfast.client.policy import Policy
 from holdfast.client.process import Process
 from holdfast.client.recovery import LinkState
-from holdfast.client.remotepath import to_native, to_uri
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError
 from holdfast.exec.asking import TerminalAnswerer
 from holdfast.exec.outcome import NOT_EXECUTABLE, NOT_FOUND, Ending, ExecFailure, build_failure
@@ -43,12 +42,11 @@ from holdfast.local.relay import (
 from holdfast.local.streams import Writer, peek, read_input
 from holdfast.local.tasks import TaskSet
 from holdfast.sandbox.limits import Limits, exit_code
-from holdfast.sandbox.policy import profile
 from holdfast.sandbox.policy.hostwish import ASK_S
-from holdfast.sandbox.policy.paths import is_file_to_make, parent
+from holdfast.sandbox.policy.paths import is_file_to_make, is_pattern, parent
 from holdfast.sandbox.policy.policy import Access, Where, bind
 from holdfast.wire.network import PolicyQuestion
-from holdfast.wire.paths import PathUri
+from holdfast.wire.paths import PathUri, to_native, to_uri
 from holdfast.wire.processes import NetworkReport
 
 _STOP_S: Final = 2.0  # whoever pressed Control-Z waits for a prompt
@@ -142,7 +140,7 @@ def _policy(wish: Wish, environment: Environment, cwd: str) -> Policy:
     for path in wish.allow_write:
         policy = policy.allow_write(to_native(base.join(path).uri))
     for path in wish.deny:
-        policy = policy.deny(path if profile.is_pattern(path) else to_native(base.join(path).uri))
+        policy = policy.deny(path if is_pattern(path) else to_native(base.join(path).uri))
     return policy
 
 

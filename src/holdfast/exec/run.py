@@ -4,7 +4,6 @@ import errno
 import os
 import sys
 
-from holdfast.annotations import TYPE_CHECKING, Mapping, Sequence
 from holdfast.confine.childenv import scrub
 from holdfast.confine.guard import hide_homes
 from holdfast.confine.owner import CommandOwner
@@ -13,7 +12,7 @@ from holdfast.errors import HoldfastError, UsageError, from_os_error
 from holdfast.exec import outcome
 from holdfast.exec.outcome import Ending, ExecFailure, Explained, PathAnswer, Planned, Withheld
 from holdfast.exec.wish import Preset, Wish
-from holdfast.light import signal
+from holdfast.light import TYPE_CHECKING, Mapping, Sequence, replace, signal, value
 from holdfast.local.loop import Loop
 from holdfast.local.relay import Course, Streams, Tail, occupy_standard_descriptors, open_streams
 from holdfast.sandbox.plan.resolve import locate, make_granted, trace
@@ -21,9 +20,17 @@ from holdfast.sandbox.plan.select import Choice
 from holdfast.sandbox.policy import policy
 from holdfast.sandbox.policy.credentials import credentials, find_secrets
 from holdfast.sandbox.policy.hostwish import is_inspected
-from holdfast.sandbox.policy.paths import absolute, grantable, is_file_to_make, join, name, parent, within
+from holdfast.sandbox.policy.paths import (
+    absolute,
+    grantable,
+    is_file_to_make,
+    is_pattern,
+    join,
+    name,
+    parent,
+    within,
+)
 from holdfast.sandbox.policy.policy import Access, BoundPolicy, Network, Policy, bind
-from holdfast.sandbox.values import replace, value
 
 if TYPE_CHECKING:
     from holdfast.confine.keys import KeptKeys
@@ -245,7 +252,7 @@ def _policy(wish: Wish, here: str) -> "tuple[Policy, Limits | None]":
     if wish.deny:
         from holdfast.sandbox.policy import profile
     for path in wish.deny:
-        if profile.is_pattern(path) and not os.path.lexists(join(here, path)):
+        if is_pattern(path) and not os.path.lexists(join(here, path)):
             policy = policy.deny_glob(path if path.startswith("/") else join(profile.escape(here), path))
         else:
             policy = policy.deny(absolute(path, here))
@@ -289,15 +296,9 @@ def _find_presets(
     Raises:
         UsageError: a client is not known, or says nothing.
     """
-    from holdfast.egress.clients.recipes import grant_presets
-    from holdfast.egress.clients.surroundings import look_around
+    from holdfast.egress.clients.surroundings import read_presets
 
-    limited = bound.restricted and not bound.explain("/", Access.WRITE).allowed
-
-    def is_writable(path: str) -> bool:
-        return within(path, bound.cwd) or (limited and bound.explain(path, Access.WRITE).allowed)
-
-    found = grant_presets(policy, look_around(environ, is_writable))
+    found = read_presets(policy, bound, environ)
     hidden = {
         f", from {path}": f"; withheld from the command (--allow-read {path})" for path in withheld.paths
     }

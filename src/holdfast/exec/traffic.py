@@ -3,7 +3,7 @@
 The account itself comes from the process that made the connections (`egress/traffic.py`), as plain values.
 """
 
-from holdfast.annotations import Any, Final, Mapping, Sequence
+from holdfast.light import Any, Final, Mapping, Sequence
 
 MAX_TOLD: Final = 5  # refused hosts that a person is told of; --json names all
 _KIB: Final = 1024

@@ -1,10 +1,8 @@
 """What the options of `holdfast exec` ask for, wherever the command is to run. Pure module."""
 
-from holdfast.annotations import TYPE_CHECKING, Sequence
 from holdfast.errors import UsageError
-from holdfast.light import StrEnum
+from holdfast.light import TYPE_CHECKING, Sequence, StrEnum, value
 from holdfast.sandbox.plan.select import ANY, Choice
-from holdfast.sandbox.values import value
 
 if TYPE_CHECKING:
     from holdfast.sandbox.limits import Limits

@@ -1,14 +1,17 @@
-"""The dispatcher's side of the files in a workspace.
+"""The dispatcher's side of the files of a run: those in its workspace, and the grant in its own directory.
 
     .holdfast/
       .gitignore        nothing in here is work
-      run.json          the grant without its token (`rundir.py` has that), replaced whole
+      run.json          the grant without its token (that is in the run's own directory), replaced whole
       outbox/ID.json    an envelope, put there whole by the worker; ID.bad if it was none
       answers/ID.json   its answer, put there whole before the envelope is removed
 
 The worker owns all of it and may be hostile. Directories are opened one below the other without following
 links, names are used in the directory that was really reached, and only regular files are read. So whatever
 is linked, swapped or planted in here, nothing outside is read or written.
+
+The run's own directory (`local/rundirs.py` says where) has the grant with the token, and `board.sock`, which
+takes envelopes of its task while the dispatcher lives.
 """
 
 import contextlib
@@ -25,8 +28,11 @@ import msgspec
 from holdfast.errors import INTERNAL, OperationFailed, RemoteProtocolError
 from holdfast.handoff import envelope
 from holdfast.handoff.envelope import ID, MAX_ENVELOPE, Envelope, Grant, HandoffAnswer
+from holdfast.local import rundirs
 from holdfast.local.atomicfile import open_folder, replace_at
 
+GRANT: Final = "run.json"
+SOCKET: Final = "board.sock"
 MAX_NAMES: Final = (
     4096  # entries of an outbox looked at in one go: a worker cannot keep us reading its directory
 )
@@ -35,6 +41,15 @@ NO_NAME: Final = "the name of a report's file has 1 to 64 letters, digits, - or 
 
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe is opened without waiting
 _NO_FILE: Final = (errno.ELOOP, errno.EACCES, errno.ENXIO)  # a link, closed to us, a socket
+
+
+def put_grant(run: str, grant: Grant) -> Path:
+    """Write down what the worker of this run signs with; where.
+
+    Raises:
+        OperationFailed: it cannot be written.
+    """
+    return rundirs.put(run, GRANT, msgspec.json.encode(grant))
 
 
 def place_of(workspace: Path) -> Path:

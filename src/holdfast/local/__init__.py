@@ -4,6 +4,6 @@ trees that somebody else filled, their names made fit to be shown, programs that
 those that end with whoever started them.
 
 Imports: errors, home.
-Open to other rooms: atomicfile, confinement, credentials, homekey, homes, linux, listeners, lobby, lock,
+Open to other rooms: atomicfile, credentials, homekey, linux, listeners, lock,
 loop, owned, peers, programs, relay, rundirs, shown, streams, tasks, trees.
 """

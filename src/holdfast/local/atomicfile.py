@@ -12,8 +12,10 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def replace_file(path: str | os.PathLike[str], data: bytes, *, durable: bool = True) -> None:
-    """Mode 0600. It is on the disk when this returns; without `durable` a crash of the machine may undo it.
+def replace_file(
+    path: str | os.PathLike[str], data: bytes, *, durable: bool = True, mode: int = 0o600
+) -> None:
+    """It is on the disk when this returns; without `durable` a crash of the machine may undo it.
 
     Raises:
         OSError: it cannot be written.
@@ -21,18 +23,20 @@ def replace_file(path: str | os.PathLike[str], data: bytes, *, durable: bool = T
     above, name = os.path.split(os.path.abspath(path))
     folder = os.open(above, _FOLDER)
     try:
-        replace_at(folder, name, data, durable=durable)
+        replace_at(folder, name, data, durable=durable, mode=mode)
     finally:
         os.close(folder)
 
 
-def replace_at(folder: int, name: str, data: bytes, *, durable: bool = True) -> None:
+def replace_at(folder: int, name: str, data: bytes, *, durable: bool = True, mode: int = 0o600) -> None:
     """The same in a directory that is open. Without `durable` a crash of the machine may undo it.
+
+    Of another `mode` the kernel takes what the umask says; the file has it from its first moment.
 
     Raises:
         OSError: it cannot be written; IsADirectoryError where a directory has that name.
     """
-    hidden = write_new(folder, data, durable=durable)
+    hidden = write_new(folder, data, durable=durable, mode=mode)
     try:
         os.rename(hidden, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
@@ -43,14 +47,14 @@ def replace_at(folder: int, name: str, data: bytes, *, durable: bool = True) -> 
         os.fsync(folder)
 
 
-def write_new(folder: int, data: bytes, *, durable: bool = True) -> str:
+def write_new(folder: int, data: bytes, *, durable: bool = True, mode: int = 0o600) -> str:
     """The name of a new file with this content in a directory that is open, for a caller that renames it.
 
     Raises:
         OSError: it cannot be written.
     """
     hidden = f".{os.urandom(8).hex()}"
-    opened = os.open(hidden, _NEW, 0o600, dir_fd=folder)
+    opened = os.open(hidden, _NEW, mode, dir_fd=folder)
     try:
         with open(opened, "wb") as file:
             file.write(data)

@@ -1,6 +1,6 @@
 """Variables with credentials of whoever embeds us. No child of ours gets them. Pure module."""
 
-from holdfast.annotations import Final
+from holdfast.light import Final
 
 VARIABLES: Final = frozenset(
     {

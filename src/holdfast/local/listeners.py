@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from holdfast.errors import UsageError
-from holdfast.local.confinement import find_holders, read_link
+from holdfast.local.peers import find_holders, read_link
 
 MARK: Final = "holdfast-listener-"  # and the inode of the socket
 TCP_LISTEN: Final = "0A"  # net/tcp_states.h, as the tables print it

@@ -7,8 +7,7 @@ import os
 import select
 import time
 
-from holdfast.annotations import Any, Callable, Final, Protocol
-from holdfast.light import signal
+from holdfast.light import Any, Callable, Final, Protocol, signal
 
 _IN: Final = select.POLLIN | select.POLLHUP | select.POLLERR | select.POLLNVAL
 _OUT: Final = select.POLLOUT | select.POLLHUP | select.POLLERR | select.POLLNVAL

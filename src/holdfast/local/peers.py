@@ -1,22 +1,39 @@
-"""Which user is at the other end of a connection made on this machine.
+"""Who may come in: which user is at the other end of a connection on this machine, and how confined.
 
-A unix socket knows. For TCP on loopback both ends are sockets of this kernel, so the peer's
+A unix socket knows the user. For TCP on loopback both ends are sockets of this kernel, so the peer's
 own socket can be looked up by its addresses and asked for its owner: through sock_diag, which
 answers for exactly one socket, or else in the tables under /proc/net.
 
 Only an established socket that a process still holds counts. Once it is closed the kernel
 reports owner 0 for what is left of it, and a stranger who writes a request and hangs up at
 once would pass for root.
+
+A user id says whose a process is, not what it may do: a confined command has the same one. What the kernel
+says of it does tell: a command that we, or anybody, confined has more seccomp filters, no new privileges or
+other namespaces. We are the measure ourselves, so that a daemon in a container serves its neighbours.
+
+A process is looked at by a descriptor (pidfd) and must still live once it was read, so that nothing is read
+of another one that got its number. What cannot be read is taken for confined.
+
+Loads no event loop: the first connection may come before there is one.
 """
 
+import errno
+import functools
 import ipaddress
+import os
+import select
 import socket
 import struct
 import sys
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from holdfast.local.confinement import HasOptions
+from holdfast.errors import PeerRefused
+
+if TYPE_CHECKING:
+    import asyncio
 
 NETLINK_SOCK_DIAG: Final = 4  # linux/netlink.h
 SOCK_DIAG_BY_FAMILY: Final = 20  # linux/sock_diag.h
@@ -34,6 +51,21 @@ _REPLY = struct.Struct("=BBBB48sIIIII")  # inet_diag_msg
 _NETLINK_TIMEOUT_S: Final = 1.0  # the kernel answers inside send(); this only stops a wait for a lost message
 _TABLES: Final = ("/proc/net/tcp", "/proc/net/tcp6")
 
+SO_PEERPIDFD: Final = 77  # linux 6.5; asm-generic/socket.h
+NAMESPACES: Final = ("user", "mnt", "pid", "net", "ipc")
+
+UNKNOWN: Final = "the kernel does not tell which process it is"
+REMEDY: Final = (
+    "run it outside of the sandbox; a worker reports with `holdfast handoff`, and cannot start other workers"
+)
+_ONLY_OWNER: Final = "only the user who runs this server may connect without a token"
+
+
+class HasOptions(Protocol):
+    """A socket, or what a transport shows of it."""
+
+    def getsockopt(self, level: int, optname: int, buflen: int, /) -> bytes: ...
+
 
 class _End(NamedTuple):
     """One end of a connection, however its address was spelled."""
@@ -47,6 +79,45 @@ class PeerSocket(NamedTuple):
 
     uid: int
     inode: int  # by which /proc/PID/fd names it
+
+
+class ChecksToken(Protocol):
+    """Who knows which header `Authorization` lets in."""
+
+    def check(self, authorization: str | None, now: float, /) -> None:
+        """Raises PeerRefused."""
+
+
+def check_caller(tokens: ChecksToken | None, authorization: str | None, own: Any, peer: Any) -> None:
+    """By its token where one is demanded; else our own user must be there, and nobody more confined than we.
+
+    Raises:
+        PeerRefused: it may not come in.
+    """
+    if tokens is not None:
+        tokens.check(authorization, time.time())
+        return
+    found = check_owner(own, peer)
+    refuse_confined(find_excess_of_holders(found.inode, found.uid))
+
+
+def check_owner(own: Any, peer: Any) -> PeerSocket:
+    """The socket at the other end of a connection on loopback, by both addresses of it.
+
+    Raises:
+        PeerRefused: it is not our own user's, or is gone.
+    """
+    found = None if peer is None else socket_of_peer(own, peer)  # None: it was reset meanwhile
+    if found is None or not is_allowed(found.uid, own=os.getuid()):
+        raise PeerRefused(_ONLY_OWNER)
+    return found
+
+
+def check_unix_peer(sock: HasOptions) -> None:
+    """The same, for a unix socket."""
+    if not is_allowed(uid_of_unix_peer(sock), own=os.getuid()):
+        raise PeerRefused(_ONLY_OWNER)
+    refuse_confined(find_excess_of_unix_peer(sock))
 
 
 def is_allowed(uid: int | None, *, own: int) -> bool:
@@ -174,3 +245,180 @@ def _read_answer(answer: bytes, here: _End, there: _End) -> PeerSocket | None:
     if ends != (there, here) or state != TCP_ESTABLISHED or inode == 0:
         return None
     return PeerSocket(int(uid), int(inode))
+
+
+class Surroundings(NamedTuple):
+    """What the kernel says of how confined a process is."""
+
+    no_new_privileges: bool
+    filters: int  # of seccomp; each adds to those before it
+    namespaces: tuple[str, ...]
+
+
+def find_excess(ours: Surroundings, theirs: Surroundings | None) -> str | None:
+    """In what they are more confined than we, in words; None when in nothing."""
+    if theirs is None:
+        return UNKNOWN
+    if theirs.no_new_privileges and not ours.no_new_privileges:
+        return "it may not gain privileges"
+    if theirs.filters > ours.filters:
+        return "it has more seccomp filters"
+    differing = [
+        name
+        for name, mine, other in zip(NAMESPACES, ours.namespaces, theirs.namespaces, strict=True)
+        if mine != other
+    ]
+    return f"it is in another {' and '.join(differing)} namespace" if differing else None
+
+
+def refuse_confined(excess: str | None) -> None:
+    """Raises PeerRefused for a process that is more confined than we."""
+    if excess is not None:
+        raise PeerRefused(f"a process that is more confined may not use this one: {excess}", remedy=REMEDY)
+
+
+def parse_status(text: str, namespaces: tuple[str, ...]) -> Surroundings | None:
+    """From /proc/PID/status; None where it does not say."""
+    fields = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
+    try:
+        filtered = int(fields["Seccomp"]) != 0
+        filters = int(fields["Seccomp_filters"]) if filtered else 0
+        return Surroundings(int(fields["NoNewPrivs"]) != 0, filters, namespaces)
+    except (KeyError, ValueError):
+        return None
+
+
+def read_surroundings(process: int | str) -> Surroundings | None:
+    """Of a process by its number, or of "self"; None where that cannot be told."""
+    try:
+        with open(f"/proc/{process}/status", encoding="utf-8", errors="replace") as file:
+            text = file.read()
+        return parse_status(text, tuple(os.readlink(f"/proc/{process}/ns/{name}") for name in NAMESPACES))
+    except OSError:
+        return None
+
+
+@functools.cache
+def _ours() -> Surroundings:
+    found = read_surroundings("self")
+    if found is None:
+        raise AssertionError("/proc tells nothing of ourselves")
+    return found
+
+
+def find_excess_of_unix_peer(sock: HasOptions) -> str | None:
+    """In what the process that connected this unix socket is more confined than we; None when in nothing."""
+    pid = pid_of_unix_peer(sock)
+    if pid <= 0:
+        return UNKNOWN  # of a process that our namespace does not show
+    try:
+        fd = _peer_descriptor(sock, pid)
+    except OSError:
+        return UNKNOWN
+    try:
+        return _judge(fd, pid)
+    finally:
+        os.close(fd)
+
+
+def find_excess_of_holders(inode: int, uid: int) -> str | None:
+    """The same of every process of a user that holds the socket with this inode; there must be one."""
+    reasons = [_judge_holder(pid, path, inode) for pid, path in find_holders(inode, uid)]
+    if not reasons:
+        return UNKNOWN
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def _peer_descriptor(sock: HasOptions, pid: int) -> int:
+    """Raises OSError when it is gone."""
+    try:
+        return int(struct.unpack("=i", sock.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD, 4))[0])
+    except OSError as exc:
+        if exc.errno != errno.ENOPROTOOPT:
+            raise  # by its number somebody else might be found, who got it since
+        return os.pidfd_open(pid)  # an older kernel
+
+
+def _judge(fd: int, pid: int) -> str | None:
+    found = read_surroundings(pid)
+    ended, _, _ = select.select([fd], [], [], 0)
+    return UNKNOWN if ended else find_excess(_ours(), found)
+
+
+def _judge_holder(pid: int, path: str, inode: int) -> str | None:
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return UNKNOWN
+    try:
+        # Again, now that its number cannot become another's.
+        return _judge(fd, pid) if os.readlink(path) == f"socket:[{inode}]" else UNKNOWN
+    except OSError:
+        return UNKNOWN
+    finally:
+        os.close(fd)
+
+
+def find_holders(inode: int, uid: int) -> Iterator[tuple[int, str]]:
+    """Processes of this user with the socket among their descriptors, and which; those we may look into."""
+    wanted = f"socket:[{inode}]"
+    for name in os.listdir("/proc"):
+        if not name.isdecimal():
+            continue
+        folder = f"/proc/{name}/fd"
+        try:
+            if os.stat(f"/proc/{name}").st_uid != uid:
+                continue
+            for descriptor in os.listdir(folder):
+                path = f"{folder}/{descriptor}"
+                if read_link(path) == wanted:
+                    yield int(name), path
+                    break
+        except OSError:
+            continue  # it ended, or is not ours to look into
+
+
+def read_link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""  # closed meanwhile
+
+
+class Lobby:
+    """Connections of which nobody knows yet whether they may come in: at most `most`, and not for long.
+
+    When it is full the one that waits longest is cut off, so whoever sends what is asked for at once comes
+    in, however many others say nothing. Without `within_s` one may stay until it leaves or makes room.
+    """
+
+    def __init__(self, most: int, within_s: float | None = None) -> None:
+        self._most = most
+        self._within_s = within_s
+        self._waiting: dict[asyncio.Transport, asyncio.TimerHandle | None] = {}
+
+    def enter(self, transport: "asyncio.Transport") -> None:
+        if len(self._waiting) >= self._most:
+            oldest = next(iter(self._waiting))
+            self.leave(oldest)
+            oldest.abort()
+        timer = None
+        if self._within_s is not None:
+            import asyncio
+
+            timer = asyncio.get_running_loop().call_later(self._within_s, transport.abort)
+        self._waiting[transport] = timer
+
+    def leave(self, transport: "asyncio.Transport") -> None:
+        """It is known now, or gone; one that was not here is not minded."""
+        timer = self._waiting.pop(transport, None)
+        if timer is not None:
+            timer.cancel()
+
+    def clear(self) -> None:
+        """Cut off whoever waits; each leaves when its connection is gone."""
+        for transport in list(self._waiting):
+            transport.abort()
+
+    def __len__(self) -> int:
+        return len(self._waiting)

@@ -14,8 +14,7 @@ import os
 import select
 import stat
 
-from holdfast.annotations import Callable, Final, Protocol, Self
-from holdfast.light import signal, suppress
+from holdfast.light import Callable, Final, Protocol, Self, signal, suppress
 from holdfast.local.loop import AnyLoop, Cancellable
 
 STDIN, STDOUT, STDERR = 0, 1, 2

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import OperationFailed
-from holdfast.home import state_directory
-from holdfast.local import homes
+from holdfast.home import remember, runtime_directories, state_directory
 from holdfast.local.atomicfile import open_folder, replace_at
 
 _RUNS: Final = "runs"
@@ -33,10 +32,10 @@ def prepare(run: str) -> Path:
     reasons = []
     with contextlib.suppress(OSError):
         os.makedirs(state_directory(), mode=0o700, exist_ok=True)  # beside which one place is
-    for top in homes.runtime_directories():
+    for top in runtime_directories():
         try:
             with _opened(top, run):
-                homes.remember(top)
+                remember(top)
                 return Path(top, _RUNS, run)
         except OSError as exc:
             reasons.append(f"{top}: {exc.strerror or exc}")
@@ -63,7 +62,7 @@ def put(run: str, name: str, data: bytes) -> Path:
 
 def remove(run: str) -> None:
     """Whatever is left of it, wherever it was made."""
-    for top in homes.runtime_directories():
+    for top in runtime_directories():
         with contextlib.suppress(OSError):
             with _opened(top, run, make=False) as fd:
                 for name in os.listdir(fd):

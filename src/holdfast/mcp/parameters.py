@@ -185,7 +185,16 @@ AllowRead: TypeAlias = Annotated[
 AllowHost: TypeAlias = Annotated[
     tuple[Annotated[str, Meta(min_length=1, max_length=MAX_TITLE)], ...],
     Meta(
-        max_length=MAX_ITEMS, description="Let it reach these hosts too: api.example.com, *.example.org:443."
+        max_length=MAX_ITEMS,
+        description="Let it reach these hosts too: api.example.com, *.example.org:443, or requests alone: "
+        "GET https://api.example.com/v1/.",
+    ),
+]
+AllowNet: TypeAlias = Annotated[
+    tuple[Name, ...],
+    Meta(
+        max_length=MAX_ITEMS,
+        description="Let it reach the hosts that these clients' settings name: pip, npm, cargo, go, apt.",
     ),
 ]
 KeyEnv: TypeAlias = Annotated[
@@ -227,6 +236,7 @@ class RunWorker(Parameters, kw_only=True):
         Meta(description="All hosts, or none; left out: those of its model provider, where they are known."),
     ] = UNSET
     allow_host: AllowHost = ()
+    allow_net: AllowNet = ()
     ask_network: Annotated[
         bool,
         Meta(description="Let a connection to any other host wait for an answer (see worker_approve)."),
@@ -300,6 +310,7 @@ class GrantToWorker(OfWorker, kw_only=True):
     allow_write: AllowWrite = ()
     allow_read: AllowRead = ()
     allow_host: AllowHost = ()
+    allow_net: AllowNet = ()
     network: Annotated[bool, Meta(description="Let it have the network, all of it.")] = False
     key_env: KeyEnv = ""
 

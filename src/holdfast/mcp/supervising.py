@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from holdfast.agents.sdk import Workers
 from holdfast.board.rules import verbs
-from holdfast.board.rules.rows import Comment, Task, TaskMessage
+from holdfast.board.rules.rows import Comment, HostQuestion, Task, TaskMessage
 from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.rules.verbs import BoardCaller, Verb
 from holdfast.board.store import Store, open_store
@@ -92,6 +92,9 @@ def _carry_out(verb: Verb, tools: BoardTools, asked: Any) -> dict[str, Any]:
             return {"task_id": found.task_id, "comment_id": found.number}
         case TaskMessage():
             return {"task_id": found.task_id, "run_id": found.run_id, "message_id": found.number}
+        case HostQuestion():
+            told = {"host": found.host, "pattern": found.pattern, "answer": found.answer}
+            return {"task_id": found.task_id, "run_id": found.run_id, **told}
     moved = {"task_id": found.id, "run_id": found.run_id, "status": found.status}
     return moved | ({"parent_id": asked.parent, "child_id": asked.child} if verb.name == "link" else {})
 

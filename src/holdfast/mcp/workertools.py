@@ -41,6 +41,7 @@ async def _run(workers: Workers, asked: parameters.RunWorker) -> Said:
         unattended=not asked.ask,
         network=None if asked.network is msgspec.UNSET else asked.network,
         allow_host=asked.allow_host,
+        allow_net=asked.allow_net,
         ask_network=asked.ask_network,
         writable=list(asked.allow_write),
         readable=list(asked.allow_read),
@@ -147,6 +148,7 @@ async def _grant(workers: Workers, asked: parameters.GrantToWorker) -> Said:
         allow_write=asked.allow_write,
         allow_read=asked.allow_read,
         allow_host=asked.allow_host,
+        allow_net=asked.allow_net,
         network=asked.network,
         key=os.environ.get(asked.key_env),
     )

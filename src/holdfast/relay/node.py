@@ -1,7 +1,8 @@
 """A node of a relay: its listeners, its sockets, its lease, and what its store orders it to do.
 
 Where there are several, executors dial an address that leads to any of them, and a harness is given the one
-that has its executor. A node is heard of every BEAT_S: by that its lease runs on, and by that it learns which
+that has its executor. Where nodes cannot be addressed singly a harness comes to any of them too, and `bridge`
+carries its stream. A node is heard of every BEAT_S: by that its lease runs on, and by that it learns which
 tokens were revoked and which of its executors another node has now.
 """
 
@@ -21,17 +22,21 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Final, NamedTuple
 
 from holdfast.errors import HoldfastError, RemoteProtocolError
-from holdfast.local.lobby import Lobby
+from holdfast.local.peers import Lobby
 from holdfast.local.tasks import TaskSet
 from holdfast.relay import store as verbs
 from holdfast.relay.audit import record
+from holdfast.relay.bridge import BEAT_S as BRIDGE_BEAT_S
+from holdfast.relay.bridge import UNAVAILABLE, Bridge, Joint, Link
 from holdfast.relay.metrics import PrometheusRelayMetrics, RelayMetrics
+from holdfast.relay.natsbus import NatsBus, NatsOptions
 from holdfast.relay.registry import Limits, Registry
 from holdfast.relay.rules import messages, signedurl
-from holdfast.relay.rules.messages import Refusal
+from holdfast.relay.rules.crossing import Opening
+from holdfast.relay.rules.messages import RegistryRefusal
 from holdfast.relay.rules.signedurl import Claim, Rejected
-from holdfast.relay.rules.switchboard import ExecutorSocket, Held, Switchboard
-from holdfast.relay.sockets import ASK_S, RelayConnection
+from holdfast.relay.rules.switchboard import ExecutorSocket, HarnessSocket, Held, Switchboard
+from holdfast.relay.sockets import ASK_S, RelayConnection, Socket
 from holdfast.relay.store import RelayStore
 from holdfast.server.edges.address import WebSocketAddress
 from holdfast.server.edges.binding import BACKLOG, ENDING, bind_tcp
@@ -63,6 +68,7 @@ class RelayOptions(NamedTuple):
     behind_proxy: bool = False
     metrics: bool = False
     limits: Limits = Limits()
+    nats: NatsOptions | None = None  # None: nodes can be addressed singly, or there is one
 
 
 class Node:
@@ -72,8 +78,11 @@ class Node:
         self._options = options
         self._id = f"node_{secrets.token_hex(8)}"
         self._store = RelayStore(options.store)
-        self._switchboard: Switchboard[RelayConnection] = Switchboard()
+        self._switchboard: Switchboard[Socket] = Switchboard()
         self._sockets: set[RelayConnection] = set()
+        self._joints: set[Joint] = set()
+        self._bus: NatsBus | None = None
+        self._bridge: Bridge | None = None
         self._tasks = TaskSet()
         self._lost: list[Held] = []  # sockets that are gone and of which the store does not know
         self._done = asyncio.Event()
@@ -96,12 +105,16 @@ class Node:
         """Serve until `stop`. `announce` gets the address that executors and harnesses are given.
 
         Raises:
-            StartupError: the address cannot be listened on.
+            StartupError: the address cannot be listened on, or there is no NATS.
             Unreachable: the store does not answer.
         """
         options = self._options
         try:
             self._key = signedurl.decode_key(await self._store.write(verbs.signing_key))
+            if options.nats is not None:
+                self._bus = NatsBus(options.nats)
+                self._bridge = Bridge(self._bus, self._key, self._id, self._admit)
+                self._tasks.start(await self._bus.join(self._bridge))
             with bind_tcp(options.address) as sock, _hold_last(sock):
                 base = self._base(sock.getsockname()[1])
                 public = options.public_url or base
@@ -125,6 +138,8 @@ class Node:
 
     async def _until_done(self) -> None:
         every = [(BEAT_S, self._beat), (TIDY_S, self._tidy), (CHECK_S, self._check)]
+        if self._bridge is not None:
+            every.append((BRIDGE_BEAT_S, self._bridge.keep))
         for pause_s, work in every:
             self._tasks.start(self._repeat(pause_s, work))
         await self._done.wait()
@@ -141,6 +156,9 @@ class Node:
         self._done.set()
         for connection in list(self._sockets):
             connection.drop("the relay stops")
+        if self._bus is not None and self._bridge is not None:
+            self._bridge.cut("the relay stops")
+            await self._bus.aclose()
         await self._tasks.aclose()
         if self._ready:
             record("relay.stopped")
@@ -154,11 +172,15 @@ class Node:
     async def _beat(self) -> None:
         orders = await self._store.write(verbs.beat, self._id, self._url)
         await self._detach()
-        for order in orders:
+        if orders is None:
+            for connection in list(self._sockets):
+                connection.drop("the relay's store has forgotten this node")
+        for order in orders or ():
             if order.kind == "token":
                 record("token.revoked", tenant=order.tenant, token_id=order.subject)
-                for connection in list(self._switchboard.opened_by(order.subject)):
-                    connection.drop("its token was revoked")
+                across = [one.socket for one in self._joints if one.token_id == order.subject]
+                for opened in [*self._switchboard.opened_by(order.subject), *across]:
+                    opened.drop("its token was revoked")
             else:
                 old = self._switchboard.held_until(order.tenant, order.subject, order.epoch)
                 if old is not None:
@@ -193,7 +215,7 @@ class Node:
             peer = self._peer(connection, head)
             began = time.perf_counter()
             said = await self._registry.answer(asked, head.only("authorization"), peer, body)
-            status = said.status if isinstance(said, Refusal) else 200
+            status = said.status if isinstance(said, RegistryRefusal) else 200
             self._metrics.record_answer(asked.operation, status, time.perf_counter() - began)
             connection.say(said)
         else:
@@ -215,6 +237,10 @@ class Node:
             "holdfast_relay_frames_routed": self.routed,
             "holdfast_relay_frames_unrouted": self.unrouted,
             "holdfast_relay_unsent_bytes": sum(one.unsent for one in self._sockets),
+            "holdfast_relay_bridge_up": int(self._bus is not None and self._bus.is_up),
+            "holdfast_relay_bridge_streams": 0 if self._bridge is None else len(self._bridge),
+            "holdfast_relay_bridge_lost": 0 if self._bridge is None else self._bridge.lost,
+            "holdfast_relay_bridge_foreign": 0 if self._bridge is None else self._bridge.foreign,
         }
 
     def _peer(self, connection: RelayConnection, head: RequestHead) -> str:
@@ -235,7 +261,7 @@ class Node:
             self._refuse(connection, claim.code)
             return
         if len(self._sockets) >= MAX_SOCKETS:
-            connection.refuse(Refusal(503, "pod_draining", "the relay is full; try again later"))
+            connection.refuse(RegistryRefusal(503, "pod_draining", "the relay is full; try again later"))
             return
         try:
             if claim.role == signedurl.EXECUTOR_ROLE:
@@ -249,6 +275,8 @@ class Node:
     async def _open_executor(self, connection: RelayConnection, claim: Claim, opening: bytes) -> None:
         place = claim.tenant, claim.environment
         held = await self._store.write(verbs.attach, *place, claim.registration, self._id)
+        if isinstance(held, Held) and self._switchboard.has_newer(held):
+            held = "route_unavailable"
         if isinstance(held, str):
             self._refuse(connection, held, claim)
             return
@@ -265,10 +293,12 @@ class Node:
 
     async def _open_harness(self, connection: RelayConnection, claim: Claim, opening: bytes) -> None:
         place = claim.tenant, claim.environment, claim.registration
-        token_id = await self._store.write(verbs.dial, claim.id, *place)
-        made = None if token_id is None else self._switchboard.add_harness(*place, token_id, connection)
-        if made is None:
-            self._refuse(connection, "expired" if token_id is None else "route_unavailable", claim)
+        if self._bridge is not None and not self._switchboard.holds(*place):
+            await self._open_across(self._bridge, connection, claim, opening)
+            return
+        made = await self._let_in(connection, claim.id, *place)
+        if isinstance(made, str):
+            self._refuse(connection, made, claim)
             return
         if connection.gone:
             self._switchboard.remove_harness(made)
@@ -278,6 +308,74 @@ class Node:
         self._sockets.add(connection)
         connection.open(opening, made)
         self.note_flow(connection)
+
+    async def _let_in(
+        self, socket: Socket, id_: str, tenant: str, environment: str, registration: str
+    ) -> HarnessSocket[Socket] | str:
+        """A harness with this bundle, or the code of why not."""
+        place = tenant, environment, registration
+        token_id = await self._store.write(verbs.dial, id_, *place)
+        if token_id is None:
+            return "expired"
+        return self._switchboard.add_harness(*place, token_id, socket) or UNAVAILABLE
+
+    # --- harnesses and executors of other nodes
+
+    async def _open_across(
+        self, bridge: Bridge, connection: RelayConnection, claim: Claim, opening: bytes
+    ) -> None:
+        """For a harness whose executor is at another node, which decides."""
+        place = claim.tenant, claim.environment, claim.registration
+        node = await self._store.read(verbs.find_node, *place)
+        if node in (None, self._id):
+            found: tuple[Link, str] | str = UNAVAILABLE
+        else:
+            found = await bridge.dial(str(node), Opening(*place, claim.id, connection.peer))
+        if isinstance(found, str):
+            self._refuse(connection, found, claim)
+            return
+        link, token_id = found
+        joint = Joint(connection, link, token_id, self._part)
+        if connection.gone or link.gone:
+            link.drop("nobody waits for it")
+            self._refuse(connection, UNAVAILABLE, claim)
+            return
+        self._metrics.record_rendezvous("harness", "success")
+        self._joints.add(joint)
+        self._sockets.add(connection)
+        connection.open_for(joint, opening)
+
+    def _part(self, joint: Joint) -> None:
+        self._joints.discard(joint)
+        if isinstance(joint.socket, RelayConnection):
+            self._sockets.discard(joint.socket)
+
+    def _admit(self, link: Link, opening: Opening) -> None:
+        """A harness at another node wants an executor of ours."""
+        if len(self._tasks) >= MAX_ASKED:
+            link.refuse(UNAVAILABLE)
+        else:
+            self._tasks.start(self._admit_harness(link, opening))
+
+    async def _admit_harness(self, link: Link, opening: Opening) -> None:
+        place = opening.tenant, opening.environment, opening.registration
+        try:
+            made = await self._let_in(link, opening.id, *place)
+        except HoldfastError as exc:
+            log.warning("the store does not answer", extra={"reason": str(exc)})
+            made = UNAVAILABLE
+        if isinstance(made, str):
+            link.refuse(made)
+            return
+        if link.gone:
+            self._switchboard.remove_harness(made)
+            return
+        _record("harness.connected", made.executor.held, link, made.token_id)
+        link.end = made
+        link.accept(self, made.token_id)
+        self.note_flow(link)
+
+    # --- refusals and frames
 
     def _refuse(self, connection: RelayConnection, code: str, claim: Claim | None = None) -> None:
         """An executor that is to wait gets 503. Whoever is to come with another address gets 401."""
@@ -289,10 +387,10 @@ class Node:
             event = "executor.refused" if executor else "harness.refused"
             named = {"tenant": claim.tenant, "environment": claim.environment}
             record(event, **named, peer=connection.peer, reason=code)
-        connection.refuse(Refusal(status, code, "the address is not accepted"))
+        connection.refuse(RegistryRefusal(status, code, "the address is not accepted"))
 
-    def take(self, connection: RelayConnection, frame: bytes) -> None:
-        end = connection.end
+    def take(self, socket: Socket, frame: bytes) -> None:
+        end = socket.end
         try:
             if isinstance(end, ExecutorSocket):
                 target = self._switchboard.from_executor(end, frame)
@@ -303,7 +401,7 @@ class Node:
         except RemoteProtocolError as exc:
             self.unrouted += 1
             if not isinstance(end, ExecutorSocket):  # an executor has other streams
-                connection.drop(str(exc))
+                socket.drop(str(exc))
             return
         if target is None:
             self.unrouted += 1
@@ -311,31 +409,32 @@ class Node:
             self.routed += 1
             target.send(frame)
 
-    def note_flow(self, connection: RelayConnection) -> None:
-        end = connection.end
+    def note_flow(self, socket: Socket) -> None:
+        end = socket.end
         if isinstance(end, ExecutorSocket):
-            end.behind = connection.behind
+            end.behind = socket.behind
             for harness in end.harnesses:
                 harness.socket.set_reading(not end.behind)
         elif end is not None:
-            end.behind = connection.behind
+            end.behind = socket.behind
             end.executor.socket.set_reading(end.executor.readable)
-            connection.set_reading(not end.executor.behind)
+            socket.set_reading(not end.executor.behind)
 
-    def lose(self, connection: RelayConnection) -> None:
-        self._sockets.discard(connection)
-        end, connection.end = connection.end, None
+    def lose(self, socket: Socket) -> None:
+        if isinstance(socket, RelayConnection):
+            self._sockets.discard(socket)
+        end, socket.end = socket.end, None
         if isinstance(end, ExecutorSocket):
-            _record("executor.disconnected", end.held, connection)
+            _record("executor.disconnected", end.held, socket)
             self._forget(end)
         elif end is not None:
-            _record("harness.disconnected", end.executor.held, connection, end.token_id)
+            _record("harness.disconnected", end.executor.held, socket, end.token_id)
             farewell = self._switchboard.remove_harness(end)
             if farewell is not None:
                 end.executor.socket.send(farewell)
             end.executor.socket.set_reading(end.executor.readable)
 
-    def _forget(self, executor: ExecutorSocket[RelayConnection]) -> None:
+    def _forget(self, executor: ExecutorSocket[Socket]) -> None:
         for harness in self._switchboard.remove_executor(executor):
             harness.drop("its executor is gone")
         self._lost.append(executor.held)
@@ -354,14 +453,14 @@ class Node:
             lost.pop()
 
 
-def _record(event: str, held: Held, connection: RelayConnection, token_id: str = "") -> None:
+def _record(event: str, held: Held, socket: Socket, token_id: str = "") -> None:
     record(
         event,
         tenant=held.tenant,
         environment=held.environment,
         registration=held.registration,
         token_id=token_id or held.token_id,
-        peer=connection.peer,
+        peer=socket.peer,
     )
 
 

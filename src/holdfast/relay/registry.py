@@ -16,7 +16,7 @@ from holdfast.relay import store as verbs
 from holdfast.relay.audit import record
 from holdfast.relay.rules import access, messages, signedurl
 from holdfast.relay.rules.access import Role, Token
-from holdfast.relay.rules.messages import Asked, Refusal
+from holdfast.relay.rules.messages import Asked, RegistryRefusal
 from holdfast.relay.rules.ratelimit import Rate, RateLimit
 from holdfast.relay.rules.signedurl import Claim
 from holdfast.relay.store import RelayStore
@@ -61,7 +61,7 @@ class Registry:
 
     async def answer(
         self, asked: Asked, authorization: str | None, peer: str, body: bytes
-    ) -> Answered | Refusal:
+    ) -> Answered | RegistryRefusal:
         """What is said to one request; nothing is raised."""
         try:
             return await self._answer(asked, authorization, peer, body)
@@ -80,7 +80,7 @@ class Registry:
 
     async def _answer(
         self, asked: Asked, authorization: str | None, peer: str, body: bytes
-    ) -> Answered | Refusal:
+    ) -> Answered | RegistryRefusal:
         now, text = time.monotonic(), access.bearer(authorization)
         digest = access.digest_of(text)
         if digest not in self._known and not self._guessing.has(peer, now):
@@ -116,7 +116,7 @@ class Registry:
         url = self._public_url + signedurl.sign(claim, self._key)
         return _encode(wire.RegisterAnswer(environment, url, wire.PROFILE, registration))
 
-    async def _connect(self, token: Token, environment: str, body: bytes) -> Answered | Refusal:
+    async def _connect(self, token: Token, environment: str, body: bytes) -> Answered | RegistryRefusal:
         key = messages.decode(body, wire.ConnectRequest).harness_public_key
         made = await self._store.write(verbs.authorize, token, environment, messages.digest_of_key(key))
         if made is None:

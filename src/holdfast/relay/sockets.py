@@ -20,10 +20,10 @@ from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
 
 from holdfast.errors import RemoteProtocolError
-from holdfast.local.lobby import Lobby
+from holdfast.local.peers import Lobby
 from holdfast.relay.registry import Answered
 from holdfast.relay.rules import messages
-from holdfast.relay.rules.messages import Refusal
+from holdfast.relay.rules.messages import RegistryRefusal
 from holdfast.relay.rules.switchboard import ExecutorSocket, HarnessSocket
 from holdfast.server.edges.httphead import MAX_HEAD_BYTES, HeadAnswer, RequestHead, parse_head
 from holdfast.wire.relayframes import MAX_FRAME_BYTES
@@ -40,7 +40,37 @@ MAX_PARTS: Final = 64  # of one message; empty ones cost memory without counting
 _JSON: Final = "application/json"
 
 
-class Rendezvous(Protocol):
+class Socket(Protocol):
+    """An end of streams: a connection to this node, or a link to another. `behind`: the peer is slow."""
+
+    peer: str
+    behind: bool
+    end: "ExecutorSocket[Socket] | HarnessSocket[Socket] | None"
+
+    def send(self, frame: bytes) -> None:
+        """Pass a frame on."""
+
+    def set_reading(self, wanted: bool) -> None:
+        """Whether more may come."""
+
+    def drop(self, reason: str) -> None:
+        """End it at once."""
+
+
+class SocketOwner(Protocol):
+    """What a socket needs of whoever has it."""
+
+    def take(self, socket: Socket, frame: bytes) -> None:
+        """A frame has come."""
+
+    def note_flow(self, socket: Socket) -> None:
+        """The peer is behind, or not any more."""
+
+    def lose(self, socket: Socket) -> None:
+        """The socket is gone."""
+
+
+class Rendezvous(SocketOwner, Protocol):
     """What a connection needs of its node."""
 
     lobby: Lobby
@@ -49,21 +79,13 @@ class Rendezvous(Protocol):
     def start(self, connection: "RelayConnection", head: RequestHead, body: bytes) -> None:
         """Answer a request, or open a WebSocket, beside the loop of this connection."""
 
-    def take(self, connection: "RelayConnection", frame: bytes) -> None:
-        """A frame has come."""
-
-    def note_flow(self, connection: "RelayConnection") -> None:
-        """The peer is behind, or not any more."""
-
-    def lose(self, connection: "RelayConnection") -> None:
-        """The connection is gone."""
-
 
 class RelayConnection(asyncio.Protocol):
     __slots__ = (
         "_frames",
         "_head",
         "_node",
+        "_owner",
         "_parts",
         "_request",
         "_transport",
@@ -77,13 +99,14 @@ class RelayConnection(asyncio.Protocol):
 
     def __init__(self, node: Rendezvous) -> None:
         self._node = node
+        self._owner: SocketOwner = node
         self._head: bytearray | None = bytearray()
         self._request: RequestHead | None = None
         self._frames: ServerProtocol | None = None
         self._parts: list[bytes] | None = None
         self._transport: asyncio.Transport
         self.peer = ""
-        self.end: ExecutorSocket[RelayConnection] | HarnessSocket[RelayConnection] | None = None
+        self.end: ExecutorSocket[Socket] | HarnessSocket[Socket] | None = None
         self.behind = False
         self.heard = 0.0
         self.pinged = False
@@ -116,17 +139,17 @@ class RelayConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._node.lobby.leave(self._transport)
-        self._node.lose(self)
+        self._owner.lose(self)
 
     def pause_writing(self) -> None:
         self.behind = True
         self.stalled_since = asyncio.get_running_loop().time()
-        self._node.note_flow(self)
+        self._owner.note_flow(self)
 
     def resume_writing(self) -> None:
         self.behind = False
         self.stalled_since = None
-        self._node.note_flow(self)
+        self._owner.note_flow(self)
 
     # --- before the frames
 
@@ -170,11 +193,11 @@ class RelayConnection(asyncio.Protocol):
             self._transport.write(reply.encode())
             self._transport.close()
 
-    def refuse(self, refusal: Refusal) -> None:
+    def refuse(self, refusal: RegistryRefusal) -> None:
         self.answer(HeadAnswer(refusal.status, refusal.encode(), _JSON))
 
-    def say(self, said: Answered | Refusal) -> None:
-        if isinstance(said, Refusal):
+    def say(self, said: Answered | RegistryRefusal) -> None:
+        if isinstance(said, RegistryRefusal):
             self.refuse(said)
         else:
             self.answer(HeadAnswer(200, said.body, _JSON))
@@ -185,13 +208,16 @@ class RelayConnection(asyncio.Protocol):
     def gone(self) -> bool:
         return self._transport.is_closing()
 
-    def open(
-        self, opening: bytes, end: "ExecutorSocket[RelayConnection] | HarnessSocket[RelayConnection]"
-    ) -> None:
+    def open(self, opening: bytes, end: "ExecutorSocket[Socket] | HarnessSocket[Socket]") -> None:
         """Answer the handshake and switch to frames, of this end of streams."""
+        self.end = end
+        self.open_for(self._node, opening)
+
+    def open_for(self, owner: SocketOwner, opening: bytes) -> None:
+        """The same, for an owner who alone knows what it is an end of."""
+        self._owner = owner
         rest, self._head, self._request = bytes(self._head or b""), None, None
         self._frames = ServerProtocol(state=OPEN, max_size=MAX_FRAME_BYTES)
-        self.end = end
         self.heard = asyncio.get_running_loop().time()
         self._transport.write(opening)
         self._transport.resume_reading()
@@ -216,7 +242,7 @@ class RelayConnection(asyncio.Protocol):
         if self._transport.is_closing():
             return
         if frame.opcode is Opcode.BINARY and frame.fin:
-            self._node.take(self, bytes(frame.data))
+            self._owner.take(self, bytes(frame.data))
         elif frame.opcode is Opcode.TEXT:
             self.drop("a text message")
         elif frame.opcode in (Opcode.BINARY, Opcode.CONT):
@@ -226,7 +252,7 @@ class RelayConnection(asyncio.Protocol):
                 self.drop("a message in too many parts")
             elif frame.fin:
                 self._parts = None
-                self._node.take(self, b"".join(parts))
+                self._owner.take(self, b"".join(parts))
 
     def send(self, frame: bytes) -> None:
         """Pass a frame on. Whoever is too far behind is cut off."""

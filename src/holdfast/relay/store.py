@@ -136,7 +136,7 @@ def _end(tx: Transaction, token_id: str) -> Token | None:
     row = tx.one("token_revoke", id=token_id, now=tx.now_ms)
     if row is None:
         return None
-    for node in tx.all("nodes_alive", now=tx.now_ms):
+    for node in tx.all("nodes_known"):  # also one that is cut off: it keeps what it has, and comes back
         _order(tx, str(node["id"]), "token", str(row["tenant"]), token_id)
     return _token(row)
 
@@ -144,9 +144,15 @@ def _end(tx: Transaction, token_id: str) -> Token | None:
 # --- nodes
 
 
-def beat(tx: Transaction, node: str, url: str) -> list[Order]:
-    """A sign of life of a node; what it is to do is handed out once."""
-    tx.all("node_beat", node=node, url=url, now=tx.now_ms, lease=tx.now_ms + LEASE_MS)
+def beat(tx: Transaction, node: str, url: str) -> list[Order] | None:
+    """A sign of life of a node; what it is to do is handed out once.
+
+    None: nobody knew of it, so nobody left it word of anything, and it is to hold nothing.
+    """
+    lease = tx.now_ms + LEASE_MS
+    if tx.one("node_beat", node=node, url=url, lease=lease) is None:
+        tx.all("node_join", node=node, url=url, now=tx.now_ms, lease=lease)
+        return None
     rows = tx.all("orders_take", node=node)
     return [
         Order(str(row["kind"]), str(row["tenant"]), str(row["subject"]), _int(row["epoch"])) for row in rows
@@ -223,6 +229,12 @@ def attach(tx: Transaction, tenant: str, environment: str, registration: str, no
 def detach(tx: Transaction, held: Held, node: str) -> None:
     """The socket is gone; one that came later is not minded."""
     tx.all("environment_detach", tenant=held.tenant, id=held.environment, node=node, epoch=held.epoch)
+
+
+def find_node(tx: Transaction, tenant: str, environment: str, registration: str) -> str | None:
+    """The node that has the executor of this registration; None: it is nowhere."""
+    row = tx.one("environment_online", tenant=tenant, id=environment, now=tx.now_ms)
+    return None if row is None or row["registration"] != registration else str(row["node"])
 
 
 def authorize(

@@ -3,6 +3,7 @@
 Numbers are the reference's. `random` gives numbers in [0, 1).
 """
 
+import enum
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -32,6 +33,41 @@ class Redial:
         longest = _REDIAL_S[min(self._step, len(_REDIAL_S) - 1)]
         self._step += 1
         return longest * (1 - self._random() / 2)
+
+
+class HostRedial:
+    """An executor's that dials its host: steps grow only while there is no connection at all."""
+
+    def __init__(self, random: Callable[[], float]) -> None:
+        self._random = random
+        self._failures = 0
+
+    def after(self, lasted_s: float) -> float:
+        if lasted_s > 0:
+            self._failures = 0
+        delay = connect_delay(self._failures, self._random)
+        self._failures += 1
+        return delay
+
+
+class AfterRefusal(enum.Enum):
+    """What an executor does about an upgrade that was refused."""
+
+    REDIAL = enum.auto()  # the same address, later
+    REGISTER = enum.auto()  # for another address, at once
+    GIVE_UP = enum.auto()
+
+
+def after_relay(status: int) -> AfterRefusal:
+    """A relay says with any 4xx that its address is used up."""
+    return AfterRefusal.REGISTER if 400 <= status < 500 else AfterRefusal.REDIAL
+
+
+def after_host(status: int) -> AfterRefusal:
+    """A host says that with 409; 408 and 429 pass, any other 4xx is its last word."""
+    if status == 409:
+        return AfterRefusal.REGISTER
+    return AfterRefusal.GIVE_UP if 400 <= status < 500 and status not in (408, 429) else AfterRefusal.REDIAL
 
 
 def registering(random: Callable[[], float]) -> Iterator[float]:

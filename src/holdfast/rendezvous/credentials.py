@@ -9,7 +9,14 @@ from holdfast.errors import UsageError
 def is_loopback(url: str) -> bool:
     """Whether this address is on this machine."""
     try:
-        host = urlsplit(url.strip()).hostname or ""
+        return is_this_machine(urlsplit(url.strip()).hostname or "")
+    except ValueError:
+        return False
+
+
+def is_this_machine(host: str) -> bool:
+    """Whether this name or address leads nowhere else."""
+    try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False

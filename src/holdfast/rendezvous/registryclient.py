@@ -5,6 +5,7 @@ since addresses, headers and bodies all may be credentials. An answer is read up
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -14,11 +15,14 @@ import msgspec
 from holdfast import tracing
 from holdfast.errors import OperationFailed, ProtocolMismatch, TokenRefused, Unreachable, UsageError
 from holdfast.rendezvous.attempts import REQUEST_S
+from holdfast.rendezvous.credentials import is_loopback
 from holdfast.wire import registry
 from holdfast.wire.registry import (
     MAX_ANSWER_BYTES,
     ConnectAnswer,
     ConnectRequest,
+    DirectRegisterAnswer,
+    DirectRegisterRequest,
     Operation,
     PublicKey,
     RegisterAnswer,
@@ -27,11 +31,12 @@ from holdfast.wire.registry import (
     ValidateAnswer,
     ValidateRequest,
 )
+from holdfast.wire.sigv4 import HttpRequest, Sign
 
 if TYPE_CHECKING:
     import httpx2
 
-T = TypeVar("T", RegisterAnswer, ConnectAnswer, ValidateAnswer)
+T = TypeVar("T", RegisterAnswer, ConnectAnswer, ValidateAnswer, DirectRegisterAnswer)
 Headers = Callable[[], Mapping[str, str]]
 
 MAX_ECHO: Final = 200  # characters of the registry's own words in an error
@@ -39,6 +44,7 @@ _SPANS: Final[Mapping[Operation, str]] = {
     "register": tracing.REGISTER,
     "connect": tracing.REGISTRY_CONNECT,
     "validate": tracing.REGISTRY_VALIDATE,
+    "direct/register": tracing.REGISTER,
 }
 _REACH: Final = "is the registry running, and is this its address?"
 
@@ -71,12 +77,18 @@ def require_cryptography() -> None:
 
 
 class Registry:
-    """One environment's registry. `headers` are asked for before every request: credentials rotate."""
+    """One environment's registry. `headers` are asked for before every request: credentials rotate.
 
-    def __init__(self, base_url: str, environment_id: str, headers: Headers) -> None:
+    With `sign` requests are signed instead: it gives the headers that a request then has besides its own.
+    """
+
+    def __init__(
+        self, base_url: str, environment_id: str, headers: Headers = dict, *, sign: Sign | None = None
+    ) -> None:
         self.environment_id = environment_id.strip()
         self._base = base_url.strip()
         self._headers = headers
+        self._sign = sign
         self._client: httpx2.AsyncClient | None = None
 
     async def register(self, key: PublicKey) -> RegisterAnswer:
@@ -87,6 +99,21 @@ class Registry:
         """
         asked = RegisterRequest(registry.PROFILE, key)
         answer = await self._ask("register", asked, RegisterAnswer, timeout_s=REQUEST_S)
+        if answer.environment_id != self.environment_id:
+            raise ProtocolMismatch("the registry answers for another environment")
+        return answer
+
+    async def register_directly(self, request_id: str) -> DirectRegisterAnswer:
+        """Say that this executor is here, and serves the host that it is told of. The id is signed too.
+
+        Raises:
+            RegistryUnavailable, RegistryRefused, TokenRefused, ProtocolMismatch: it is not registered.
+        """
+        asked = DirectRegisterRequest(registry.DIRECT)
+        more = {registry.REQUEST_HEADER: request_id}
+        answer = await self._ask(
+            "direct/register", asked, DirectRegisterAnswer, timeout_s=REQUEST_S, more=more
+        )
         if answer.environment_id != self.environment_id:
             raise ProtocolMismatch("the registry answers for another environment")
         return answer
@@ -162,7 +189,11 @@ class Registry:
         url = registry.url_of(self._base, self.environment_id, operation)
         received = bytearray()
         try:
-            async with client.stream("POST", url, content=body, headers=headers) as response:
+            request = client.build_request("POST", url, content=body, headers=headers)
+            if self._sign is not None:
+                request.headers.update(await self._sign(_to_sign(request, body)))
+            response = await client.send(request, stream=True)
+            async with contextlib.aclosing(response):
                 async for chunk in response.aiter_raw():
                     received += chunk
                     if len(received) > MAX_ANSWER_BYTES:
@@ -188,7 +219,15 @@ class Registry:
             verify=verify,  # type: ignore[arg-type]  # without TLS there is nothing to verify
             timeout=None,  # `_ask` has one over all of it
             follow_redirects=False,
+            trust_env=not is_loopback(self._base),  # a proxy would read what is for this machine only
         )
+
+
+def _to_sign(request: "httpx2.Request", body: bytes) -> HttpRequest:
+    """What is on the wire of it; the headers that the reference signs, and an id."""
+    names = ("content-type", "host", registry.REQUEST_HEADER)
+    shown = tuple((name, request.headers[name]) for name in names if name in request.headers)
+    return HttpRequest(request.method, request.url.raw_path.decode("ascii"), shown, body)
 
 
 def _refusal(operation: Operation, status: int, body: bytes) -> Exception:

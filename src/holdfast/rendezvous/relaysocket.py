@@ -1,12 +1,16 @@
-"""One WebSocket to a relay: frames in and out, and the watch over a peer that says nothing any more.
+"""One WebSocket that an executor or a client dials: messages in and out, and the watch over a silent peer.
 
-A relay is pinged every PING_S while no answer is outstanding; only a pong counts as one, and without it the
+It leads to a relay, and carries frames, each a binary message; or to a host that runs commands here without a
+relay (`Dialled.HOST`), and carries texts.
+
+The peer is pinged every PING_S while no answer is outstanding; only a pong counts as one, and without it the
 connection is dropped. Neither side says farewell: whoever fails drops the connection. The query of an address
 is a secret, so no address is ever shown.
 """
 
 import asyncio
 import contextlib
+import enum
 import os
 import socket
 import ssl
@@ -21,22 +25,45 @@ from websockets.uri import parse_uri
 from holdfast import tracing
 from holdfast.errors import ConnectionLost, HoldfastError, ProtocolMismatch, Unreachable
 from holdfast.rendezvous.attempts import DIAL_S
+from holdfast.rendezvous.outward import connect_outward
 from holdfast.wire.relayframes import MAX_FRAME_BYTES
+from holdfast.wire.sizes import MAX_MESSAGE_BYTES
 
 PING_S: Final = 30.0
 PONG_S: Final = 60.0
 LAST_LOOK_S: Final = 0.1  # after that: what has come already is read first
 WRITE_HIGH_BYTES: Final = 512 * 1024  # unsent; what is behind it waits where a ping can overtake it
+FRAGMENT_BYTES: Final = 8 * 1024 * 1024  # half of the frame that the reference accepts
 CLOSE_S: Final = 1.0  # to send what is queued; then the rest is dropped
 _HEADERS: Final = {"x-cluster-name": "OPENAI_CLUSTER", "x-openai-internal-caller": "DD_SERVICE"}
 
 
-class UpgradeRefused(Unreachable):
-    """The relay answered the upgrade with another status than 101."""
+class Dialled(enum.StrEnum):
+    """Who is at the other end."""
 
-    def __init__(self, status: int) -> None:
-        super().__init__(f"the relay refused the connection (HTTP {status})")
+    RELAY = "relay"
+    HOST = "host"
+
+    @property
+    def max_bytes(self) -> int:
+        """Of one message."""
+        return MAX_FRAME_BYTES if self is Dialled.RELAY else MAX_MESSAGE_BYTES
+
+
+class UpgradeRefused(Unreachable):
+    """The upgrade was answered with another status than 101."""
+
+    def __init__(self, status: int, peer: Dialled = Dialled.RELAY) -> None:
+        super().__init__(f"the {peer} refused the connection (HTTP {status})")
         self.status = status
+
+
+class RelayLost(ConnectionLost):
+    """An opened socket is gone; `why` is one of few words, for those who count."""
+
+    def __init__(self, message: str, why: str = "read_error") -> None:
+        super().__init__(message)
+        self.why = why
 
 
 class FrameReceiver(Protocol):
@@ -46,7 +73,7 @@ class FrameReceiver(Protocol):
         """Before the first frame."""
 
     def on_frame(self, frame: bytes | None) -> None:
-        """One message; None for one of text, which nobody agreed on.
+        """One message; None for one of text from a relay, which nobody agreed on.
 
         Raises:
             HoldfastError: the socket is to be dropped for it.
@@ -65,8 +92,9 @@ async def dial_relay(
     *,
     headers: Mapping[str, str] | None = None,
     timeout_s: float = DIAL_S,
+    peer: Dialled = Dialled.RELAY,
 ) -> "RelaySocket":
-    """A socket to a relay, ready for frames.
+    """A socket to a relay, ready for frames, or to a host, ready for texts.
 
     Raises:
         UpgradeRefused: it answered, and with what.
@@ -74,11 +102,11 @@ async def dial_relay(
         ProtocolMismatch: this is no address of one, or no relay.
     """
     with tracing.client_span(tracing.RENDEZVOUS):
-        return await _dial(url, receiver, {**(headers or {}), **tracing.headers()}, timeout_s)
+        return await _dial(url, receiver, {**(headers or {}), **tracing.headers()}, timeout_s, peer)
 
 
 async def _dial(
-    url: str, receiver: FrameReceiver, headers: Mapping[str, str], timeout_s: float
+    url: str, receiver: FrameReceiver, headers: Mapping[str, str], timeout_s: float, peer: Dialled
 ) -> "RelaySocket":
     loop = asyncio.get_running_loop()
     try:
@@ -88,8 +116,8 @@ async def _dial(
     try:
         async with asyncio.timeout(timeout_s):
             context = await loop.run_in_executor(None, ssl.create_default_context) if uri.secure else None
-            made = RelaySocket(ClientProtocol(uri, max_size=MAX_FRAME_BYTES), receiver, headers)
-            await loop.create_connection(lambda: made, uri.host, uri.port, ssl=context)
+            made = RelaySocket(ClientProtocol(uri, max_size=peer.max_bytes), receiver, headers, peer)
+            await connect_outward(lambda: made, uri.host, uri.port, context)
             try:
                 await made.opened
             except BaseException:
@@ -97,10 +125,10 @@ async def _dial(
                 raise
             return made
     except TimeoutError:
-        raise Unreachable(f"the relay did not answer within {timeout_s:.3g} s") from None
+        raise Unreachable(f"the {peer} did not answer within {timeout_s:.3g} s") from None
     except OSError as exc:  # also failed names and certificates
         reason = exc.strerror or type(exc).__name__
-        raise Unreachable(f"the relay cannot be reached: {reason}") from None
+        raise Unreachable(f"the {peer} cannot be reached: {reason}") from None
 
 
 def _standing_headers() -> dict[str, str]:
@@ -111,11 +139,18 @@ def _standing_headers() -> dict[str, str]:
 class RelaySocket(asyncio.Protocol):
     """Made by `dial_relay`. `opened` is done once frames may flow."""
 
-    def __init__(self, protocol: ClientProtocol, receiver: FrameReceiver, headers: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        protocol: ClientProtocol,
+        receiver: FrameReceiver,
+        headers: Mapping[str, str],
+        peer: Dialled = Dialled.RELAY,
+    ) -> None:
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._protocol = protocol
         self._receiver = receiver
         self._headers = {**_standing_headers(), **headers}
+        self._peer = peer
         self._transport: asyncio.Transport
         self._open = False
         self._paused = False
@@ -159,8 +194,10 @@ class RelaySocket(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        reason = "the relay closed the connection" if exc is None else "the connection to the relay was reset"
-        error = self._error or (ConnectionLost(reason) if self._open else Unreachable(reason))
+        ended = "closed the connection" if exc is None else "reset the connection"
+        reason = f"the {self._peer} {ended}"
+        lost = RelayLost(reason, "peer_close" if exc is None else "read_error")
+        error = self._error or (lost if self._open else Unreachable(reason))
         self._gone.set()
         if not self.opened.done():
             self.opened.set_exception(error)
@@ -179,16 +216,16 @@ class RelaySocket(asyncio.Protocol):
                 if self._error is not None:
                     return
         if self._open and self._protocol.close_expected():  # also after what is no frame, or too large
-            raise ConnectionLost("the relay closed the connection, or sent what it may not")
+            raise ConnectionLost(f"the {self._peer} closed the connection, or sent what it may not")
 
     def _finish_upgrade(self) -> None:
         failed = self._protocol.handshake_exc
         if isinstance(failed, InvalidStatus):
-            raise UpgradeRefused(failed.response.status_code)
+            raise UpgradeRefused(failed.response.status_code, self._peer)
         if failed is not None:
             if not isinstance(failed, InvalidHandshake | EOFError):
                 raise failed
-            raise ProtocolMismatch("the relay answered the WebSocket upgrade wrongly")
+            raise ProtocolMismatch(f"the {self._peer} answered the WebSocket upgrade wrongly")
         if self._protocol.state is self._protocol.state.OPEN:
             self._open = True
             self._watch_later()
@@ -212,7 +249,8 @@ class RelaySocket(asyncio.Protocol):
         if frame.fin:
             whole = b"".join(self._parts) if self._parts else bytes(frame.data)
             self._parts = []
-            self._receiver.on_frame(None if self._is_text else whole)
+            unwanted = self._is_text and self._peer is Dialled.RELAY
+            self._receiver.on_frame(None if unwanted else whole)
 
     def _flush(self) -> None:
         for data in self._protocol.data_to_send():
@@ -236,7 +274,7 @@ class RelaySocket(asyncio.Protocol):
             self._set_timer(LAST_LOOK_S, self._drop)
 
     def _drop(self) -> None:
-        self.abort(ConnectionLost("the relay does not answer pings"))
+        self.abort(RelayLost(f"the {self._peer} does not answer pings", "pong_timeout"))
 
     def _set_timer(self, delay_s: float, then: Callable[[], None]) -> None:
         if self._timer is not None:
@@ -246,10 +284,20 @@ class RelaySocket(asyncio.Protocol):
     # --- what the receiver uses
 
     def send(self, frame: bytes) -> None:
-        """Queue one frame, in order; never blocks."""
-        if self._open and not self._transport.is_closing():
+        """Queue one message, in order; never blocks."""
+        if not self._open or self._transport.is_closing():
+            return
+        if self._peer is Dialled.RELAY:
             self._protocol.send_binary(frame)
-            self._flush()
+        else:
+            self._send_text(frame)
+        self._flush()
+
+    def _send_text(self, message: bytes) -> None:
+        self._protocol.send_text(message[:FRAGMENT_BYTES], fin=len(message) <= FRAGMENT_BYTES)
+        for start in range(FRAGMENT_BYTES, len(message), FRAGMENT_BYTES):
+            end = start + FRAGMENT_BYTES
+            self._protocol.send_continuation(message[start:end], fin=end >= len(message))
 
     def pause_reading(self) -> None:
         self._paused = True
@@ -266,10 +314,14 @@ class RelaySocket(asyncio.Protocol):
         self._error = self._error or error
         self._transport.abort()
 
-    async def aclose(self) -> None:
-        """Send what is queued, for a bounded time, and wait until nothing of it is left."""
+    def close(self) -> None:
+        """Send what is queued, then end."""
         self._error = self._error or ConnectionLost("the connection was closed here")
         self._transport.close()
+
+    async def aclose(self) -> None:
+        """Send what is queued, for a bounded time, and wait until nothing of it is left."""
+        self.close()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._gone.wait(), CLOSE_S)
         self._transport.abort()

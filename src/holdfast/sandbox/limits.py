@@ -7,7 +7,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
-from holdfast.sandbox.values import value
+from holdfast.light import value
 
 UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 KILLED: Final = 137  # what `exec` exits with after a limit, as after SIGKILL in shells and containers

@@ -21,14 +21,14 @@ import msgspec
 from holdfast import tracing
 from holdfast.errors import HoldfastError, InvalidRequest, MethodNotFound, RemoteProtocolError, face, kind
 from holdfast.server.executor import Executor, ServerSession
-from holdfast.server.metrics import NO_METRICS, UNKNOWN, Metrics
-from holdfast.server.questions import NO_ANSWER, Questions
 from holdfast.wire import rpc
 from holdfast.wire.environment import InitializeParams, InitializeResult
-from holdfast.wire.methods import METHODS, MethodRow, decode_params
+from holdfast.wire.methods import METHODS, UNKNOWN, MethodRow, decode_params
+from holdfast.wire.network import MAX_QUESTIONS
 from holdfast.wire.rpc import JsonValue
 
-if TYPE_CHECKING:  # loaded once the first answer is sent
+if TYPE_CHECKING:  # loaded once the first answer is sent, or where they are asked for
+    from holdfast.server.metrics import PrometheusMetrics
     from holdfast.server.router import Router
 
 log = logging.getLogger(__name__)
@@ -37,6 +37,7 @@ MAX_INBOX: Final = 128  # messages read ahead of the one being handled; then the
 MAX_INBOX_BYTES: Final = 4 * 1024 * 1024  # the same for large ones
 MAX_WAITING: Final = 1024  # requests running or waiting for a slot: what one client keeps in flight
 MAX_SLOTS: Final = 1024  # an absurd number of slots is clamped, not refused
+NO_ANSWER: Final = None  # to a question of ours
 
 
 class Wire(Protocol):
@@ -76,6 +77,60 @@ def gate(stage: HandshakeStage, method: MethodRow) -> None:
         raise InvalidRequest(f"client must send initialized before using {method.family} methods")
 
 
+class Questions:
+    """Requests of ours to the client: their numbers, and who waits for which answer.
+
+    An answer that is an error is none.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, asyncio.Future[JsonValue]] = {}
+        self._last = 0
+        self._ended = False
+
+    @property
+    def any(self) -> bool:
+        """Is an answer waited for?"""
+        return bool(self._waiting)
+
+    def begin(self, method: str, params: msgspec.Struct) -> "tuple[int, bytes] | None":
+        """The number and the message of a new question; None: no more can be asked now."""
+        if self._ended or len(self._waiting) >= MAX_QUESTIONS:
+            return None
+        self._last += 1
+        self._waiting[self._last] = asyncio.get_running_loop().create_future()
+        return self._last, rpc.request(self._last, method, params)
+
+    async def wait(self, number: int, timeout_s: float) -> JsonValue:
+        """The answer, or NO_ANSWER once the time or the connection is over."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._waiting[number]
+        except TimeoutError:
+            return NO_ANSWER
+        finally:
+            self._waiting.pop(number, None)
+
+    def answer(self, message: rpc.Message) -> bool:
+        """Take an answer; one that comes too late is taken and ignored. False: nobody ever asked."""
+        if not isinstance(message, rpc.Response | rpc.ErrorResponse):
+            return False
+        number = message.id
+        if not isinstance(number, int) or not 0 < number <= self._last:
+            return False
+        waiting = self._waiting.pop(number, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(message.result if isinstance(message, rpc.Response) else NO_ANSWER)
+        return True
+
+    def end(self) -> None:
+        """The connection is over: nobody will answer."""
+        self._ended = True
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_result(NO_ANSWER)
+
+
 class ExecConnection:
     """Feed it messages with `receive`; it answers on its wire. `run` is its life."""
 
@@ -87,14 +142,19 @@ class ExecConnection:
         label: str | None,
         slots: int = 1,
         resumable: bool = True,
-        metrics: Metrics = NO_METRICS,
+        near: bool = True,
+        metrics: "PrometheusMetrics | None" = None,
     ) -> None:
-        """`label` begins the answer to what is no message; without one the peer is dropped for it."""
+        """`label` begins the answer to what is no message; without one the peer is dropped for it.
+
+        `near`: the client may be on this machine, and ask again at once.
+        """
         self._executor = executor
         self._wire = wire
         self._label = label
         self._slots = min(slots, MAX_SLOTS)
         self._resumable = resumable
+        self._near = near
         self._metrics = metrics
         self._stage = HandshakeStage.NEW
         self._session: ServerSession | None = None
@@ -128,6 +188,11 @@ class ExecConnection:
 
     def receive(self, message: bytes) -> None:
         """One message arrived. If nothing is under way, what can be answered at once is, right here."""
+        self._receive(message)
+        if self._near:
+            self._executor.linger.touch()
+
+    def _receive(self, message: bytes) -> None:
         if self._ended:
             return  # it came in one read with the message for which the peer was dropped
         if self._questions.any and b'"method"' not in message and self._take_answer(message):
@@ -201,7 +266,8 @@ class ExecConnection:
 
     async def run(self) -> None:
         """Handle messages until `end` or cancellation; then the session is detached, or ended."""
-        self._metrics.record_connection(opened=True)
+        if self._metrics is not None:
+            self._metrics.record_connection(opened=True)
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 work = self._tasks.create_task(self._handle_all())
@@ -211,7 +277,8 @@ class ExecConnection:
         except* _Finished:
             pass
         finally:
-            self._metrics.record_connection(opened=False)
+            if self._metrics is not None:
+                self._metrics.record_connection(opened=False)
             self._questions.end()
             if "_router" in vars(self):
                 with contextlib.suppress(asyncio.CancelledError):
@@ -260,7 +327,7 @@ class ExecConnection:
                     self._throttle()
                     self._tasks.create_task(self._in_lane(message))
                     return None
-                return self._trace(message) if tracing.is_enabled() else self._answer(message)
+                return self._trace(message) if tracing.enabled else self._answer(message)
             case rpc.Notification(method="initialized") if self._stage is not HandshakeStage.NEW:
                 self._stage = HandshakeStage.READY
             case rpc.Response() | rpc.ErrorResponse() if self._questions.answer(message):
@@ -332,8 +399,7 @@ class ExecConnection:
             )
             return
         self._wire.send(reply)
-        tracing.tell_result("success")
-        self._metrics.record_answer(request.method, 0, time.perf_counter() - started)
+        self._tell_result(request.method, 0, started)
 
     def _refuse(self, request: rpc.Request, exc: Exception, started: float) -> None:
         code = face(exc).rpc
@@ -343,8 +409,14 @@ class ExecConnection:
             text = "internal error"
         told = {"kind": kind(exc), "remedy": getattr(exc, "remedy", None)} if self._extended else None
         self._wire.send(rpc.error(request.id, code, text, told))
-        tracing.tell_result("error")
-        self._metrics.record_answer(request.method, code, time.perf_counter() - started)
+        self._tell_result(request.method, code, started)
+
+    def _tell_result(self, method: str, code: int, started: float) -> None:
+        """To whoever traces or counts: a request was answered, with this error code or 0."""
+        if tracing.enabled:
+            tracing.tell_result("error" if code else "success")
+        if self._metrics is not None:
+            self._metrics.record_answer(method, code, time.perf_counter() - started)
 
     def _call(self, request: rpc.Request) -> object:
         """The handler's result, or its awaitable."""

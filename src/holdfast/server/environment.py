@@ -75,6 +75,7 @@ def environment_info(environ: Mapping[str, str], *, proxied: bool = False) -> En
     `proxied`: a command can have a proxy of its own.
     """
     proxied = proxied and sys.platform == "linux"
+    masks = proxied and find_spec("cryptography") is not None
     cwd = _working_directory()
     temp = environ.get("TMPDIR", "")
     home = home_directory(environ)
@@ -86,7 +87,8 @@ def environment_info(environ: Mapping[str, str], *, proxied: bool = False) -> En
         capabilities=Capabilities(
             capability_discovery_sandbox=True,
             capability_discovery_v2=True,
-            credential_masking=proxied and find_spec("cryptography") is not None,
+            credential_masking=masks,
+            credential_masking_custom_providers=masks,
             environment_config_read=True,
             file_write_streaming=True,
             fs_watch_missing=watch.is_supported(),

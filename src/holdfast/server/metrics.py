@@ -1,6 +1,11 @@
 """A few numbers for Prometheus, each named for the question it answers. Off unless asked for."""
 
-from typing import TYPE_CHECKING, Final
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
 from holdfast.errors import StartupError
 
@@ -8,29 +13,16 @@ if TYPE_CHECKING:
     from holdfast.server.executor import Executor
 
 
-UNKNOWN: Final = "unknown"  # every method that is none: a client must not be able to grow a table
+log = logging.getLogger(__name__)
+
+Step = Literal["registration", "rendezvous"]
+
+WRITE_S: Final = 15.0  # as often as Prometheus looks, by its usual settings
 PROCESS_BUCKETS: Final = (0.01, 0.1, 1, 10, 60, 600, 3600, 6 * 3600)  # seconds: `ls` to a night's work
 
 
-class Metrics:
-    """Counts nothing: what a server without --metrics uses."""
-
-    def record_connection(self, *, opened: bool) -> None:
-        """A connection began, or ended."""
-
-    def record_answer(self, method: str, code: int, seconds: float) -> None:
-        """A request was answered, with this error code or 0."""
-
-    def render(self) -> bytes | None:
-        """The text for /metrics, or None when there is no such page."""
-        return None
-
-
-NO_METRICS = Metrics()
-
-
-class PrometheusMetrics(Metrics):
-    """The real ones; a registry of our own, so that two servers in one process do not meet."""
+class PrometheusMetrics:
+    """What one server counts; a registry of our own, so that two servers in one process do not meet."""
 
     def __init__(self, executor: "Executor") -> None:
         try:
@@ -67,22 +59,83 @@ class PrometheusMetrics(Metrics):
             buckets=PROCESS_BUCKETS,
             registry=self._registry,
         )
+        registrations = prometheus.Histogram(
+            "holdfast_remote_registration_seconds",
+            "Time to register at a registry, by how that ended",
+            ["result"],
+            registry=self._registry,
+        )
+        rendezvous = prometheus.Histogram(
+            "holdfast_remote_rendezvous_seconds",
+            "Time to dial the relay or the host, by how that ended",
+            ["result"],
+            registry=self._registry,
+        )
+        self._steps = {"registration": registrations, "rendezvous": rendezvous}
+        self._reconnects = prometheus.Counter(
+            "holdfast_remote_reconnects",
+            "Times that it was to be dialled again, by why",
+            ["reason"],
+            registry=self._registry,
+        )
         executor.on_process_closed = self.record_process
 
     def record_connection(self, *, opened: bool) -> None:
+        """A connection began, or ended."""
         self._connections.inc(1 if opened else -1)
         if opened:
             self._connections_made.inc()
+
+    @contextlib.contextmanager
+    def time(self, step: Step) -> Iterator[None]:
+        """What is inside registers us, or dials; it is not counted if nobody waited for it."""
+        began, result = time.perf_counter(), "error"
+        try:
+            yield
+            result = "success"
+        except asyncio.CancelledError:
+            result = ""
+            raise
+        finally:
+            if result:
+                self._steps[step].labels(result).observe(time.perf_counter() - began)
+
+    def record_reconnect(self, reason: str) -> None:
+        """It is dialled again; reasons are those of `rendezvous` and of `server.remote`."""
+        self._reconnects.labels(reason).inc()
 
     def record_process(self, code: int, seconds: float) -> None:
         """A process is over, with this exit code."""
         self._processes.labels("success" if code == 0 else "failure").observe(seconds)
 
     def record_answer(self, method: str, code: int, seconds: float) -> None:
-        from holdfast.wire.methods import METHODS
+        """A request was answered, with this error code or 0."""
+        from holdfast.wire.methods import METHODS, UNKNOWN
 
         name = method if method in METHODS else UNKNOWN
         self._requests.labels(name, str(code)).observe(seconds)
 
     def render(self) -> bytes:
+        """The text for /metrics."""
         return self._latest(self._registry)
+
+
+async def keep_writing(metrics: PrometheusMetrics, path: str) -> NoReturn:
+    """The page as a file, for a collector that reads files; nobody sees half of it."""
+    from holdfast.local.atomicfile import replace_file
+
+    told = False
+    while True:
+        try:
+            await asyncio.to_thread(replace_file, path, metrics.render(), durable=False, mode=0o644)
+            told = False
+        except OSError as exc:
+            if not told:
+                log.warning("metrics cannot be written", extra={"reason": exc.strerror or type(exc).__name__})
+            told = True
+        await asyncio.sleep(WRITE_S)
+
+
+def timed(metrics: PrometheusMetrics | None, step: Step) -> contextlib.AbstractContextManager[None]:
+    """The same, where perhaps nobody counts."""
+    return contextlib.nullcontext() if metrics is None else metrics.time(step)

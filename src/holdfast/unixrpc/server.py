@@ -25,7 +25,7 @@ from holdfast.errors import (
     RemoteProtocolError,
     StartupError,
 )
-from holdfast.local import confinement, peers
+from holdfast.local import peers
 from holdfast.local.tasks import TaskSet
 from holdfast.unixrpc.calls import Notice, RpcMethod, decode_params, encode_failure
 from holdfast.wire import authentication, rpc
@@ -149,7 +149,7 @@ class RpcServer:
                 farewell()
 
     async def _admit(
-        self, sock: confinement.HasOptions, reader: asyncio.StreamReader, lines: LineReader, peer: Peer
+        self, sock: peers.HasOptions, reader: asyncio.StreamReader, lines: LineReader, peer: Peer
     ) -> list[bytes]:
         """Until it has shown the token, if there is one; what it asked in the same breath.
 
@@ -159,7 +159,7 @@ class RpcServer:
         """
         if self._token is None:
             return []
-        confinement.refuse_confined(confinement.find_excess_of_unix_peer(sock))
+        peers.refuse_confined(peers.find_excess_of_unix_peer(sock))
         said: list[bytes] = []
         async with asyncio.timeout(AUTHENTICATE_S):
             while not said:

@@ -76,13 +76,15 @@ def matches(task: Task, asked: CardFilter, who: str) -> bool:
     return text in _fold(task.title) or text in _fold(task.body)
 
 
-def card(task: Task, why: str, run: Run | None, error: str = "") -> TaskCard:
-    """`run` is the one that holds it; `error` is how the last one of a task that failed ended."""
+def card(task: Task, why: str, run: Run | None, error: str = "", asked: str = "") -> TaskCard:
+    """`run` is the one that holds it, `asked` which hosts that waits for; `error` how a failed one ended."""
     match task.status:
         case TaskStatus.WAITING_HUMAN:
             line = task.question or why
         case TaskStatus.DONE:
             line = task.result or ""
+        case TaskStatus.RUNNING if asked:
+            line = f"waits for an answer: {asked}"
         case TaskStatus.RUNNING:
             line = "" if run is None else f"looks stuck: {run.stuck}" if run.stuck else run.note
         case TaskStatus.FAILED if error:

@@ -52,7 +52,7 @@ HEADERS: Final = (  # of every answer
 )
 
 
-class Refusal(NamedTuple):
+class PageRefusal(NamedTuple):
     """Why a request is not answered."""
 
     status: int
@@ -61,21 +61,21 @@ class Refusal(NamedTuple):
 
 def refusal(
     path: str, headers: Sequence[tuple[str, str]], token: str, *, has_cookie: bool = False
-) -> Refusal | None:
+) -> PageRefusal | None:
     """None when the request may be answered. Names of headers are in small letters.
 
     `has_cookie` is whether it brings a good cookie of this home and is made by a process of its user.
     """
     host = _only("host", headers)
     if host is None or not is_loopback(host):
-        return Refusal(403, PeerRefused("the dashboard answers only to names of this machine"))
+        return PageRefusal(403, PeerRefused("the dashboard answers only to names of this machine"))
     origins = [value for name, value in headers if name == "origin"]
     if any(origin.lower() != f"http://{host.lower()}" for origin in origins):
-        return Refusal(403, PeerRefused("a page of another origin may not ask"))
+        return PageRefusal(403, PeerRefused("a page of another origin may not ask"))
     entered = is_known(_only("authorization", headers), token) or (has_cookie and is_of_page(headers))
     if path.startswith(API) and not entered:
         words = "the token is missing or not of this start, and there is no cookie of this home"
-        return Refusal(401, TokenRefused(words, remedy="holdfast open"))
+        return PageRefusal(401, TokenRefused(words, remedy="holdfast open"))
     return None
 
 

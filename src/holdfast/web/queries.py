@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.board.asyncstore import AsyncStore
 from holdfast.board.rules import transitions
-from holdfast.board.rules.rows import Board, JsonObject, Run, Task
+from holdfast.board.rules.rows import Board, JsonObject, Run, Task, describe_asked
 from holdfast.board.rules.transitions import Actor, TaskStatus
 from holdfast.board.store import Store
 from holdfast.dispatch import runview
@@ -34,6 +34,7 @@ def board_status(store: Store, name: str) -> JsonObject:
     return {
         "board": board(store, name),
         "counts": store.counts(name),
+        "asking": len(store.asking_tasks(name)),
         "places": store.places(name),
         "now_ms": store.now_ms(),
     }
@@ -49,7 +50,7 @@ def page(store: Store, board: str, asked: CardFilter, who: str) -> JsonObject:
         limit=asked.limit,
         cursor=asked.cursor,
     )
-    shown = [task for task in found.tasks if cards.matches(task, asked, who)]
+    shown = _select(store, board, found.tasks, asked, who)
     return {"cards": _cards(store, board, shown), "cursor": found.cursor, "now_ms": store.now_ms()}
 
 
@@ -61,9 +62,22 @@ def list_some(store: Store, board: str, ids: Iterable[str], asked: CardFilter, w
             task = store.task(id)
         except NotFound:
             continue
-        if task.board == board and cards.matches(task, asked, who):
+        if task.board == board:
             found.append(task)
-    return {"cards": _cards(store, board, found), "now_ms": store.now_ms()}
+    shown = _select(store, board, found, asked, who)
+    return {"cards": _cards(store, board, shown), "now_ms": store.now_ms()}
+
+
+def _select(store: Store, board: str, found: list[Task], asked: CardFilter, who: str) -> list[Task]:
+    """What is wanted of these; of what runs, only what asks about a host waits for a person."""
+    running = asked.mine and any(task.status is TaskStatus.RUNNING for task in found)
+    asking = store.asking_tasks(board) if running else {}
+    return [
+        task
+        for task in found
+        if cards.matches(task, asked, who)
+        and not (running and task.status is TaskStatus.RUNNING and task.id not in asking)
+    ]
 
 
 def detail(store: Store, id: str) -> JsonObject:
@@ -87,8 +101,13 @@ def _cards(store: Store, board: str, found: list[Task]) -> list[TaskCard]:
     runs = {task.id: store.run(task.run_id) for task in found if task.run_id is not None}
     failed = (task.id for task in found if task.status is TaskStatus.FAILED)
     errors = {id: last[0].error or "" for id in failed if (last := store.runs(id)[-1:])}
+    asked = {id: describe_asked(open_) for id, open_ in store.asking_tasks(board).items()} if runs else {}
     return [
-        cards.card(task, reasons.get(task.id, ""), runs.get(task.id), errors.get(task.id, ""))
+        cards.card(
+            *(task, reasons.get(task.id, ""), runs.get(task.id)),
+            error=errors.get(task.id, ""),
+            asked=asked.get(task.id, ""),
+        )
         for task in found
     ]
 

@@ -18,7 +18,7 @@ from holdfast.agents.supervisor import daemons
 from holdfast.board.asyncstore import AsyncStore
 from holdfast.errors import StartupError
 from holdfast.local.listeners import mark_listener
-from holdfast.local.lobby import Lobby
+from holdfast.local.peers import Lobby
 from holdfast.web import cookies, entrance, queries
 from holdfast.web.app import Dashboard, application, pages
 from holdfast.web.cookies import Door

@@ -25,6 +25,7 @@ class Capabilities(MethodResult, frozen=True):
     capability_discovery_sandbox: bool = False
     capability_discovery_v2: bool = msgspec.field(default=False, name="capabilityDiscoveryV2")
     credential_masking: bool = False
+    credential_masking_custom_providers: bool = False
     environment_config_read: bool = False
     file_write_streaming: bool = False
     fs_watch_missing: bool = False

@@ -39,6 +39,8 @@ class MethodRow:
     ours: bool = False
 
 
+UNKNOWN: Final = "unknown"  # how a method that is none is counted: a client must not be able to grow a table
+
 _ROWS: Final = (
     MethodRow("initialize", InitializeParams, "handshake"),
     MethodRow("environment/info", NoParams, "environment info", control=True),

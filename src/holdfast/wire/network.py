@@ -25,6 +25,18 @@ class ManagedNetwork(Params, frozen=True):
     dangerously_allow_all_unix_sockets: bool = False
 
 
+class CredentialProvider(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Keys that a client describes: variables, what they look like, where they go and how."""
+
+    env: list[str] = []
+    patterns: list[str] = []
+    url_prefixes: list[str] = []
+    url_prefix_from_env: str | None = None
+    auth: list[Literal["bearer", "token", "basic", "header"]] = []
+    header: str | None = None
+    prefix: str | None = None
+
+
 class ProxySettings(Params, frozen=True, omit_defaults=True):
     enabled: bool
     enable_socks5: bool
@@ -37,7 +49,7 @@ class ProxySettings(Params, frozen=True, omit_defaults=True):
     unix_sockets: dict[str, Literal["allow", "deny", "none"]] | None = None
     review_domains: list[str] | None = None
     credential_masking: bool = False
-    credential_providers: dict[str, Any] | None = None  # refused, so its shape is not ours
+    credential_providers: dict[str, CredentialProvider] | None = None
 
 
 class NetworkProxy(Params, frozen=True, omit_defaults=True):

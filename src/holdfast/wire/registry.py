@@ -3,6 +3,7 @@
     POST BASE/cloud/environment/ID/register    an executor: here I am, this is my key
     POST BASE/cloud/environment/ID/connect     a client: how do I reach it, and who is it
     POST BASE/cloud/environment/ID/validate    an executor: may whoever shows this come in
+    POST BASE/cloud/environment/ID/direct/register    an executor: here I am, for a host and without a relay
 
 The registry is whom both sides trust for each other's keys. An answer to `connect` is good for one
 connection. What may hold a secret shows only its name.
@@ -15,6 +16,7 @@ import msgspec
 SUITE: Final = "Noise_hybridIK_X25519+MLKEM768_AESGCM_SHA256"
 PROFILE: Final = "noise_hybrid_ik_v1"
 STREAM_HEADER: Final = "x-codex-noise-stream-id"  # on validate
+REQUEST_HEADER: Final = "x-request-id"  # new for every request that has it
 
 MAX_AUTHORIZATION_BYTES: Final = 4096
 MAX_ANSWER_BYTES: Final = 64 * 1024  # of any answer; the largest has one key and some texts
@@ -23,7 +25,9 @@ MAX_PREVIEW: Final = 4096  # characters of a body that is no error as agreed on
 OFFLINE: Final = "environment_offline"
 AUTHENTICATION_DOWN: Final = "authentication_service_unavailable"
 
-Operation: TypeAlias = Literal["register", "connect", "validate"]
+DIRECT: Final = "direct_jsonrpc_v1"
+
+Operation: TypeAlias = Literal["register", "connect", "validate", "direct/register"]
 _Profile: TypeAlias = Literal["noise_hybrid_ik_v1"]
 
 
@@ -65,6 +69,19 @@ class RegisterAnswer(_Secretive, frozen=True):
     url: str
     security_profile: _Profile
     executor_registration_id: str
+
+
+class DirectRegisterRequest(_Secretive, frozen=True):
+    transport: Literal["direct_jsonrpc_v1"]
+
+
+class DirectRegisterAnswer(_Secretive, frozen=True):
+    """`url` is where the executor dials its host, which it serves there."""
+
+    environment_id: str
+    url: str
+    transport: Literal["direct_jsonrpc_v1"]
+    registration_id: str
 
 
 class ConnectRequest(_Secretive, frozen=True):

@@ -6,7 +6,8 @@ written here. Reading is in two steps, because whose frame it is matters before 
 but the payload of the one frame, and that is bounded.
 
 Records of a stream are numbered. `ReceiveWindow` puts them in order before anybody decrypts them, because the
-channel's nonces are not on the wire; duplicates are dropped, and what is too far ahead ends the stream.
+channel's nonces are not on the wire; duplicates are dropped, and what is too far ahead ends the stream. So
+does a record that stays missing, since nobody sends one twice: whoever has a window looks at `gap_ends`.
 """
 
 import enum
@@ -22,6 +23,7 @@ MAX_FIELDS: Final = 64  # in one message; the schema has 12, and a later one may
 MAX_STREAM_ID_BYTES: Final = 256  # the reference sends 36; an id is kept as long as its stream
 MAX_AHEAD: Final = 64  # records that may be missing before one that has come
 MAX_AHEAD_BYTES: Final = 1024 * 1024  # kept of those that came too early
+MAX_GAP_S: Final = 5.0  # for a missing record: connections keep the order, so it comes at once or never
 MAX_SEQ: Final = 2**32 - 1
 RESET_REASON: Final = "noise_relay_protocol_error"  # the only one that the reference gives
 
@@ -369,14 +371,15 @@ def check(frame: RelayFrame) -> Body:
 
 
 class ReceiveWindow:
-    """Puts the records of one direction of one stream in order."""
+    """Puts the records of one direction of one stream in order. Past `gap_ends` the stream has lost one."""
 
     def __init__(self) -> None:
+        self.gap_ends: float | None = None  # None: nothing is missing
         self._next = 0
         self._early: dict[int, bytes] = {}
         self._early_bytes = 0
 
-    def push(self, seq: int, record: bytes) -> list[bytes]:
+    def push(self, seq: int, record: bytes, now: float) -> list[bytes]:
         """The records that this one completes; none if it is early, or came before.
 
         Raises:
@@ -389,6 +392,7 @@ class ReceiveWindow:
                 raise RemoteProtocolError("records are missing")
             self._early[seq] = record
             self._early_bytes += len(record)
+            self.gap_ends = self.gap_ends or now + MAX_GAP_S
             return []
         ready = [record]
         self._next += 1
@@ -396,4 +400,5 @@ class ReceiveWindow:
             self._early_bytes -= len(early)
             ready.append(early)
             self._next += 1
+        self.gap_ends = now + MAX_GAP_S if self._early else None
         return ready

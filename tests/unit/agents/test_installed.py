@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from holdfast.agents.catalog.catalog import FILE
 from holdfast.agents.catalog.known import read_known
-from holdfast.agents.catalog.lookup import FILE
 from holdfast.agents.installed import describe_installed
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from holdfast.client import connection as module
 from holdfast.client.connection import ClientConnection
-from holdfast.client.events.ordering import Closed
-from holdfast.client.events.pushed import Pushed
+from holdfast.client.events.ordering import Closed, Pushed
 from holdfast.client.networkfilter import ALLOWED, DENIED, Reply
 from holdfast.errors import (
     ConnectionLost,

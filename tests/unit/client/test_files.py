@@ -21,6 +21,7 @@ from holdfast.errors import (
 from holdfast.wire.environment import Capabilities, EnvironmentInfo, ShellInfo
 from holdfast.wire.files import DirectoryEntry, Metadata
 from tests.support.caller import FakeCaller
+from tests.support.patience import patient
 
 SHELL = ShellInfo("sh", "/bin/sh")
 ABLE = EnvironmentInfo(
@@ -145,9 +146,9 @@ async def test_a_stream_that_is_dropped_early_is_closed_in_the_background() -> N
         return disk.close(params)
 
     caller = disk.caller(fs_close=close)
-    async with asyncio.timeout(5), aclosing(Files(caller).open_blocks("/a")) as blocks:
+    async with asyncio.timeout(patient(5)), aclosing(Files(caller).open_blocks("/a")) as blocks:
         await anext(blocks)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(patient(5)):
         await asked.wait()  # and nobody waited for the answer
         free.set()
         while disk.handles:
@@ -477,7 +478,7 @@ async def test_a_watch_fires_once_for_its_own_number() -> None:
     caller.push("fs/missingChanged", {"watchId": 7})
     assert not watch.fired
     caller.push("fs/missingChanged", {"watchId": 1})
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(patient(5)):
         await watch.changed()
     caller.push("fs/missingChanged", {"watchId": 1})
 

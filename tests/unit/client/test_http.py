@@ -16,6 +16,7 @@ from holdfast.client.http import (
 )
 from holdfast.errors import ConnectionLost, HoldfastError, OperationFailed, RemoteProtocolError, UsageError
 from tests.support.caller import FakeCaller
+from tests.support.patience import patient
 
 HEAD: dict[str, Any] = {
     "status": 200,
@@ -47,7 +48,7 @@ async def drained(response: StreamedResponse) -> tuple[list[bytes], HoldfastErro
     """The pieces, and the error that ended them."""
     pieces: list[bytes] = []
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(patient(5)):
             async for piece in response:
                 pieces += [piece]  # one by one: what came before an error counts
     except HoldfastError as exc:

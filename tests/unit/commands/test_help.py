@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from holdfast.cli import cli
-from holdfast.commands.groups import SECTIONS, SectionedGroup
+from holdfast.commands.clickoptions import SECTIONS, SectionedGroup
 from tests.support.rows import every_row
 from tools.reference import commands
 
@@ -86,3 +86,15 @@ def test_a_command_without_a_heading_is_still_shown() -> None:
     group.add_command(click.Command("b", help="Do b."))
     text = click.Context(group).get_help()
     assert re.search(r"Named:\n  a  Do a\.\n\nOther commands:\n  b  Do b\.", text)
+
+
+def test_no_option_is_without_help() -> None:
+    """More than its default, and of hidden commands too: whoever looks for what went wrong reads them."""
+    without = [
+        f"{name} {option.opts[0]}"
+        for name, context in CONTEXTS.items()
+        for option in context.command.params
+        if isinstance(option, click.Option)
+        if not option.hidden and not re.match(r"[^\s\[]", option.help or "")
+    ]
+    assert without == []

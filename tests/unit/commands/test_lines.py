@@ -1,8 +1,8 @@
 """What a run reached, in lines of `task show`; an event that somebody made otherwise is not obeyed."""
 
 from holdfast.board.rules.rows import TaskEvent
-from holdfast.commands.task.lines import network_lines
-from holdfast.dispatch.rules.traffic import make_account
+from holdfast.commands.store import network_lines
+from holdfast.dispatch.rules.runsteps import make_account
 from holdfast.wire.processes import HostRefusal, HostTraffic, NetworkReport
 
 

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.agents.supervisor.background import KEEP
+from holdfast.commands.daemons import serving
 from holdfast.commands.exec import exec as command
-from holdfast.commands.options import EXEC, LIMITS, parse
+from holdfast.commands.options import EXEC, LIMITS, parse, read_span
 
 OPTIONS = (*LIMITS, *EXEC)
 WORDS = [
@@ -84,3 +86,18 @@ def test_an_ordinary_command_line_does_not_need_click(args: list[str]) -> None:
 )
 def test_whatever_else_is_left_to_click(args: list[str]) -> None:
     assert parse(OPTIONS, args) is None
+
+
+def test_the_server_of_the_workers_does_not_need_click() -> None:
+    parsed = parse(serving.SERVE, ["--listen", "unix:///h/exec.sock", "--keep", KEEP, "--home", "/h"])
+    assert parsed is not None
+    given, command = parsed
+    assert (given["keep_s"], given["home"], command) == (7 * 86400.0, "/h", ())
+
+
+@pytest.mark.parametrize(
+    "text", ["", "d", "7", "7w", "0s", "366d", "-1d", "1.5h", "٣d", " 7d", "9999999999s"]
+)
+def test_what_is_no_span_of_time_is_left_to_click(text: str) -> None:
+    assert read_span(text) is None
+    assert parse(serving.SERVE, ["--keep", text]) is None

@@ -15,11 +15,11 @@ from holdfast.confine.permissions import (
 )
 from holdfast.errors import SandboxUnavailable, UsageError
 from holdfast.sandbox.plan.plan import MAX_LOOPBACK_PORTS
-from holdfast.sandbox.plan.select import Need, needs_of
 from holdfast.sandbox.policy.policy import (
     Access,
     At,
     Glob,
+    Need,
     Network,
     Place,
     Policy,
@@ -28,6 +28,7 @@ from holdfast.sandbox.policy.policy import (
     Special,
     Where,
     bind,
+    needs_of,
 )
 from holdfast.wire.network import ManagedNetwork, NetworkProxy, ProxySettings
 from holdfast.wire.paths import PathUri

@@ -1,30 +1,21 @@
 """The dispatcher without a process: a clock that jumps, a store in memory, workers that pretend."""
 
 import asyncio
-import contextlib
 import errno
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.board.database.database import Transaction
+from holdfast.board.rules.assign import Places
 from holdfast.board.rules.transitions import Move, TaskStatus
 from holdfast.board.verbs import runs
+from holdfast.client.environments import FILE
+from holdfast.dispatch.dispatcher import Dispatcher, DispatchOptions, find_notify
 from holdfast.dispatch.run.run import RunDriver, RunMark
 from holdfast.errors import OperationFailed, Unreachable
-from tests.support.fakes import Act, Scene
-
-
-@contextlib.asynccontextmanager
-async def dispatching(scene: Scene, **wishes: object) -> AsyncIterator[None]:
-    serving = asyncio.get_running_loop().create_task(scene.dispatch(**wishes))
-    try:
-        yield
-    finally:
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
+from tests.support.fakes import Act, Scene, dispatching
 
 
 async def test_a_task_is_claimed_run_and_recorded(scene: Scene) -> None:
@@ -266,3 +257,26 @@ async def test_two_tasks_in_one_directory_take_turns(scene: Scene, tmp_path: Pat
     async with dispatching(scene):
         await scene.until(lambda: all(scene.task(task).status is TaskStatus.DONE for task in tasks))
     assert beside == 0
+
+
+async def test_environments_are_looked_for_once_a_file_or_a_profile_names_one(scene: Scene) -> None:
+    def find_places() -> Places:
+        dispatcher = Dispatcher(scene.context, DispatchOptions(("b",)), lambda *_: None, asyncio.Event())
+        return dispatcher._find_places()
+
+    assert find_places() == Places()
+    (scene.home / "worker-profiles.toml").write_text('[far]\nagent = "shell"\nenvironment = "box"\n', "utf-8")
+    scene.context.profiles.look()
+    assert find_places() == Places({}, {"far": "box"})
+    (scene.home / FILE).write_text('[[environments]]\nid = "box"\nurl = "ws://127.0.0.1:9"\n', "utf-8")
+    assert find_places() == Places({"box": "nobody has looked at it yet"}, {"far": "box"})
+
+
+def test_a_person_is_reminded_by_what_is_asked_for_or_by_the_program_of_the_home(tmp_path: Path) -> None:
+    assert find_notify(tmp_path, ()) == ()
+    program = tmp_path / "notify"
+    program.write_text("#!/bin/sh\n")
+    assert find_notify(tmp_path, ()) == (), "it is not executable"
+    program.chmod(0o755)
+    assert find_notify(tmp_path, ()) == (str(program),)
+    assert find_notify(tmp_path, ["mine", "-x"]) == ("mine", "-x")

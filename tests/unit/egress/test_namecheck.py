@@ -10,6 +10,36 @@ from tests.unit.egress.test_clienthello import hello, server_name
 
 HELLO = hello((0, server_name(b"A.example")))
 GET = b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n"
+# What nginx, Apache, Node, gunicorn or Python's own server take for the beginning of a request.
+ODD_BEGINNINGS = (
+    b"GET /" + b"a" * MAX_FIRST_LINE + b" HTTP/1.1\r\n",
+    b"\r\n" * MAX_FIRST_LINE + b"GET / HTTP/1.1\r\n",
+    b"GET\t/\tHTTP/1.1\r\n",
+    b"GET\v/\fHTTP/1.1\n",
+    b"GET\r/\rHTTP/1.1\n",
+    b"GET\x1c/\x1fHTTP/1.1\n",
+    b"GET\x85/\xa0HTTP/1.1\n",
+    b" \t\x85GET / HTTP/1.1\n",
+    b"GET\xe2\x80\x83/ HTTP/1.1\r\n",
+    b"GET /\x01 HTTP/1.1\r\n",
+    b"PROPFIND /\x01 HTTP/1.1\r\n",
+    b"get / http/1.1\r\n",
+    b"GET /\r\n",
+    b"GET page\n",
+    b"GET http://b/\n",
+    b"get http://b/\n",
+    b"PROPFIND /\r\n",
+    b"GET / SIP/2.0\r\n",
+    b"GET / RTSP/1.0\r\n",
+    b"ANNOUNCE * RTSP/1.0\r\n",
+    b"SOURCE * ICE/1.0\r\n",
+    b"ANNOUNCE *RTSP/1.0\r\n",
+    b"DESCRIBE *\r\n",
+    b"CONNECT b:80\r\n",
+    b"CONNECT b:80 HTTP/1.1\r\n",
+    b"PROXY TCP4 192.0.2.1 192.0.2.2 1 80\r\nGET / HTTP/1.1\r\n",
+    b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0GET / HTTP/1.1\r\n",
+)
 
 
 @every_row(
@@ -24,7 +54,15 @@ GET = b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n"
         (25, b"EHLO me\r\n", Protocol.OTHER),
         (9418, b"0032git-upload-pack /x\0host=y\0", Protocol.OTHER),
         (6379, b"*1\r\n$4\r\nPING\r\n", Protocol.OTHER),
-        (4000, b"x" * (MAX_FIRST_LINE + 1), Protocol.OTHER),
+        (22, b"SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3\r\n", Protocol.OTHER),
+        (389, b"0\x0c\2\1\1\x60\7", Protocol.OTHER),
+        (4222, b'CONNECT {"verbose":false}\r\n', Protocol.OTHER),
+        (5222, b"<?xml version='1.0'?>", Protocol.OTHER),
+        (5672, b"AMQP\0\0\x09\1", Protocol.OTHER),
+        (6667, b"NICK a\r\nUSER a 0 * :http://a\r\n", Protocol.OTHER),
+        (8020, b"hrpc\t\0\xdf", Protocol.OTHER),
+        (11211, b"get key\r\n", Protocol.OTHER),
+        (61613, b"CONNECT\naccept-version:1.2\n\n\0", Protocol.OTHER),
     ],
 )
 def test_it_is_recognised_and_passed_on(port: int, sent: bytes, protocol: Protocol) -> None:
@@ -50,6 +88,7 @@ def test_it_is_recognised_and_passed_on(port: int, sent: bytes, protocol: Protoc
         (8080, b"\r\n\r\nGET / HTTP/1.1\r\nHost: other.example\r\n\r\n"),
         (8080, b"\nGET / HTTP/1.1\r\nHost: other.example\r\n\r\n"),
         (8080, b"get / HTTP/1.1\r\nHost: b\r\n\r\n"),
+        *((8080, begin + b"Host: b\r\n\r\n") for begin in ODD_BEGINNINGS),
     ],
 )
 def test_what_is_meant_for_another_is_refused(port: int, sent: bytes) -> None:
@@ -61,6 +100,14 @@ def test_what_is_meant_for_another_is_refused(port: int, sent: bytes) -> None:
             ]
         assert caught.value.why
         assert caught.value.answer[:1] in (b"\x15", b"H")
+
+
+def test_a_text_that_stays_undecided_is_refused() -> None:
+    check = NameCheck("a.example", 4000)
+    assert check.feed(b"x" * MAX_FIRST_LINE) == b""
+    with pytest.raises(Refused, match="does not end") as caught:
+        check.feed(b"x")
+    assert caught.value.answer.startswith(b"HTTP/1.1 403 ")
 
 
 def test_a_refusal_is_told_in_the_clients_words() -> None:
@@ -80,6 +127,12 @@ def test_words_without_an_end_are_passed_on_at_the_end() -> None:
     check = NameCheck("a.example", 4000)
     assert check.feed(b"quit") == b""
     assert check.finish() == b"quit"
+    blank = NameCheck("a.example", 70)
+    assert blank.feed(b"\r\n") == b""
+    assert blank.finish() == b"\r\n"
+    cut = NameCheck("a.example", 8080)
+    assert cut.feed(b"get http://other.example/") == b""
+    assert cut.finish() == b""
     half = NameCheck("a.example", 443)
     assert half.feed(HELLO[:20]) == b""
     assert half.finish() == b""

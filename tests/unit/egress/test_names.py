@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.egress import names
-from holdfast.egress.names import BLOCK_V4, BLOCK_V6, BadMessage, Kind, NameTable, Rcode
+from holdfast.egress.names import BLOCK_V4, BLOCK_V6, BadMessage, NameTable, Rcode, RecordType
 from tests.support.rows import every_row
 
 
@@ -67,7 +67,7 @@ def test_a_name_has_an_address_of_each_kind() -> None:
     table = NameTable()
     found = table.give("api.example.com")
     assert found is not None
-    for kind, address in zip((Kind.A, Kind.AAAA), found, strict=True):
+    for kind, address in zip((RecordType.A, RecordType.AAAA), found, strict=True):
         told = names.answer(names.read_question(ask(b"API.example.com", kind)), found)
         assert told[:2] == b"\0\7"
         assert rcode(told) == Rcode.NO_ERROR

@@ -1,7 +1,7 @@
 """Which proxy of the host leads to a host."""
 
 from holdfast.egress.hosts import parse_host
-from holdfast.egress.upstream import Proxies, Upstream, Upstreams, parse_upstream
+from holdfast.egress.upstream import Proxies, Upstream, Upstreams, describe_by_name, parse_upstream
 from tests.support.rows import every_row
 
 
@@ -94,3 +94,21 @@ def test_private_addresses_take_the_upstream_where_that_is_asked_and_loopback_ne
 
 def test_without_proxies_every_way_is_direct() -> None:
     assert Upstreams().lead_to("http", parse_host("a.example")) is None
+
+
+@every_row(
+    ("environ", "how", "weaker"),
+    [
+        ({}, "", ""),
+        ({"HTTPS_PROXY": "http://p:3128"}, "cannot be pinned", ""),
+        ({"ALL_PROXY": "p"}, "cannot be pinned", ""),
+        ({"HTTPS_PROXY": "https://p"}, "", "whose URL is not http://"),
+        ({"all_proxy": "socks5://p"}, "", "whose URL is not http://"),
+        ({"HTTP_PROXY": "http://p"}, "", "HTTP_PROXY alone"),
+    ],
+)
+def test_what_connections_by_name_take_is_said(environ: dict[str, str], how: str, weaker: str) -> None:
+    told = describe_by_name(Proxies.from_environ(environ))
+    for text, part in zip(told, (how, weaker), strict=True):
+        assert (text is None) == (not part)
+        assert part in (text or "")

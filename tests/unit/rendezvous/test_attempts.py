@@ -2,7 +2,16 @@
 
 import itertools
 
-from holdfast.rendezvous.attempts import FirstContact, Redial, connect_delay, registering
+from holdfast.rendezvous.attempts import (
+    AfterRefusal,
+    FirstContact,
+    HostRedial,
+    Redial,
+    after_host,
+    after_relay,
+    connect_delay,
+    registering,
+)
 from tests.support.rows import every_row
 
 
@@ -24,6 +33,33 @@ def test_an_executor_waits_longer_each_time_up_to_half_a_minute() -> None:
 def test_only_a_connection_that_lasted_two_minutes_begins_anew() -> None:
     redial = Redial(never)
     assert [redial.after(lasted) for lasted in (0, 119.9, 119.9, 120, 0, 500)] == [1, 2, 4, 1, 2, 1]
+
+
+def test_an_executor_of_a_host_begins_anew_after_every_connection() -> None:
+    redial = HostRedial(never)
+    assert [redial.after(lasted) for lasted in (0, 0, 0, 0, 0, 0, 0.1, 0, 7, 8)] == [
+        *(0.5, 1, 2, 4, 5, 5),
+        *(0.5, 1, 0.5, 0.5),
+    ]
+
+
+@every_row(
+    ("status", "of_relay", "of_host"),
+    [
+        (302, AfterRefusal.REDIAL, AfterRefusal.REDIAL),
+        (401, AfterRefusal.REGISTER, AfterRefusal.GIVE_UP),
+        (403, AfterRefusal.REGISTER, AfterRefusal.GIVE_UP),
+        (408, AfterRefusal.REGISTER, AfterRefusal.REDIAL),
+        (409, AfterRefusal.REGISTER, AfterRefusal.REGISTER),
+        (410, AfterRefusal.REGISTER, AfterRefusal.GIVE_UP),
+        (429, AfterRefusal.REGISTER, AfterRefusal.REDIAL),
+        (503, AfterRefusal.REDIAL, AfterRefusal.REDIAL),
+    ],
+)
+def test_a_refused_upgrade_means_what_it_means_to_the_reference(
+    status: int, of_relay: AfterRefusal, of_host: AfterRefusal
+) -> None:
+    assert (after_relay(status), after_host(status)) == (of_relay, of_host)
 
 
 def test_a_registration_is_tried_again_every_eight_seconds_in_the_end() -> None:

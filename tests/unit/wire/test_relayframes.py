@@ -8,6 +8,7 @@ from holdfast.wire.relayframes import (
     MAX_AHEAD,
     MAX_AHEAD_BYTES,
     MAX_FRAME_BYTES,
+    MAX_GAP_S,
     Body,
     ReceiveWindow,
     RelayFrame,
@@ -17,6 +18,7 @@ from holdfast.wire.relayframes import (
 )
 from tests.support.rows import every_row
 
+NOW = 1000.0
 STREAM = "00000000-0000-4000-8000-000000000001"
 
 
@@ -148,32 +150,41 @@ def test_a_body_without_content_may_always_be_said(body: Body) -> None:
 
 def test_records_are_released_in_their_order() -> None:
     window = ReceiveWindow()
-    assert window.push(2, b"c") == []
-    assert window.push(1, b"b") == []
-    assert window.push(0, b"a") == [b"a", b"b", b"c"]
-    assert window.push(3, b"d") == [b"d"]
+    assert window.push(2, b"c", NOW) == []
+    assert window.push(1, b"b", NOW) == []
+    assert window.push(0, b"a", NOW) == [b"a", b"b", b"c"]
+    assert window.push(3, b"d", NOW) == [b"d"]
 
 
 def test_the_first_copy_of_a_record_counts() -> None:
     window = ReceiveWindow()
-    assert window.push(1, b"first") == []
-    assert window.push(1, b"second") == []
-    assert window.push(0, b"a") == [b"a", b"first"]
-    assert window.push(0, b"again") == []
-    assert window.push(1, b"again") == []
+    assert window.push(1, b"first", NOW) == []
+    assert window.push(1, b"second", NOW) == []
+    assert window.push(0, b"a", NOW) == [b"a", b"first"]
+    assert window.push(0, b"again", NOW) == []
+    assert window.push(1, b"again", NOW) == []
 
 
 def test_a_record_may_be_ahead_only_so_far() -> None:
     window = ReceiveWindow()
-    assert window.push(MAX_AHEAD, b"x") == []
+    assert window.push(MAX_AHEAD, b"x", NOW) == []
     with pytest.raises(RemoteProtocolError):
-        window.push(MAX_AHEAD + 1, b"x")
+        window.push(MAX_AHEAD + 1, b"x", NOW)
 
 
 def test_only_so_much_is_kept_of_what_is_ahead() -> None:
     window = ReceiveWindow()
-    assert window.push(1, bytes(MAX_AHEAD_BYTES)) == []
+    assert window.push(1, bytes(MAX_AHEAD_BYTES), NOW) == []
     with pytest.raises(RemoteProtocolError):
-        window.push(2, b"x")
-    assert [len(one) for one in window.push(0, b"a")] == [1, MAX_AHEAD_BYTES]
-    assert window.push(3, bytes(MAX_AHEAD_BYTES)) == []
+        window.push(2, b"x", NOW)
+    assert [len(one) for one in window.push(0, b"a", NOW)] == [1, MAX_AHEAD_BYTES]
+    assert window.push(3, bytes(MAX_AHEAD_BYTES), NOW) == []
+
+
+def test_a_record_that_is_missing_is_waited_for_only_so_long() -> None:
+    window, ends = ReceiveWindow(), []
+    for after_s, seq in enumerate([0, 2, 4, 1, 3]):
+        window.push(seq, b"x", NOW + after_s)
+        ends.append(window.gap_ends)
+    first, another = NOW + 1 + MAX_GAP_S, NOW + 3 + MAX_GAP_S
+    assert ends == [None, first, first, another, None]

@@ -4,6 +4,5 @@ a record in TOML: `records/` has those that we ship; Qwen Code, a descendant of 
 
 Imports: agents.evidence, doctor.explain, egress, egress.keys, errors, home, local, sandbox.policy,
 wire.
-Open to other rooms: agent, answers, catalog, hostfiles, keptkeys, known, lookup, output,
-providerhosts, screens.
+Open to other rooms: agent, answers, catalog, hostfiles, keptkeys, known, output, providerhosts, screens.
 """

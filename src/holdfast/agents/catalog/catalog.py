@@ -5,7 +5,8 @@ To add one: a record, and recorded evidence of it, in tests/unit/agents/recorded
 """
 
 import re
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 from holdfast.agents.catalog.agent import (
@@ -30,6 +31,7 @@ from holdfast.agents.catalog.output import JsonEvents, LogLines, TextLines
 from holdfast.agents.evidence.evidence import Evidence, Failure, Want
 from holdfast.agents.evidence.holdups import WantSign
 from holdfast.agents.evidence.verdict import ExitRules
+from holdfast.errors import UsageError
 
 # Without these it edits .gitignore, and says much of itself before it begins.
 _AIDER_QUIET = ("--no-gitignore", "--no-check-update", "--no-show-model-warnings", "--no-show-release-notes")
@@ -147,3 +149,101 @@ def text_parser_of(agent: Agent, secrets: Sequence[str] = ()) -> Parser:
 def log_parser_of(agent: Agent, secrets: Sequence[str] = ()) -> Parser:
     """For the log that it keeps: attempts alone."""
     return LogLines(agent.log.retries if agent.log is not None else (), secrets=secrets)
+
+
+# --- by name: ours, those whose records we ship, and those of a user's own records
+
+FILE: Final = "agents.toml"
+BUILT_IN: Final = "built in"
+SHIPPED: Final = "shipped record"
+
+
+class ShippedAgents(Mapping[str, Agent]):
+    """The records that come with us, by name, as texts; one is read when somebody first asks for it."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._texts = texts
+        self._read: dict[str, Agent] = {}
+
+    def __getitem__(self, name: str) -> Agent:
+        if name not in self._read:
+            from holdfast.agents.catalog.userrecords import parse_file  # most homes use none of them
+
+            found = parse_file(self._texts[name], f"{name}.toml", taken=CATALOG, trusted=True)
+            self._read[name] = found.agents[name]
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def find_program(self, name: str) -> str:
+        """What must be on the PATH for it; nothing else of its record is read."""
+        return str(tomllib.loads(self._texts[name])[name]["binary"])
+
+
+class KnownAgents(Mapping[str, Agent]):
+    """By name; `invalid` says of the other names why they cannot be used, and `source` who described one."""
+
+    def __init__(
+        self, shipped: ShippedAgents, own: Mapping[str, Agent], invalid: Mapping[str, str], file: str
+    ) -> None:
+        self._own, self._shipped, self._file = own, shipped, file
+        self.invalid = invalid
+        # A wrong record does not leave the shipped one in its place: somebody meant another program.
+        others = [name for name in shipped if name not in invalid]
+        self._names = dict.fromkeys((*others, *own, *CATALOG))
+
+    def __getitem__(self, name: str) -> Agent:
+        if name not in self._names:
+            raise KeyError(name)
+        return CATALOG.get(name) or self._own.get(name) or self._shipped[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def find_programs(self) -> dict[str, str]:
+        """What must be on the PATH for each that a record describes, ours or the user's."""
+        described = [name for name in self if name not in CATALOG]
+        return {
+            name: self._own[name].binary if name in self._own else self._shipped.find_program(name)
+            for name in described
+        }
+
+    def is_record(self, name: str) -> bool:
+        """Is it described by a record, ours or the user's?"""
+        return name in self and self.source(name) != BUILT_IN
+
+    def source(self, name: str) -> str:
+        if name in self._own:
+            return self._file
+        return SHIPPED if name in self._shipped else BUILT_IN
+
+
+def find_agent(known: Mapping[str, Agent], name: str) -> Agent:
+    """Raises UsageError: there is none, or its record is wrong."""
+    agent = known.get(name)
+    if agent is not None:
+        return agent
+    invalid = known.invalid if isinstance(known, KnownAgents) else {}
+    if name in invalid:
+        raise UsageError(
+            f"the record of `{name}` is invalid: {invalid[name]}", remedy="holdfast worker agents"
+        )
+    remedy = f"one of: {', '.join(sorted(known))}"
+    if FILE in invalid:
+        remedy += f"; nothing of {invalid[FILE]}"
+    raise UsageError(f"no agent `{name}` is known", remedy=remedy)
+
+
+def describe_unknown(name: str) -> Agent:
+    """For a worker whose record is gone: its words are for people, and its exit code means little."""
+    return Agent(name=name, binary=name, package=None, versions=None)

@@ -9,13 +9,13 @@ import functools
 import os
 import shutil
 import stat
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
 from holdfast.agents.catalog.agent import Agent
-from holdfast.agents.catalog.catalog import CATALOG
-from holdfast.agents.catalog.lookup import FILE, KnownAgents
-from holdfast.agents.catalog.userrecords import MAX_BYTES, Records, parse_file
+from holdfast.agents.catalog.catalog import CATALOG, FILE, KnownAgents, ShippedAgents
+from holdfast.agents.catalog.userrecords import MAX_BYTES, parse_file
 from holdfast.errors import UsageError
 from holdfast.home import default_home
 
@@ -23,33 +23,30 @@ from holdfast.home import default_home
 def read_known(home: Path | None = None) -> KnownAgents:
     """The agents of this home as its file is now. Never raises: what is wrong is among the invalid."""
     path = (default_home() if home is None else home) / FILE
+    own: Mapping[str, Agent] = {}
+    invalid: Mapping[str, str] = {}
     try:
-        text = _read(path)
-        shipped = read_shipped().agents
-        own = parse_file(text, str(path), taken=CATALOG, shipped=shipped) if text else Records({}, {})
+        if text := _read(path):
+            own, invalid = parse_file(text, str(path), taken=CATALOG, shipped=read_shipped())
     except UsageError as exc:
-        own = Records({}, {FILE: str(exc)})
+        invalid = {FILE: str(exc)}
     except (OSError, ValueError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8"
-        own = Records({}, {FILE: f"{path}: {reason}"})
-    return KnownAgents(read_shipped(), own, str(path))
+        invalid = {FILE: f"{path}: {reason}"}
+    return KnownAgents(read_shipped(), own, invalid, str(path))
 
 
 @functools.cache
-def read_shipped() -> Records:
-    """The records that come with us, read when somebody first asks."""
-    found = Records({}, {})
-    for file in sorted(resources.files(__package__).joinpath("records").iterdir(), key=lambda one: one.name):
-        if file.name.endswith(".toml"):
-            more = parse_file(file.read_text("utf-8"), file.name, taken=CATALOG, trusted=True)
-            found.agents.update(more.agents)
-            found.invalid.update(more.invalid)
-    return found
+def read_shipped() -> ShippedAgents:
+    """The records that come with us: one a file, which has the name of its agent."""
+    files = sorted(resources.files(__package__).joinpath("records").iterdir(), key=lambda one: one.name)
+    texts = {file.name: file.read_text("utf-8") for file in files if file.name.endswith(".toml")}
+    return ShippedAgents({name.removesuffix(".toml"): text for name, text in texts.items()})
 
 
 def find_vouched(name: str) -> Agent | None:
     """What we ourselves say of the CLI of this name, whatever a record of the user's says besides."""
-    return CATALOG.get(name) or read_shipped().agents.get(name)
+    return CATALOG.get(name) or read_shipped().get(name)
 
 
 def list_agents(home: Path, search: str) -> list[dict[str, str]]:

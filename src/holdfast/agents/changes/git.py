@@ -34,6 +34,16 @@ LOCK_S: Final = 120.0  # for others to make their worktrees of the same reposito
 GIT_S: Final = 120.0  # a checkout of a large repository on a busy disk
 MAX_SAID: Final = 300  # characters of git's own words in an error
 MAX_OUTPUT: Final = 64 << 20  # bytes; the list of a repository with half a million files
+# Of git that reads objects of strangers: 20 KB of them may say that they are a file of many GiB, which git
+# would put together in memory. It maps packs of the user's repository too, in windows that fit in.
+MAX_MEMORY: Final = 2 << 30
+_FRUGAL: Final = {
+    "core.packedGitWindowSize": "32m",
+    "core.packedGitLimit": "256m",
+    "core.bigFileThreshold": "64m",
+    "pack.threads": "2",
+}
+_LIMITED: Final = ("/bin/sh", "-c", 'ulimit -v "$0" && exec "$@"')
 MAX_POINTER: Final = 8192  # bytes of a file that names a git directory
 MAX_PACKED: Final = 16 << 20  # bytes of the list of a repository's branches: a hundred thousand of them
 _OID: Final = {40: "", 64: "[extensions]\n\tobjectFormat = sha256\n"}
@@ -224,8 +234,10 @@ class Git:
             os.close(fd)
 
     @contextlib.asynccontextmanager
-    async def open(self, own: Path | None = None) -> AsyncIterator["GitSession"]:
+    async def open(self, own: Path | None = None, *, strange: bool = False) -> AsyncIterator["GitSession"]:
         """For some commands, with a directory of their own that is removed afterwards; `own` is kept.
+
+        `strange`: it holds objects that another machine made, and git has no more memory than they may need.
 
         Raises:
             OperationFailed: there is no git to run.
@@ -236,7 +248,7 @@ class Git:
         try:
             environment = await self.reach(self.home)
             try:
-                yield GitSession(self, program, environment, place)
+                yield GitSession(self, program, environment, place, strange)
             finally:
                 await environment.aclose()
         finally:
@@ -251,6 +263,7 @@ class GitSession:
     program: str
     environment: Environment
     own: Path
+    strange: bool = False
 
     def make_folder(self, oid: str) -> Path:
         """A GIT_DIR of our making, for objects that are named as `oid` is."""
@@ -323,9 +336,13 @@ class GitSession:
             policy = policy.allow_write(place)
             for name in PROTECTED_NAMES:  # a commit may hold any of them, and a work tree has a .git
                 policy = policy.allow_write(place / name)
+        argv = [self.program, *words]
+        if self.strange:
+            frugal = [word for name, value in _FRUGAL.items() for word in ("-c", f"{name}={value}")]
+            argv = [*_LIMITED, str(MAX_MEMORY >> 10), self.program, *frugal, *words]
         try:
             done = await self.environment.run(
-                [self.program, *words],
+                argv,
                 cwd=str(cwd),
                 env={**FIXED, **variables, "PATH": os.path.dirname(self.program)},
                 policy=policy,

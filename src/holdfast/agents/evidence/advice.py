@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+import msgspec
+
 from holdfast.agents.evidence.evidence import Denied, Foreseen, WorkerState
 from holdfast.agents.evidence.verdict import denial_words
 
 Refused: TypeAlias = Denied | Foreseen
 
 MAX_DENIALS: Final = 5  # that are told; the one grant is for all
+COMPARED: Final = 1  # the schema of a comparison with the host
 _TROUBLED: Final = (WorkerState.FAILED, WorkerState.BLOCKED, WorkerState.STALLED)
 
 
@@ -28,6 +31,30 @@ class Surroundings:
     confined: bool
     traced: bool
     notes: Sequence[str] = ()
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """A row. One that `matters` is of use to this CLI."""
+
+    group: str
+    field: str
+    host: str
+    worker: str
+    verdict: str
+    consequence: str | None = None
+    matters: bool = False
+
+
+class EquivalenceReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The answer, why, and everything that was looked at, what matters first."""
+
+    id: str
+    agent: str
+    host_equivalent: str
+    why: str
+    supervision: list[str] = []
+    rows: list[Difference] = []
+    schema_version: int = COMPARED
 
 
 def advise(status: WorkerState, about: Surroundings) -> list[str]:

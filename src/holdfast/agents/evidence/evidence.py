@@ -153,6 +153,24 @@ class Wants:
     failure: Failure | None = None  # of the turn before, where its screen says that it failed
 
 
+class AskedHost(msgspec.Struct, frozen=True, kw_only=True):
+    """A host that no rule decides about and that somebody is asked about, while a connection to it waits.
+
+    `told` is what became of the question; empty while it waits for an answer.
+    """
+
+    request: str
+    host: str
+    port: int
+    program: str = ""  # that wants to reach it, where that is known
+    pattern: str = ""  # what an answer may allow instead
+    told: str = ""
+
+    @property
+    def target(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
 @dataclass(frozen=True, slots=True)
 class Unread:
     """Nobody reads its terminal, whatever that shows: it does not wait for input. It is no sign of work."""

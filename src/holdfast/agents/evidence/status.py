@@ -472,7 +472,7 @@ def _says(item: Evidence) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerEnd:
+class WorkerStop:
     """End it, with this as the cause of its exit: the verdict is then `failed`, this failure, these words."""
 
     failure: Failure
@@ -481,7 +481,7 @@ class WorkerEnd:
 
 def decide_end(
     status: WorkerStatus, now: float, *, started_at: float, limits: WorkerLimits
-) -> WorkerEnd | None:
+) -> WorkerStop | None:
     """When a worker is to be ended, and why; None is not now.
 
     Advice about a worker (it stalls, it waits) never ends it. Only what cannot get better does, and the
@@ -492,15 +492,15 @@ def decide_end(
     if status.rule == UNREACHABLE:
         return None  # nobody knows whether it works, nor could end it
     if limits.wall_s is not None and now - started_at > limits.wall_s:
-        return WorkerEnd(Failure.TIMEOUT, f"it ran for more than {limits.wall_s:.0f} s")
+        return WorkerStop(Failure.TIMEOUT, f"it ran for more than {limits.wall_s:.0f} s")
     if status.rule == STORM:
-        return WorkerEnd(Failure.PROVIDER, status.about)
+        return WorkerStop(Failure.PROVIDER, status.about)
     if status.rule == RETRYING and (failure := _hopeless(status)) is not None:
-        return WorkerEnd(failure, f"trying again cannot help: {status.about}")
+        return WorkerStop(failure, f"trying again cannot help: {status.about}")
     idle_s = now - max(status.progress_at, started_at)
     # One that waits for its owner is not idle: the owner is.
     if limits.idle_s is not None and idle_s > limits.idle_s and status.state is not WorkerState.WAITING:
-        return WorkerEnd(Failure.TIMEOUT, f"no sign of work for more than {limits.idle_s:.0f} s")
+        return WorkerStop(Failure.TIMEOUT, f"no sign of work for more than {limits.idle_s:.0f} s")
     return None
 
 

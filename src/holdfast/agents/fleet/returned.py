@@ -56,7 +56,7 @@ async def receive(git: Git, carried: Carried, own: Path, gathered: Gathered, mes
         OperationFailed: it is not what it should be.
     """
     repository = carried.find_repository()
-    async with git.open(own) as session:
+    async with git.open(own, strange=True) as session:
 
         async def ask(*words: str, input: bytes | None = None) -> str:
             said = await session.on_objects(repository, carried.sent, *words, input=input)
@@ -76,7 +76,7 @@ async def compare(git: Git, carried: Carried, own: Path, commit: str) -> Changes
     Raises:
         OperationFailed: git cannot tell.
     """
-    async with git.open(own) as session:
+    async with git.open(own, strange=True) as session:
         before, after = await _differ(session, carried, commit)
         blobs = (*before.values(), *after.values())
         texts = await read_blobs(session, carried.find_repository(), carried.sent, blobs)
@@ -108,7 +108,7 @@ async def apply(git: Git, carried: Carried, own: Path, commit: str, *, resumed: 
         InvalidRequest: something that it changed has changed here too; nothing was written.
         OperationFailed: git cannot tell.
     """
-    async with git.open(own) as session:
+    async with git.open(own, strange=True) as session:
         before, after = await _differ(session, carried, commit)
         plan = _choose(before, after, carried.below)
         wanted = [blob.oid for blob in plan.write.values()]
@@ -167,8 +167,8 @@ def _apply(
     for path, blob in plan.write.items():
         *folders, name = path.split("/")
         with open_folder_below(top, tuple(folders), make=True) as above:
-            replace_at(above, name, held[blob.oid] or b"", durable=False)
-            os.chmod(name, 0o777 & ~_umask() if blob.mode == "100755" else 0o666 & ~_umask(), dir_fd=above)
+            mode = 0o777 if blob.mode == "100755" else 0o666  # less the umask, which is the whole process's
+            replace_at(above, name, held[blob.oid] or b"", durable=False, mode=mode)
     return Applied(tuple(map(show_name, paths)), tuple(plan.left_out))
 
 
@@ -180,12 +180,6 @@ def _leave_done(top: Path, plan: _Plan) -> _Plan:
 
     write = {path: blob for path, blob in plan.write.items() if not done(path)}
     return _Plan(write, [path for path in plan.remove if not done(path)], plan.left_out)
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
 
 
 def _remove_empty(top: Path, folders: list[str]) -> None:
@@ -227,7 +221,7 @@ async def make_branch(git: Git, carried: Carried, own: Path, commit: str, name: 
     repository = carried.find_repository()
     if repository is None or not carried.base:
         raise UsageError(f"{carried.top} is no git work tree with a commit", remedy="leave --branch out")
-    async with git.open(own) as session:
+    async with git.open(own, strange=True) as session:
         asked = f"{commit}\n^{carried.base}\n".encode("ascii")
         objects = ("pack-objects", "-q", "--revs", "--stdout")
         pack = await session.on_objects(repository, carried.sent, *objects, input=asked)

@@ -29,7 +29,7 @@ from holdfast.agents.worker.launching import (
     allow_key_hosts,
     find_why_not,
 )
-from holdfast.agents.worker.reach import WorkerReach, decide_reach, find_bases
+from holdfast.agents.worker.reach import WorkerReach, add_presets, decide_reach, find_bases
 from holdfast.client.policy import Policy
 from holdfast.errors import NotFound, UsageError
 from holdfast.sandbox.limits import Limits
@@ -122,6 +122,7 @@ def prepare(
     if tty:
         environment["TERM"] = TERM
     bases = [] if wish.base is not None else find_bases(agent, environment, home=None)
+    wish, presets = add_presets(wish, Policy.workspace_write(wish.cwd))
     wish = allow_key_hosts(wish)
     reach = decide_reach(wish, agent, bases, unnamed=unnamed)
     keys = decide_keys(
@@ -158,6 +159,7 @@ def prepare(
         entering=keys.entering,
         notes=tuple(notes),
         limits=limits,
+        presets=presets,
         request=request,
     )
 

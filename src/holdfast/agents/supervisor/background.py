@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -17,11 +18,11 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from holdfast.agents.supervisor import daemons, messages, processes
-from holdfast.agents.supervisor.daemons import Daemon
-from holdfast.agents.supervisor.processes import ProcessInfo
+from holdfast.agents.supervisor import daemons, messages
+from holdfast.agents.supervisor.daemons import Daemon, ProcessInfo
 from holdfast.agents.worker import book
 from holdfast.errors import ConnectionLost, HoldfastError, OperationFailed, Unreachable
+from holdfast.home import default_home
 from holdfast.local import homekey
 from holdfast.local.linux import require_linux
 from holdfast.local.lock import take_lock
@@ -64,10 +65,13 @@ def exec_address(home: Path) -> str:
 
 
 def is_listening(home: Path) -> bool:
-    """Whether there is an exec server, however slow."""
+    """Whether there is an exec server, however slow: one that accepts nobody is not waited for."""
     with socket.socket(socket.AF_UNIX) as sock:
+        sock.setblocking(False)
         try:
             sock.connect(str(home / "exec.sock"))
+        except BlockingIOError:
+            return True
         except OSError:
             return False
     return True
@@ -130,7 +134,8 @@ async def _is_to_be_replaced(home: Path, client: RpcClient) -> bool:
         alive = await client.call(messages.COUNT, messages.ListParams())
     except ConnectionLost:
         return False
-    told = daemons.explain_keeping(differs, workers=len(alive), dispatcher=dispatcher)
+    at = "" if home == default_home().absolute() else f"--home {shlex.quote(str(home))}"
+    told = daemons.explain_keeping(differs, workers=len(alive), dispatcher=dispatcher, at=at)
     if told is None:
         return True
     if told not in _TOLD:
@@ -149,8 +154,8 @@ def difference(daemon: Daemon) -> str | None:
 async def _send_away(ending: Sequence[Daemon]) -> None:
     """A supervisor leaves its workers to whoever comes next, so asking it to go loses none."""
     for one in ending:
-        processes.send(one.process, signal.SIGTERM)
-    if await processes.wait_for_end([one.process for one in ending], START_S):
+        daemons.send(one.process, signal.SIGTERM)
+    if await daemons.wait_for_end([one.process for one in ending], START_S):
         raise OperationFailed("a supervisor of another version does not end", remedy=daemons.DOWN)
 
 
@@ -164,7 +169,7 @@ async def open_session(home: Path, *, resume: str | None = None) -> "Environment
 async def reach_exec_server(home: Path) -> "Environment":
     """A session with the exec server of this home, which is started if there is none."""
     address = exec_address(home)
-    argv = [*prerequisites.command(), "serve", "--listen", address, "--keep", KEEP, "--no-hint"]
+    argv = [*prerequisites.command(), "serve", "--listen", address, "--keep", KEEP]
     argv += ["--home", str(home)]
 
     def spawn() -> "subprocess.Popen[bytes]":
@@ -251,15 +256,15 @@ async def end(
     others = {one.process for one in daemons.find(home)} - there
     family = with_descendants(there) - with_descendants(others)
     for process in there:
-        processes.send(process, signum)
-    stubborn = await processes.wait_for_end(there, within_s, hasten)
+        daemons.send(process, signum)
+    stubborn = await daemons.wait_for_end(there, within_s, hasten)
     family |= with_descendants(stubborn) - with_descendants(others)
     for process in stubborn:
-        processes.send(process, signal.SIGKILL)
+        daemons.send(process, signal.SIGKILL)
     # What they owned ends on its own once they are gone: launchers see their socket close.
-    for process in await processes.wait_for_end(family, within_s, hasten):
-        processes.send(process, signal.SIGKILL)
-    await processes.wait_for_end(family, GONE_S)
+    for process in await daemons.wait_for_end(family, within_s, hasten):
+        daemons.send(process, signal.SIGKILL)
+    await daemons.wait_for_end(family, GONE_S)
 
 
 async def end_background(home: Path, hasten: asyncio.Event | None = None) -> bool:
@@ -302,4 +307,4 @@ async def stop_workers(home: Path, ids: Sequence[str], *, grace_s: float) -> Non
 
 def with_descendants(some: Collection[ProcessInfo]) -> set[ProcessInfo]:
     """These processes, and all that descends from them now."""
-    return {*some, *(child for one in some for child in processes.find_descendants(one))}
+    return {*some, *(child for one in some for child in daemons.find_descendants(one))}

@@ -67,6 +67,7 @@ def note_enforcement(record: Record, process: Process, ready: PreparedStart) -> 
         record.weakened = [*process.enforcement.missing, *process.enforcement.weakened]
         told = process.enforcement.network
         record.by_name = [line for line in told if not line.startswith(KEYS)]
+        record.by_name += [f"preset {origin}" for origin in ready.presets]
         record.keys = [line for line in told if line.startswith(KEYS)]
     record.keys += ready.entering
     if ready.reach.lost:

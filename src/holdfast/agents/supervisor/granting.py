@@ -28,15 +28,18 @@ def regrant(kept: KeptWish, asked: GrantParams) -> WorkerSpec:
             remedy="grant it in its worker profile; then retry the task",
         )
     network = asked.network and not wish.network
-    more_hosts = asked.hosts and not wish.network
+    named = asked.hosts or asked.presets
+    more_hosts = named and not wish.network
     if wish.unconfined or not (asked.writable or asked.readable or network or more_hosts):
-        known = wish.unconfined or asked.network or asked.hosts
+        known = wish.unconfined or asked.network or named
         raise UsageError(
             f"{asked.worker} has that already" if known else "nothing is granted",
-            remedy="--allow-write PATH, --allow-read PATH, --allow-host HOST or --network on",
+            remedy="--allow-write PATH, --allow-read PATH, --allow-host HOST, --allow-net NAME, --network on",
         )
-    if network and asked.hosts:
-        raise UsageError("with the whole network every host is reached", remedy="leave --allow-host out")
+    if network and named:
+        raise UsageError(
+            "with the whole network every host is reached", remedy="leave --allow-host and --allow-net out"
+        )
     if kept.keyed and asked.key is None:
         raise UsageError(
             "it was given a key of its provider, which is kept nowhere",
@@ -49,7 +52,7 @@ def regrant(kept: KeptWish, asked: GrantParams) -> WorkerSpec:
                 remedy=f"set {key.name}, or start it again with --secret",
             )
     home = asked.environ.get("HOME", "/")
-    named = [path for path in (*asked.writable, *asked.readable) if not within(home, path)]  # not all of it
+    shown = [path for path in (*asked.writable, *asked.readable) if not within(home, path)]  # not all of it
     return msgspec.structs.replace(
         wish,
         id=asked.id or next_id(asked.worker),
@@ -58,10 +61,11 @@ def regrant(kept: KeptWish, asked: GrantParams) -> WorkerSpec:
         key=asked.key,
         keys=[SecretKey(key.name, asked.environ[key.name], key.hosts) for key in wish.keys],
         network=True if network else wish.network,
+        presets=[] if network else list(dict.fromkeys((*wish.presets, *asked.presets))),
         hosts=None if network else _add_hosts(wish.hosts, asked) if more_hosts else wish.hosts,
         writable=[*wish.writable, *asked.writable],
         readable=[*wish.readable, *asked.readable],
-        secret=[path for path in wish.secret if not any(within(path, one) for one in named)],
+        secret=[path for path in wish.secret if not any(within(path, one) for one in shown)],
     )
 
 

@@ -4,18 +4,16 @@ Members that a later version adds have a default, so that a client and a supervi
 understand each other for as long as it takes to replace one of them.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.agents.evidence.evidence import AnswerOption, Denied, WorkerState
+from holdfast.agents.evidence.advice import EquivalenceReport
+from holdfast.agents.evidence.evidence import AnswerOption, AskedHost, Denied, WorkerState
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.unixrpc.calls import Notice, RpcMethod
 from holdfast.wire.processes import NetworkReport
-
-if TYPE_CHECKING:
-    from holdfast.agents.worker.equivalence import EquivalenceReport
 
 SCHEMA_VERSION: Final = 1
 MAX_LINE: Final = 4 << 20  # bytes of a call: a prompt with all that goes with it
@@ -91,6 +89,7 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     tty: bool = False
     acp: bool = False
     asks: Question | None = None
+    asked_hosts: list[AskedHost] = []  # with the newest of those that have their answer
     preflight: list[str] = []
     unwatched: str | None = None
     own_sandbox: bool = False  # each of its commands has a sandbox of its own, beside that of the CLI
@@ -179,6 +178,7 @@ class GrantParams(msgspec.Struct, kw_only=True):
     readable: list[str] = []
     network: bool = False  # also let it have the network, all of it
     hosts: list[str] = []  # or these hosts by name
+    presets: list[str] = []  # or those of these clients
     private: bool = False  # also where they are at an address that is not public
     environ: dict[str, str] = {}  # of these, those that it was started with
     key: str | None = None
@@ -269,6 +269,7 @@ COUNT: Final = RpcMethod(
     "list", ListParams, list[msgspec.Raw]
 )  # whatever reports of another version look like
 STATUS: Final = RpcMethod("status", WorkerParams, WorkerReport)
+EQUIVALENCE: Final = RpcMethod("equivalence", WorkerParams, EquivalenceReport)
 WHY: Final = RpcMethod("why", WorkerParams, ExplainedReport)
 LOGS: Final = RpcMethod("logs", LogsParams, Logs)
 WAIT: Final = RpcMethod("wait", WorkerParams, WorkerReport)
@@ -286,10 +287,3 @@ RESIZE: Final = RpcMethod("resize", SizeParams, Done)
 
 CHANGE: Final = Notice("change", WorkerReport)
 OUTPUT: Final = Notice("output", WorkerOutput)
-
-
-def equivalence() -> "RpcMethod[WorkerParams, EquivalenceReport]":
-    """A row like the others, of which only few ask, and its struct brings half of the doctor with it."""
-    from holdfast.agents.worker.equivalence import EquivalenceReport
-
-    return RpcMethod("equivalence", WorkerParams, EquivalenceReport)

@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 
 from holdfast.agents.catalog.answers import find_answer
 from holdfast.agents.catalog.output import resolve_announcement
-from holdfast.agents.evidence.advice import Surroundings, advise
+from holdfast.agents.evidence.advice import EquivalenceReport, Surroundings, advise
 from holdfast.agents.evidence.evidence import (
     Denied,
     Evidence,
@@ -26,16 +26,14 @@ from holdfast.agents.evidence.evidence import (
     Used,
 )
 from holdfast.agents.evidence.status import why
-from holdfast.agents.supervisor import background, daemons, messages, processes
+from holdfast.agents.supervisor import background, daemons, messages
 from holdfast.agents.supervisor.granting import regrant
 from holdfast.agents.supervisor.supervisor import Supervisor
 from holdfast.agents.worker import book
-from holdfast.agents.worker.answering import answer
-from holdfast.agents.worker.book import WorkerRecords
-from holdfast.agents.worker.equivalence import EquivalenceReport
+from holdfast.agents.worker.answering import answer, list_hosts
+from holdfast.agents.worker.book import KEPT_BYTES, KEPT_S, WorkerRecords
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.agents.worker.reach import describe_network
-from holdfast.agents.worker.retention import KEPT_BYTES, KEPT_S
 from holdfast.agents.worker.worker import GRACE_S, FollowedWorker, now
 from holdfast.errors import InvalidRequest
 from holdfast.local import homekey
@@ -81,6 +79,7 @@ def build_report(worker: FollowedWorker) -> messages.WorkerReport:
         tty=record.tty,
         acp=record.acp,
         asks=_read_question(worker),
+        asked_hosts=list_hosts(worker) if worker.hosts_told else [],
         preflight=record.preflight,
         unwatched=record.unwatched,
         own_sandbox=record.own_sandbox,
@@ -202,7 +201,7 @@ class SupervisorService:
         self.server.answer(messages.LIST, self._list)
         self.server.answer(messages.STATUS, self._status)
         self.server.answer(messages.WHY, self._why)
-        self.server.answer(messages.equivalence(), self._equivalence)
+        self.server.answer(messages.EQUIVALENCE, self._equivalence)
         self.server.answer(messages.LOGS, self._logs)
         self.server.answer(messages.WAIT, self._wait)
         self.server.answer(messages.STOP, self._stop)
@@ -384,10 +383,10 @@ async def _replace_exec_server(home: Path) -> None:
     found = daemons.find_by_role(home, daemons.OWNER)
     if any(background.difference(one) is not None for one in found):
         _end_exec_server(home)
-        await processes.wait_for_end([one.process for one in found], background.START_S)
+        await daemons.wait_for_end([one.process for one in found], background.START_S)
 
 
 def _end_exec_server(home: Path) -> None:
     """Who it is, the kernel says."""
-    if (process := processes.find_listener(home / "exec.sock")) is not None:
-        processes.send(process, signal.SIGTERM)
+    if (process := daemons.find_listener(home / "exec.sock")) is not None:
+        daemons.send(process, signal.SIGTERM)

@@ -7,6 +7,7 @@ it was never started.
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import shutil
@@ -20,8 +21,8 @@ from typing import Final
 import msgspec
 
 from holdfast.agents.catalog.agent import Agent
+from holdfast.agents.catalog.catalog import describe_unknown, find_agent
 from holdfast.agents.catalog.known import read_known
-from holdfast.agents.catalog.lookup import describe_unknown, find_agent
 from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Source
 from holdfast.agents.evidence.status import WorkerLimits
 from holdfast.agents.fleet import starting, there
@@ -29,14 +30,22 @@ from holdfast.agents.supervisor import background, elsewhere
 from holdfast.agents.supervisor.beginning import adopt_process, give_input, note_enforcement, start_process
 from holdfast.agents.supervisor.elsewhere import CUT_SHORT
 from holdfast.agents.worker import channels, logins, ownsandbox
-from holdfast.agents.worker.book import Record, WorkerRecords, describe, new_id, note_reach
+from holdfast.agents.worker.book import (
+    KEPT_BYTES,
+    KEPT_S,
+    Record,
+    WorkerRecords,
+    choose_oldest,
+    describe,
+    new_id,
+    note_reach,
+)
 from holdfast.agents.worker.explaining import Explaining, release
 from holdfast.agents.worker.launching import Handover, PreparedStart, WorkerSpec, prepare
 from holdfast.agents.worker.ownfiles import link_below, remove_below
 from holdfast.agents.worker.ownsandbox import KnownVersions, OwnSandboxPlaces
-from holdfast.agents.worker.preflight import preflight
+from holdfast.agents.worker.preflight import PreflightProblem, preflight
 from holdfast.agents.worker.reach import find_unnamed, may_need_names
-from holdfast.agents.worker.retention import KEPT_BYTES, KEPT_S, choose_oldest
 from holdfast.agents.worker.surroundings import WorkerSurroundings
 from holdfast.agents.worker.worker import FollowedWorker, WorkerChannel, now
 from holdfast.client.environment import Environment
@@ -73,17 +82,14 @@ class Supervisor:
     def __init__(self, home: Path, limits: WorkerLimits = WorkerLimits()) -> None:  # noqa: B008 - nobody changes it
         self.book = WorkerRecords(home)
         self._known = read_known(home)
-        self.surroundings = WorkerSurroundings(self.book)
+        self._surroundings: WorkerSurroundings | None = None
         self._limits = limits
         self.workers: dict[str, FollowedWorker] = {}
         self._environments: dict[str, Environment] = {}
         self._hearers: set[Callable[[FollowedWorker], None]] = set()
-        self._far = elsewhere.FarWorkers(
-            self.book, self._environments, self._channel_of, self._forget, self._undo
-        )
         self._logins: dict[str, logins.SharedLogin] = {}
         self._tasks = TaskSet()
-        self._versions = KnownVersions()
+        self._versions: KnownVersions | None = None
         self._unnamed: str | None = None  # why no host is reached by name here; "": they are
         self._begun = asyncio.Event()  # there is, or was a moment ago, a worker to look at
 
@@ -97,10 +103,22 @@ class Supervisor:
 
     async def aclose(self) -> None:
         """Leave the workers to whoever comes next."""
-        await self.surroundings.aclose()
+        if self._surroundings is not None:
+            await self._surroundings.aclose()
         await self._tasks.aclose()
         for environment in self._environments.values():
             await environment.leave()
+
+    @functools.cached_property
+    def _far(self) -> elsewhere.FarWorkers:
+        """Made for the first worker on another machine."""
+        return elsewhere.FarWorkers(self.book, self._environments, self._channel_of, self._forget, self._undo)
+
+    @property
+    def surroundings(self) -> WorkerSurroundings:
+        """Made for the first worker that is compared with the host."""
+        self._surroundings = self._surroundings or WorkerSurroundings(self.book)
+        return self._surroundings
 
     @property
     def alive(self) -> list[FollowedWorker]:
@@ -234,6 +252,7 @@ class Supervisor:
                 return None, None  # which is about to be said
             environment = await background.reach_exec_server(self.book.home)
             try:
+                self._versions = self._versions or KnownVersions()
                 version = await self._versions.find(environment, program, search)
             finally:
                 await environment.aclose()
@@ -265,15 +284,17 @@ class Supervisor:
         environment = await background.reach_exec_server(self.book.home)
         self._environments[record.id] = environment
         record.session_id = environment.session_id
-        troubles = await preflight(
-            environment,
-            ready.agent,
-            cwd=record.cwd,
-            variables=ready.environment,
-            policy=ready.policy,
-            state=ready.state,
-            base=ready.base,
-        )
+        troubles: list[PreflightProblem] = []
+        if ready.agent.state or ready.base is not None:  # else there is nothing to try
+            troubles = await preflight(
+                environment,
+                ready.agent,
+                cwd=record.cwd,
+                variables=ready.environment,
+                policy=ready.policy,
+                state=ready.state,
+                base=ready.base,
+            )
         record.preflight = [trouble.words() for trouble in troubles]
         self.book.write(record)
         for trouble in reversed(troubles):  # what matters most comes first there, and last among evidence
@@ -307,7 +328,8 @@ class Supervisor:
             log.warning(
                 "a worker starts otherwise than in a terminal", extra={"reason": f"{record.id}: {note}"}
             )
-        self.surroundings.begin(record, ready, environment)
+        if record.compared:
+            self.surroundings.begin(record, ready, environment)
         worker.save()
         if record.tty:
             with contextlib.suppress(HoldfastError):  # it has ended already, which is no fault of its start
@@ -497,7 +519,8 @@ class Supervisor:
 
     async def _follow(self, worker: FollowedWorker, environment: Environment, process: Process) -> None:
         await worker.follow(process)
-        await self.surroundings.settled(worker.record.id)
+        if self._surroundings is not None:
+            await self._surroundings.settled(worker.record.id)
         await self._forget(worker, environment)
 
     async def _forget(self, worker: FollowedWorker, environment: Environment) -> None:

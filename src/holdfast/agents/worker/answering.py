@@ -7,10 +7,13 @@ import asyncio
 import secrets
 from typing import Final, Literal
 
+import msgspec
+
 from holdfast.agents.catalog.agent import Agent
 from holdfast.agents.evidence.evidence import (
     Answered,
     AnswerOption,
+    AskedHost,
     Evidence,
     Failure,
     Source,
@@ -25,6 +28,13 @@ from holdfast.agents.worker.worker import FollowedWorker, now
 from holdfast.errors import InvalidRequest, UsageError
 from holdfast.wire.network import PolicyQuestion
 
+MAX_TOLD: Final = 32  # questions about hosts in one report, which is sent with every change: open, answered
+# What becomes of one.
+ALLOWED: Final = "allowed"
+REFUSED: Final = "refused"
+UNANSWERED: Final = "no answer in time"
+WITHDRAWN: Final = "withdrawn"  # whoever waited is gone, or its link was lost
+_ALMOST: Final = 0.9  # of the time for an answer: whoever ends it began to count a moment before we did
 _ATTACH: Final = "attach to its terminal and answer there, or send the key of a choice"
 
 
@@ -41,6 +51,9 @@ async def answer(
     asked = next((one for one in worker.asked() if request in (None, one.request)), None)
     if asked is not None and asked.request in worker.hosts_asked:
         return _about_host(worker, asked, acp.choose(asked, option, deny=deny))
+    if asked is None and request in worker.hosts_told:
+        was = worker.hosts_told[request]
+        raise InvalidRequest(f"nobody waits for an answer about {was.target} any more: {was.told}")
     if worker.record.acp:
         return await _by_option(worker, option=option, deny=deny, request=request)
     if not worker.record.tty:
@@ -54,25 +67,49 @@ async def answer(
 
 async def ask_about_host(worker: FollowedWorker, question: PolicyQuestion) -> bool | Literal["pattern"]:
     """Put a question about a host to whoever watches this worker; cancelled, it is withdrawn."""
-    request = f"network-{secrets.token_hex(4)}"
-    target = f"{question.host}:{question.port}"
-    options = [AnswerOption("host", "allow_once", f"{target}, while it runs")]
-    if question.pattern:
-        options.append(AnswerOption("pattern", "allow_always", f"{question.pattern}, while it runs"))
+    request, began = f"network-{secrets.token_hex(4)}", now()
+    about = AskedHost(
+        request=request,
+        host=question.host,
+        port=question.port,
+        program=question.program or "",
+        pattern=question.pattern or "",
+    )
+    options = [AnswerOption("host", "allow_once", f"{about.target}, while it runs")]
+    if about.pattern:
+        options.append(AnswerOption("pattern", "allow_always", f"{about.pattern}, while it runs"))
     options.append(AnswerOption("no", "reject_once", "no"))
-    text = f"{question.program or 'it'} wants to reach {target}"
+    text = f"{about.program or 'it'} wants to reach {about.target}"
     answer: asyncio.Future[bool | Literal["pattern"]] = asyncio.get_running_loop().create_future()
     worker.hosts_asked[request] = answer
+    _remember(worker, about)
     worker.add(Evidence(Source.DENIAL, now(), Wants(Want.NETWORK, text, tuple(options), request), text))
     worker.judge()
-    told = "no answer in time"
+    told = WITHDRAWN
     try:
         decided = await answer
-        told = "allowed" if decided else "refused"
+        told = ALLOWED if decided else REFUSED
         return decided
     finally:
+        if told == WITHDRAWN and now() - began >= _ALMOST * worker.record.ask_s:
+            told = UNANSWERED
         del worker.hosts_asked[request]
-        settle_host(worker, request, f"{told}: {target}")
+        _remember(worker, msgspec.structs.replace(about, told=told))
+        settle_host(worker, request, f"{told}: {about.target}")
+
+
+def list_hosts(worker: FollowedWorker) -> list[AskedHost]:
+    """Those that wait for an answer, the oldest first and not too many, and the newest that have theirs."""
+    waiting = [one for one in worker.hosts_told.values() if not one.told]
+    return waiting[:MAX_TOLD] + [one for one in worker.hosts_told.values() if one.told]
+
+
+def _remember(worker: FollowedWorker, about: AskedHost) -> None:
+    """With the newest of those that have their answer: whoever put them to somebody else may look late."""
+    worker.hosts_told[about.request] = about
+    answered = [one.request for one in worker.hosts_told.values() if one.told]
+    for request in answered[: max(0, len(answered) - MAX_TOLD)]:
+        del worker.hosts_told[request]
 
 
 def settle_host(worker: FollowedWorker, request: str, seen: str) -> None:
@@ -87,6 +124,8 @@ def _about_host(worker: FollowedWorker, wants: Wants, chosen: AnswerOption) -> d
     if waiting.done():
         raise InvalidRequest("somebody else has answered it meanwhile")
     waiting.set_result("pattern" if chosen.id == "pattern" else chosen.id == "host")
+    if chosen.id == "pattern":
+        _allow_beside(worker, worker.hosts_told[wants.request].pattern)
     return {
         "question": wants.question,
         "denied": chosen.kind.startswith("reject"),
@@ -94,6 +133,13 @@ def _about_host(worker: FollowedWorker, wants: Wants, chosen: AnswerOption) -> d
         "option": chosen.id,
         "kind": chosen.kind,
     }
+
+
+def _allow_beside(worker: FollowedWorker, pattern: str) -> None:
+    """What a pattern allows is not asked about any more; its server lets those connections through."""
+    for request, waiting in worker.hosts_asked.items():
+        if worker.hosts_told[request].pattern == pattern and not waiting.done():
+            waiting.set_result("pattern")
 
 
 async def _by_option(
@@ -131,7 +177,9 @@ async def _by_keys(worker: FollowedWorker, agent: Agent, *, deny: bool) -> dict[
     if status.state is not WorkerState.WAITING or (dialog is None and status.detail != Want.DECISION):
         raise InvalidRequest(_describe_no_question(worker))
     if dialog is None:
-        raise InvalidRequest(f"nobody has described the keys of this dialog of {agent.name}", remedy=_ATTACH)
+        raise InvalidRequest(
+            f"the keys that answer this dialog of {agent.name} are not known", remedy=_ATTACH
+        )
     keys = dialog.deny if deny else dialog.approve
     if dialog.click and not deny:
         await _click(worker, dialog.click)
@@ -139,7 +187,8 @@ async def _by_keys(worker: FollowedWorker, agent: Agent, *, deny: bool) -> dict[
     else:
         for key in keys:
             await worker.press(key)
-    await worker.settle(f"{'denied' if deny else 'approved'}: {status.about}")
+    said = f"{'denied' if deny else 'approved'}: {status.about}"
+    await worker.settle(said, dialog.pattern, status.about)
     return {"question": status.about, "denied": deny, "keys": list(keys)}
 
 

@@ -25,9 +25,9 @@ import re
 import secrets
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -35,12 +35,14 @@ from holdfast.agents.changes.baseline import Baseline, read_rest, take_baseline
 from holdfast.agents.evidence.evidence import JournalEntry, decode_entry
 from holdfast.agents.worker.acp import AcpRequest
 from holdfast.agents.worker.launching import Handover, PreparedStart, WorkerSpec
-from holdfast.agents.worker.retention import EndedWorker
 from holdfast.errors import NotFound, OperationFailed, UsageError, is_storage_fault
 from holdfast.local.atomicfile import replace_file
 from holdfast.local.trees import remove_tree
 from holdfast.wire.processes import NetworkReport, SecretKey
 
+KEPT_S: Final = 14 * 24 * 3600.0  # long enough to look at after a holiday
+KEPT_BYTES: Final = 1 << 30  # of all that have ended
+SPARED_S: Final = 3600.0  # after its end nothing goes for its size: somebody may still look at it
 MAX_EVIDENCE_BYTES: Final = 1 << 20  # of one file; two are kept
 MAX_OUTPUT_BYTES: Final = 8 << 20  # likewise
 PROCESS: Final = "worker"  # each worker has a session of its own, and in it this one process
@@ -49,6 +51,14 @@ KEPT_EVIDENCE: Final = 400  # entries that whoever takes over starts from
 _ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 Phase = Literal["prepared", "started", "ended"]
+
+
+class EndedWorker(NamedTuple):
+    """What is left of one."""
+
+    id: str
+    ended_at: float
+    size: int
 
 
 class Record(msgspec.Struct, kw_only=True):
@@ -88,6 +98,7 @@ class Record(msgspec.Struct, kw_only=True):
     cols: int = 120
     watch: bool = True
     unwatched: str | None = None  # why the sandbox's refusals are not seen, if they are not
+    compared: bool = True  # with the host, while it works
     own_sandbox: bool = False  # the CLI keeps its own, and an executor of ours runs its commands
     one_sandbox: str | None = None  # why not, of a CLI that has one: it shares one sandbox with its commands
     trace: bool = False  # explain mode was asked for
@@ -140,6 +151,7 @@ def describe(worker_id: str, wish: WorkerSpec, ready: PreparedStart) -> Record:
         trace=wish.trace,
         process_id=PROCESS,
         after=wish.after,
+        compared=wish.compared,
     )
     note_reach(record, ready)
     return record
@@ -147,7 +159,7 @@ def describe(worker_id: str, wish: WorkerSpec, ready: PreparedStart) -> Record:
 
 def note_reach(record: Record, ready: PreparedStart) -> None:
     """What of the network it was prepared to have."""
-    reach, hosts = ready.reach, ready.policy.wish.hosts  # with those that its keys are for
+    reach, hosts = ready.reach, ready.policy.without_keys().wish.hosts  # those that its keys are for too
     record.network = reach.whole
     record.hosts, record.denied_hosts = list(dict.fromkeys(hosts.allow)), list(hosts.deny)
     record.private, record.ask_s = hosts.private, max(hosts.ask_s, reach.commands.ask_s)
@@ -497,3 +509,24 @@ def tail(path: Path, max_bytes: int) -> bytes:
 
 
 _REMEDY: Final = "set HOLDFAST_HOME to a directory of your own; inside of a sandbox no other home is seen"
+
+
+# --- how long
+#
+# A worker leaves its output, its evidence and its CLI's state behind, which is megabytes of each. The oldest
+# go first: those that ended long ago, and of the others as many as make what is left fit.
+
+
+def choose_oldest(
+    ended: Iterable[EndedWorker], now: float, *, kept_s: float = KEPT_S, kept_bytes: int = KEPT_BYTES
+) -> list[EndedWorker]:
+    """Those to be removed, the oldest first."""
+    by_age = sorted(ended, key=lambda one: (one.ended_at, one.id))
+    left = sum(one.size for one in by_age)
+    gone = []
+    for one in by_age:
+        age = now - one.ended_at
+        if age >= kept_s or (left > kept_bytes and age >= SPARED_S):
+            gone.append(one)
+            left -= one.size
+    return gone

@@ -9,15 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-import msgspec
-
 from holdfast.agents.catalog.agent import Agent, StatePath
+from holdfast.agents.evidence.advice import Difference, EquivalenceReport
 from holdfast.doctor.compare.equivalence import (
     MAX_LINE,
     OTHER_PROVIDER,
     PROVIDER_OUT_OF_REACH,
     RELOCATED,
-    SCHEMA_VERSION,
     Circumstances,
     ComparedRow,
     Comparison,
@@ -48,30 +46,6 @@ class Case:
     chosen: frozenset[str] = frozenset()  # variables that are ours and not its caller's
     on_loopback: bool = False  # its provider is on this machine
     supervision: tuple[str, ...] = ()  # what else is around it, in words
-
-
-class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """A row. One that `matters` is of use to this CLI."""
-
-    group: str
-    field: str
-    host: str
-    worker: str
-    verdict: str
-    consequence: str | None = None
-    matters: bool = False
-
-
-class EquivalenceReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The answer, why, and everything that was looked at, what matters first."""
-
-    id: str
-    agent: str
-    host_equivalent: str
-    why: str
-    supervision: list[str] = []
-    rows: list[Difference] = []
-    schema_version: int = SCHEMA_VERSION
 
 
 def judge(

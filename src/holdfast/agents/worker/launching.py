@@ -17,17 +17,17 @@ from holdfast.agents.catalog.agent import (
     provider_secrets,
     state_files,
 )
-from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.catalog.catalog import CATALOG, find_agent
 from holdfast.agents.catalog.hostfiles import Way, read_settings
 from holdfast.agents.catalog.keptkeys import decide_keys
-from holdfast.agents.catalog.lookup import find_agent
 from holdfast.agents.worker.acp import AcpRequest
 from holdfast.agents.worker.ownfiles import FoundLogin, OwnFiles, read_own_files, read_regular
 from holdfast.agents.worker.ownsandbox import OwnSandboxPlaces
-from holdfast.agents.worker.reach import WorkerReach, decide_reach, find_bases
+from holdfast.agents.worker.reach import WorkerReach, add_presets, decide_reach, find_bases
 from holdfast.client.policy import Policy
+from holdfast.egress.hosts import narrow_keys
 from holdfast.errors import NotFound, UsageError
-from holdfast.local.homes import find_homes
+from holdfast.home import find_homes
 from holdfast.sandbox.limits import Limits
 from holdfast.sandbox.plan import prerequisites
 from holdfast.sandbox.plan.planner import Sight, settle
@@ -87,6 +87,7 @@ class WorkerSpec(msgspec.Struct, kw_only=True):
     unattended: bool = True
     network: bool | None = None  # None: the hosts of its provider, where its record names them
     hosts: AllowedHosts | None = None  # that it reaches by name besides
+    presets: list[str] = []  # clients whose hosts it reaches, as `--allow-net` has them
     writable: list[str] = []
     readable: list[str] = []  # besides; for what lies below something unreadable
     sockets: list[str] = []  # unix sockets of the host that it may connect to
@@ -104,6 +105,7 @@ class WorkerSpec(msgspec.Struct, kw_only=True):
     keys: list[SecretKey] = []  # that stay outside, besides those that its record knows
     keys_inside: bool = False  # what its CLI takes by variables enters, as it is
     after: str | None = None  # the worker in whose place it is started
+    compared: bool = True  # with the host, while it works; a script has no CLI that would be elsewhere
     mcp: list[str] | None = None  # the command of an MCP server on stdio, which the CLI starts
     wall_limit_s: float | None = None
     idle_limit_s: float | None = None
@@ -138,6 +140,7 @@ class PreparedStart:
     notes: tuple[str, ...] = ()  # what about it somebody should know
     given: tuple[str, ...] = ()  # what of its user's enters, in words
     limits: Limits | None = None
+    presets: tuple[str, ...] = ()  # which hosts came from which of its user's settings, in words
     commands: CommandExecutor | None = field(default=None, repr=False)  # who runs what the CLI wants run
     request: AcpRequest | None = field(default=None, repr=False)
 
@@ -170,6 +173,7 @@ def prepare(
             f"the prompt is longer than {MAX_ARGUMENT} bytes", remedy="put it into a file to read"
         )
     server = _server(agent, wish)
+    wish, presets = add_presets(wish, _policy(wish, state))
     wish = allow_key_hosts(wish)
     bases = _find_bases(agent, wish, state)
     reach = decide_reach(wish, agent, bases, own_sandbox=own is not None, unnamed=unnamed)
@@ -215,10 +219,10 @@ def prepare(
         environment["TERM"] = TERM
     environment["TMPDIR"] = os.path.join(state, "tmp")
     placed = (*files.texts, *files.links)
-    files.add_texts(
-        _leftovers(agent, wish, state)
-        | state_files(agent, base=wish.base, model=wish.model or "", mcp=server, own_sandbox=words)
-    )
+    ours = _leftovers(agent, wish, state)
+    ours |= state_files(agent, base=wish.base, model=wish.model or "", mcp=server, own_sandbox=words)
+    if ours:
+        files.add_texts(ours)
     program = _binary(agent, wish)
     _make_granted(wish)
     wish = msgspec.structs.replace(wish, secret=_hide_logins(agent, wish))
@@ -258,20 +262,24 @@ def prepare(
         secrets=(*secrets.values(), *files.secrets, *keys.values),
         entering=keys.entering,
         limits=limits_of(wish),
+        presets=presets,
         commands=None if own is None else own.executor(agent, wish, policy, state, reach),
         request=request,
     )
 
 
 def allow_key_hosts(wish: WorkerSpec) -> WorkerSpec:
-    """The hosts of keys that were asked for are asked for as well. Raises UsageError."""
+    """The hosts of keys that were asked for are asked for as well, unless a rule says for which requests.
+
+    Raises:
+        UsageError: one makes no sense.
+    """
     if not wish.keys:
         return wish
     rules = [parse_secret(f"{key.name}@{host}").rule for key in wish.keys for host in key.hosts]
     asked = wish.hosts or AllowedHosts([])
-    return msgspec.structs.replace(
-        wish, hosts=msgspec.structs.replace(asked, allow=list(dict.fromkeys((*asked.allow, *rules))))
-    )
+    allow = list(narrow_keys((*asked.allow, *rules), rules))
+    return msgspec.structs.replace(wish, hosts=msgspec.structs.replace(asked, allow=allow))
 
 
 def find_why_not(wish: WorkerSpec, reach: WorkerReach, unkept: str) -> str:
@@ -293,7 +301,7 @@ def _leftovers(agent: Agent, wish: WorkerSpec, state: str) -> dict[str, str]:
 
 def _find_own(agent: Agent, wish: WorkerSpec) -> OwnFiles:
     """What of its user's it is given. One that is sent to another provider begins with nothing."""
-    if not wish.relocate or wish.base is not None:
+    if not agent.host_files or not wish.relocate or wish.base is not None:
         return OwnFiles()
     return read_own_files(agent, home=wish.env.get("HOME", "/"), environment=wish.env)
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from holdfast import light
 from holdfast.agents.catalog.agent import Agent, OwnSandbox
 from holdfast.agents.worker import bridge
 from holdfast.client.policy import Policy
 from holdfast.errors import HoldfastError
 from holdfast.local import rundirs
-from holdfast.sandbox import values
 from holdfast.wire.processes import CommandExecutor
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class OwnSandboxPlaces:
     ) -> CommandExecutor:
         """Of its commands; `policy` is that of the CLI."""
         kept = tuple(path for path in policy.wish.sockets if path != self.socket)
-        narrower = Policy(values.replace(policy.wish, sockets=kept), policy.root)
+        narrower = Policy(light.replace(policy.wish, sockets=kept), policy.root)
         narrower = reach.apply_to_commands(narrower.deny(self.folder).deny(state))
         withheld = () if agent.own_sandbox is None else agent.own_sandbox.withheld
         env = {name: value for name, value in wish.env.items() if name not in withheld}

@@ -31,6 +31,7 @@ from holdfast.agents.evidence.evidence import (
 )
 
 MAX_PROCESSES: Final = 256  # of one worker, and threads of one process: a fork bomb must not hold us up
+MOMENT_S: Final = 10.0  # between two looks at what the kernel ended: more and it was for another's sake
 MAX_NAMED: Final = 6  # commands by their names
 MAX_DESCRIPTORS: Final = 1024  # of one poll or select: more than select can name
 
@@ -200,6 +201,21 @@ def count_oom_kills() -> int:
         if line.startswith(b"oom_kill "):
             return int(line.split()[1])
     return 0
+
+
+class OomKills:
+    """Whether the kernel ended something for want of memory a moment ago; `look` now and then."""
+
+    def __init__(self, at: float) -> None:
+        self._at = at
+        self._count = count_oom_kills()
+
+    def look(self, at: float) -> None:
+        if at - self._at > MOMENT_S:
+            self._at, self._count = at, count_oom_kills()
+
+    def since_a_moment_ago(self) -> bool:
+        return count_oom_kills() > self._count
 
 
 def _want(waiter: Waiter, terminal: TerminalSettings | None, *, full_screen: bool) -> Want | None:

@@ -14,26 +14,31 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
+from holdfast import light
 from holdfast.agents.catalog.agent import Agent
 from holdfast.agents.catalog.hostfiles import Way, find_values, is_settings, read_settings
 from holdfast.agents.catalog.providerhosts import find_provider
 from holdfast.agents.worker.ownfiles import read_regular
 from holdfast.client.policy import Policy
+from holdfast.client.presets import find_presets
+from holdfast.egress.bounds.allowance import parse_limits
 from holdfast.egress.dial import LookupFailed, NotPublic
 from holdfast.egress.hosts import BadHost, decide, may_be_private, parse_host, parse_rules
 from holdfast.errors import HoldfastError, SandboxUnavailable, UsageError
-from holdfast.sandbox import values
 from holdfast.sandbox.policy.hostwish import NO_HOSTS, HostWish
 from holdfast.sandbox.policy.paths import within
 from holdfast.sandbox.policy.policy import Network
+from holdfast.wire.permissions import AllowedHosts
 
 if TYPE_CHECKING:
     from holdfast.agents.worker.book import Record
     from holdfast.agents.worker.launching import WorkerSpec
     from holdfast.client.environment import Environment
-    from holdfast.wire.permissions import AllowedHosts
 
 MAX_BASES: Final = 32  # addresses of providers in one user's settings
+UNNAMED: Final = "its record names none"  # hosts of its provider
 PROBED: Final = "holdfast.invalid"  # exists nowhere, and nobody asks for it
 CONNECT_S: Final = 3.0  # until a provider is taken to be out of reach
 _VARIABLE: Final = re.compile(r"^\s*(?:export\s+)?([A-Z][A-Z0-9_]*)\s*=\s*[\"']?([^\"'\s#]+)", re.MULTILINE)
@@ -68,7 +73,7 @@ class WorkerReach:
 
 def _apply(policy: Policy, hosts: HostWish, *, whole: bool) -> Policy:
     network = Network.ON if whole else Network.OFF
-    return Policy(values.replace(policy.wish, network=network, hosts=hosts), policy.root, policy.limits)
+    return Policy(light.replace(policy.wish, network=network, hosts=hosts), policy.root, policy.limits)
 
 
 def decide_reach(
@@ -88,7 +93,7 @@ def decide_reach(
         SandboxUnavailable: hosts are asked for, and nothing there can enforce that.
     """
     asked = _read_asked(wish.hosts)
-    named = bool(asked.reaches_any or asked.deny)
+    named = bool(asked.reaches_any or asked.deny or wish.presets)
     if named and (wish.unconfined or wish.network):
         what = "without a sandbox" if wish.unconfined else "with the whole network"
         raise UsageError(f"hosts are asked for, and {what} every host is reached", remedy="leave one out")
@@ -105,7 +110,8 @@ def decide_reach(
         )
     if agent.reach is None:
         whole = not asked.reaches_any and (wish.network is None or own_sandbox)
-        return WorkerReach(whole=whole, hosts=asked, commands=asked, whole_commands=whole and not own_sandbox)
+        lost = UNNAMED if whole and agent.keys else ""  # with keys it has a provider
+        return WorkerReach(whole, asked, asked, whole and not own_sandbox, lost)
     if wish.network is False and not own_sandbox:
         return WorkerReach(hosts=asked, commands=asked)
     found = find_provider(agent, wish.base, bases)
@@ -117,18 +123,37 @@ def decide_reach(
     if found.literal or unnamed is not None:
         why = unnamed or f"its provider is at {found.literal}, an address and no name"
         return WorkerReach(whole=True, commands=asked, lost=why)
-    hosts = values.replace(
+    hosts = light.replace(
         asked, allow=tuple(dict.fromkeys((*found.rules, *asked.allow))), own=(*asked.own, *found.own)
     )
     return WorkerReach(hosts=hosts, commands=asked)
 
 
-def _read_asked(asked: "AllowedHosts | None") -> HostWish:
+def add_presets(wish: "WorkerSpec", policy: Policy) -> "tuple[WorkerSpec, tuple[str, ...]]":
+    """The wish with the hosts of its presets, and where each was read: in settings of this machine.
+
+    `policy` says what the worker may write: that is not read.
+
+    Raises:
+        UsageError: there is no such client, or it says nothing.
+    """
+    if not wish.presets or wish.unconfined or wish.network:
+        return wish, ()
+    named = Policy(light.replace(policy.wish, hosts=HostWish(presets=tuple(wish.presets))), policy.root)
+    found = find_presets(named, wish.cwd, wish.env).wish.hosts
+    asked = wish.hosts or AllowedHosts([])
+    allow = list(dict.fromkeys((*asked.allow, *found.allow)))
+    hosts = structs.replace(asked, allow=allow)
+    return structs.replace(wish, hosts=hosts, presets=[]), found.origins
+
+
+def _read_asked(asked: AllowedHosts | None) -> HostWish:
     """Raises UsageError unless every rule makes sense."""
     if asked is None:
         return NO_HOSTS
     parse_rules(asked.allow, asked.deny, own=asked.own)
     given = tuple((name.lower().removesuffix("."), at) for name, at in asked.addresses.items())
+    parse_limits(asked.limits)
     rules = (tuple(asked.allow), tuple(asked.deny), asked.private, given)
     own, limits, ask_s = tuple(asked.own), tuple(asked.limits), (asked.ask_timeout_ms or 0) / 1000
     return HostWish(*rules, own=own, limits=limits, ask_s=ask_s)
@@ -170,7 +195,11 @@ def _read_bases(
 
 def may_need_names(wish: "WorkerSpec", agent: Agent) -> bool:
     """Whether hosts are reached by name by a worker of this wish, if that can be."""
-    return not wish.unconfined and not wish.network and (wish.hosts is not None or agent.reach is not None)
+    return (
+        not wish.unconfined
+        and not wish.network
+        and bool(wish.hosts is not None or wish.presets or agent.reach is not None)
+    )
 
 
 def describe_network(record: "Record") -> list[str]:

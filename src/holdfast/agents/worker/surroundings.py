@@ -16,9 +16,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from holdfast.agents.catalog.agent import StatePath, state_paths
+from holdfast.agents.evidence.advice import EquivalenceReport
 from holdfast.agents.worker import procwatch
 from holdfast.agents.worker.book import Record, WorkerRecords
-from holdfast.agents.worker.equivalence import CONFINEMENT, Case, EquivalenceReport, judge, report_unknown
+from holdfast.agents.worker.equivalence import CONFINEMENT, Case, judge, report_unknown
 from holdfast.agents.worker.launching import PreparedStart
 from holdfast.client.environment import Environment
 from holdfast.confine.launch import LauncherClient
@@ -64,6 +65,8 @@ class WorkerSurroundings:
             why = (
                 "it runs on another machine"
                 if record.host is not None
+                else "it is a script of a task, and no CLI"
+                if not record.compared
                 else "it was never started"
                 if record.pid is None
                 else "nobody has looked: its supervisor was ended"

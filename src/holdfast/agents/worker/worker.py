@@ -6,6 +6,7 @@ worker says is written to its log before anything is concluded from it.
 
 import asyncio
 import contextlib
+import functools
 import logging
 import re
 import signal
@@ -23,6 +24,7 @@ from holdfast.agents.evidence.digest import began as seen_to_begin
 from holdfast.agents.evidence.evidence import (
     MAX_SEEN,
     Answered,
+    AskedHost,
     Denied,
     Evidence,
     Exited,
@@ -62,13 +64,13 @@ log = logging.getLogger(__name__)
 
 GRACE_S: Final = 5.0  # between asking a worker to end and ending it
 DRAWN_S: Final = 0.3  # a dialog that is being drawn changes sooner
+ANSWER_SHOWN_S: Final = 5.0  # from the keys that answer a dialog until it is gone
 MAX_ANSWERS: Final = 8  # by rule, of one worker: one that asks again and again is not helped by more
 INPUT_LINE_S: Final = 20.0  # from a title that says "ready" to the line to type in, on a busy machine
 LOOK_AGAIN_S: Final = 0.5
 STILL_S: Final = 10.0  # without a word and a change of its status it is looked at less often …
 STILL_LOOK_S: Final = 2.0  # … than ever so often; what it prints makes it be looked at as before
 DRAWN_WITHIN_S: Final = 2.0  # one that never stands still, such as a clock, is not waited for longer
-MOMENT_S: Final = 10.0  # between two looks at what the kernel ended: more and it was for another's sake
 SAME_S: Final = 1.0  # the same claim again within this time is not written down again
 _SIGNALS: Final = frozenset({1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 14, 15, 24, 25, 31})  # that end a process
 _NO_CODE: Final = -1  # of a command whose launcher died
@@ -143,21 +145,6 @@ class WorkerChannel(Protocol):
         """Its tool calls; None where they cannot be seen."""
 
 
-class _OomKills:
-    """Whether the kernel ended something for want of memory a moment ago; `look` now and then."""
-
-    def __init__(self) -> None:
-        self._at = now()
-        self._count = procwatch.count_oom_kills()
-
-    def look(self, at: float) -> None:
-        if at - self._at > MOMENT_S:
-            self._at, self._count = at, procwatch.count_oom_kills()
-
-    def since_a_moment_ago(self) -> bool:
-        return procwatch.count_oom_kills() > self._count
-
-
 class FollowedWorker:
     """Follows one process until its end. `changed` is called with every new status."""
 
@@ -178,6 +165,7 @@ class FollowedWorker:
         self.returning: Callable[[], Awaitable[None]] | None = None  # likewise, of one on another machine
         self.viewers: set[Callable[[bytes], None]] = set()
         self.hosts_asked: dict[str, asyncio.Future[bool | Literal["pattern"]]] = {}  # by their request
+        self.hosts_told: dict[str, AskedHost] = {}  # likewise, also those that have their answer
         self.status = WorkerStatus(WorkerState.STARTING, since=now())
         self.done = asyncio.Event()
         self._book, self._limits = book, limits
@@ -192,13 +180,13 @@ class FollowedWorker:
         self._output = Log(folder / "output.log", MAX_OUTPUT_BYTES)
         self._started_at = record.began_at or now()
         self._written_at = 0.0
-        self._tally = RefusalTally(entry.item for entry in known)
+        self._tally = functools.cache(lambda: RefusalTally(entry.item for entry in known))
         self._unsaved = False
         self._news = asyncio.Event()
         self._stopping: asyncio.Task[None] | None = None
         self._answering: asyncio.Task[None] | None = None
         self._answers = 0
-        self._starved = _OomKills()
+        self._starved = procwatch.OomKills(now())
         self._moved_at = self._looked_at = now()
         self._ending: tuple[Evidence, int] | None = None
 
@@ -291,7 +279,7 @@ class FollowedWorker:
                 if self.explaining is not None:
                     self.explaining.place(refusal)
                 continue
-            fresh = self._tally.fresh(refusal)
+            fresh = self._tally().fresh(refusal)
             traced = None if refusal.command else self.explaining  # strace follows the worker itself
             if fresh and not (traced is not None and traced.sees(refusal)):
                 self._add_refusal(msgspec.structs.replace(refusal, count=fresh))
@@ -562,10 +550,9 @@ class FollowedWorker:
 
     def _answer_by_rule(self) -> None:
         """A dialog of its start that its owner has answered by starting it so, where its keys are known."""
+        asks = self.status.state is WorkerState.WAITING and self.record.tty and self.record.unattended
         ready = self._answering is None or self._answering.done()
-        if not (ready and self.record.tty and self.record.unattended and self._answers < MAX_ANSWERS):
-            return
-        if self.status.state is not WorkerState.WAITING:
+        if not (asks and ready and self._answers < MAX_ANSWERS):
             return
         shown = self.channel.shown().replace("\r\n", "\n")
         dialog = next((one for one in self.agent.start_dialogs if one.pattern.search(shown)), None)
@@ -578,11 +565,22 @@ class FollowedWorker:
         with contextlib.suppress(HoldfastError):  # it is gone, or a person was quicker
             for key in dialog.keys:
                 await self.press(key)
-            await self.settle(f"answered by rule with {' '.join(dialog.keys)}: {question}")
+            said = f"answered by rule with {' '.join(dialog.keys)}: {question}"
+            await self.settle(said, dialog.pattern, question)
 
-    async def settle(self, said: str) -> None:
-        """After the keys that answer a dialog: what its screen shows of that from now on is another one."""
+    async def settle(self, said: str, dialog: re.Pattern[str] | None = None, question: str = "") -> None:
+        """After the keys that answer a dialog: what its screen shows of that from now on is another one.
+
+        A busy machine takes its time until the program has read a key: the dialog is still drawn then, and
+        nobody is to answer it twice.
+        """
+        until = now() + ANSWER_SHOWN_S
         with contextlib.suppress(HoldfastError):  # it has ended by that
+            while dialog and now() < until and dialog.search(self.channel.shown().replace("\r\n", "\n")):
+                await self._wait_for_news(min(until, now() + DRAWN_S))
+                self.tick()
+                if self.status.about not in ("", question):
+                    return  # it asks for something else already
             await self.wait_until_drawn()
         self._note_answer(said)
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.board.rules.leases import ClockReading
+from holdfast.board.rules.assign import ClockReading
 from holdfast.board.rules.rows import JsonObject
 
 T = TypeVar("T")

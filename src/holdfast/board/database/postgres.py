@@ -20,7 +20,7 @@ from psycopg.rows import dict_row
 
 from holdfast.board.database import database
 from holdfast.board.database.database import BOARD, Clock, Row, Schema, Transaction, Value, steady_clock
-from holdfast.board.rules.leases import ClockReading
+from holdfast.board.rules.assign import ClockReading
 from holdfast.errors import Conflict, HoldfastError, NotFound, OperationFailed, Unreachable
 
 T = TypeVar("T")

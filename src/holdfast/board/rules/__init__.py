@@ -2,5 +2,5 @@
 metrics, the rows that are kept, and the table of verbs: who may ask for what.
 
 Imports: errors.
-Open to other rooms: assign, budget, leases, metrics, retry, rows, transitions, verbs.
+Open to other rooms: assign, budget, metrics, retry, rows, transitions, verbs.
 """

@@ -1,9 +1,12 @@
-"""Ready tasks and free capacity to claims, and a reason for every task that waits. Pure module."""
+"""Ready tasks and free capacity to claims, a reason for every task that waits, and whether the clock
+has jumped that leases are dated by. Pure module.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -23,12 +26,13 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """The runs there are: in all, by profile, by host, by pool."""
+    """The runs there are: in all, by profile, by host, by pool, by environment."""
 
     board: int = 0
     profiles: Mapping[str, int] = field(default_factory=dict)
     hosts: Mapping[str, int] = field(default_factory=dict)
     pools: Mapping[str, int] = field(default_factory=dict)
+    environments: Mapping[str, int] = field(default_factory=dict)
 
 
 class Places(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -36,6 +40,16 @@ class Places(msgspec.Struct, frozen=True, omit_defaults=True):
 
     environments: dict[str, str] = {}  # by name: why nothing is begun there now, or ""
     homes: dict[str, str] = {}  # by profile
+    slots: dict[str, int] = {}  # runs at once, by environment
+
+    def close_full(self, running: Mapping[str, int]) -> "Places":
+        """The same without room where as many runs are as there are slots, whoever began them."""
+        full = {name for name, most in self.slots.items() if running.get(name, 0) >= most}
+        shut = {
+            name: why or (f"all {self.slots[name]} slots are taken" if name in full else "")
+            for name, why in self.environments.items()
+        }
+        return msgspec.structs.replace(self, environments=shut)
 
     def find_environment(self, task: Task) -> str:
         """Where this host would run it; empty: on itself."""
@@ -208,3 +222,40 @@ class _Left:
 
     def _free(self, host: str) -> bool:
         return self.reached("host", host) is None
+
+
+# --- leases, when the store's clock has jumped
+#
+# The store dates everything by a wall clock, which people, time servers, virtual machines and a laptop's lid
+# move. Whoever looks for leases that ran out has a steady clock beside it. Between two looks both go on by as
+# much; if they do not, no time that the store remembers says how long ago something was.
+
+TOLERANCE_MS: Final = 2_000  # two clocks are never read at the same moment, and a wall clock is slewed
+
+
+class ClockReading(NamedTuple):
+    """The store's clock and a steady one, read together."""
+
+    wall_ms: int
+    steady_ms: int
+
+    @property
+    def offset_ms(self) -> int:
+        return self.wall_ms - self.steady_ms
+
+
+def find_jump(offset_ms: int | None, reading: ClockReading, *, lease_ms: int) -> int:
+    """By how much the wall clock has jumped since its offset was `offset_ms`; nothing without one.
+
+    Below zero it went back. The offset is that of the last jump, not of the last look, so that many small
+    steps are one large one. Half of what a short lease has to spare is a jump, too.
+    """
+    if offset_ms is None:
+        return 0
+    moved = reading.offset_ms - offset_ms
+    return moved if abs(moved) > min(TOLERANCE_MS, lease_ms // 4) else 0
+
+
+def find_future(now_ms: int) -> int:
+    """What is dated later than this was dated before the clock went back."""
+    return now_ms + TOLERANCE_MS

@@ -171,6 +171,46 @@ class TaskMessage(msgspec.Struct, frozen=True, kw_only=True):
     seen_ms: int | None
 
 
+class HostQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """A host that no rule decides about: a connection of a run waits until somebody answers.
+
+    `answer` is what was said (yes, no, pattern), `outcome` what became of it; both are empty before that.
+    """
+
+    task_id: str
+    run_id: str
+    request: str  # as the supervisor of its worker calls it
+    host: str  # with the port
+    program: str  # that wants to reach it, where that is known
+    pattern: str  # what an answer may allow instead; empty: nothing else
+    asked_ms: int
+    answer: str = ""
+    who: str = ""
+    answered_ms: int | None = None
+    outcome: str = ""
+
+    @property
+    def words(self) -> str:
+        return f"{self.program or 'it'} wants to reach {self.host}"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody is to answer it."""
+        return not (self.answer or self.outcome)
+
+    @property
+    def next(self) -> list[str]:
+        """What to type."""
+        said = ("yes", "no", "pattern") if self.pattern else ("yes", "no")
+        return [f"holdfast task answer {self.task_id} {word} {self.host}" for word in said]
+
+
+def describe_asked(asked: list[HostQuestion]) -> str:
+    """What one run waits for, in a line; there is something."""
+    more = len(asked) - 1
+    return asked[0].words + (f" (and {more} more)" if more else "")
+
+
 class File(msgspec.Struct, frozen=True, kw_only=True):
     """What is attached to a task, or with a run what is kept of that; without its content."""
 
@@ -218,6 +258,7 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
     results: list[ParentResult]
     files: list[File]
     messages: list[TaskMessage]
+    questions: list[HostQuestion] = []  # of the run that holds it, also those that have their answer
 
 
 Name: TypeAlias = Annotated[str, Meta(max_length=MAX_TITLE)]

@@ -74,6 +74,14 @@ class Assign(Args, frozen=True):
     assignee: Annotated[Name, Meta(description="The profile whose workers do it.")]
 
 
+class AnswerArgs(Args, frozen=True):
+    answer: Annotated[
+        Literal["yes", "no", "pattern"],
+        Meta(description="pattern: yes, and to the names beside it. Each is for as long as the run lasts."),
+    ]
+    host: Annotated[Name, Meta(min_length=1, description="Which, as it is asked about: HOST:PORT.")]
+
+
 class LinkArgs(Args, frozen=True):
     parent: Annotated[Name, Meta(min_length=1, description="Has to be done first.")]
     child: Annotated[Name, Meta(min_length=1, description="Waits for it.")]
@@ -145,7 +153,7 @@ class Verb(NamedTuple):
     method: str  # of the store; one for workers takes the run and, unless it is `anew`, the envelope's id
     about: str
     target: Literal["task", "board", ""] = "task"  # what it is done to, where the arguments do not say it
-    answers: Literal["task", "comment", "message", "file", "run", "detail"] = "task"
+    answers: Literal["task", "comment", "message", "file", "run", "detail", "question"] = "task"
     whole: str = ""  # the store takes the arguments as they are, under this name
     fields: tuple[str, ...] = ()  # all that these callers may say; everything when empty
     keyed: bool = False  # done once for each `key` that is given
@@ -176,6 +184,11 @@ ROWS: Final = (
         *("tell", Say, _P | _A, "tell"),
         "Say something to the worker that runs a task now; kanban_show tells whether it has seen it.",
         answers="message",
+    ),
+    Verb(
+        *("answer", AnswerArgs, _P | _A, "answer_host"),
+        "Allow or refuse a host that the worker of a task waits for; kanban_show tells which.",
+        answers="question",
     ),
     Verb("archive", Because, _P, "move", "Put a task away that has ended."),
     Verb("block", BlockArgs, _P | _A, "move", "Stop a task until a person acts; a run of it is over."),

@@ -2,6 +2,6 @@
 of its own; nobody else calls them.
 
 Imports: board.database, board.rules, errors.
-Open to other rooms: boards, claims, files, inbox, ledger, lists, messages, reviews, runs, tasks,
-transfer.
+Open to other rooms: boards, claims, files, hostquestions, inbox, ledger, lists, messages, reviews, runs,
+tasks, transfer.
 """

@@ -34,10 +34,12 @@ def claim(
     """The best ready task (of these profiles, or this one) for this caller alone; None without any.
 
     With `places` only what is for a place that takes work now; where that is stands in the run then.
-    Pauses and caps hold whoever else is claiming. That this host offers to work is remembered for `why`.
+    Pauses, caps and slots hold whoever else is claiming. That this host offers to work is remembered for
+    `why`.
     """
     board = boards.get(tx, slug, lock=True)
     tasks.wake(tx, slug)
+    places = _close_full(tx, slug, places)
     if host:
         _note_offer(tx, slug, host, assignees, places=places)
     if assign.why_stopped(board) is not None:
@@ -85,7 +87,14 @@ def offer(
     To be said again before `lists.OFFER_MS` is over.
     """
     boards.get(tx, slug)
-    _note_offer(tx, slug, host, assignees, held, places)
+    _note_offer(tx, slug, host, assignees, held, _close_full(tx, slug, places))
+
+
+def _close_full(tx: Transaction, slug: str, places: Places | None) -> Places | None:
+    """Slots of an environment are for all dispatchers of the board together."""
+    if places is None or not places.slots:
+        return places
+    return places.close_full(lists.busy(tx, slug).environments)
 
 
 def _note_offer(

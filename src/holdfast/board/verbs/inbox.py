@@ -5,10 +5,10 @@ from typing import Final
 import msgspec
 
 from holdfast.board.database.database import Transaction, row_of
-from holdfast.board.rules.rows import Task, TaskEvent
+from holdfast.board.rules.rows import HostQuestion, Task, TaskEvent, describe_asked
 from holdfast.board.rules.transitions import TaskStatus
-from holdfast.board.verbs import boards, ledger
-from holdfast.errors import InvalidRequest, UsageError
+from holdfast.board.verbs import boards, ledger, lists
+from holdfast.errors import InvalidRequest, NotFound, UsageError
 
 MAX_LISTED: Final = 500  # tasks of each status
 MAX_QUESTION: Final = 500  # characters: a line; the task has the rest
@@ -25,7 +25,7 @@ WAITING: Final = tuple(_NEXT)
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """A task that waits for a person. `who` is empty when anybody is asked."""
+    """A task that waits for a person, or whose worker does. `who` is empty when anybody is asked."""
 
     task: str
     board: str
@@ -64,7 +64,10 @@ def list_waiting(tx: Transaction, slug: str, *, name: str = "", limit: int = 100
         )
         found += [row_of(Task, row) for row in rows[:limit]]
         more += [status] if len(rows) > limit else []
-    return Inbox([describe(task) for task in sorted(found, key=lambda task: (task.status_ms, task.id))], more)
+    asked = lists.list_open(tx, slug)
+    running = [describe_hosts(ledger.task(tx, id), open_) for id, open_ in list(asked.items())[:limit]]
+    waiting = sorted([*map(describe, found), *running], key=lambda one: (one.since_ms, one.task))
+    return Inbox(waiting, more + ([TaskStatus.RUNNING] if len(asked) > limit else []))
 
 
 def describe(task: Task) -> Waiting:
@@ -84,14 +87,39 @@ def describe(task: Task) -> Waiting:
     )
 
 
-def is_waiting(task: Task) -> bool:
-    """For a person now, and not for something that comes before."""
-    return task.status in WAITING and not (task.status is TaskStatus.REVIEW and task.waiting_for)
+def describe_hosts(task: Task, asked: list[HostQuestion]) -> Waiting:
+    """A task that runs, and whose worker waits until somebody has decided about hosts; the oldest first."""
+    first = asked[0]
+    return Waiting(
+        task=task.id,
+        board=task.board,
+        title=task.title,
+        status=task.status,
+        since_ms=first.asked_ms,
+        who="",
+        question=describe_asked(asked)[:MAX_QUESTION],
+        options=["yes", "no", *([f"pattern: {first.pattern}"] if first.pattern else [])],
+        next=first.next,
+        acknowledged_ms=None,
+    )
+
+
+def find_waiting(tx: Transaction, task_id: str) -> Waiting | None:
+    """The task, if it waits for a person now, and not for something that comes before."""
+    try:
+        task = ledger.task(tx, task_id)
+    except NotFound:
+        return None
+    if asked := lists.list_open_of(tx, task):
+        return describe_hosts(task, asked)
+    later = task.status is TaskStatus.REVIEW and task.waiting_for
+    return describe(task) if task.status in WAITING and not later else None
 
 
 def may_begin(event: TaskEvent) -> bool:
     """Whether a task may wait for a person since this event; look at it to be sure."""
-    return event.payload.get("to", event.payload.get("status")) in WAITING
+    moved = event.payload.get("to", event.payload.get("status"))
+    return event.kind == lists.HOST_ASKED or moved in WAITING
 
 
 def acknowledge(tx: Transaction, task_id: str, *, who: str = "person") -> Task:

@@ -7,22 +7,24 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from holdfast.board.database.database import Transaction, Value, row_of
-from holdfast.board.rules import assign, budget, leases, metrics
+from holdfast.board.database.database import Row, Transaction, Value, row_of
+from holdfast.board.rules import assign, budget, metrics
 from holdfast.board.rules.assign import Busy, Capacity, Places
-from holdfast.board.rules.budget import Budget, BudgetUse
+from holdfast.board.rules.budget import BudgetUse
 from holdfast.board.rules.metrics import Recent, Runs
 from holdfast.board.rules.rows import (
     Board,
     Comment,
     Detail,
     File,
+    HostQuestion,
     ParentResult,
     Run,
     Task,
     TaskEvent,
     TaskLink,
     TaskMessage,
+    describe_asked,
 )
 from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.verbs import boards, files, ledger
@@ -37,6 +39,7 @@ OFFER_MS: Final = (
 MAX_OFFERS: Final = 500  # hosts of one board
 MAX_LIKELY: Final = 5  # tasks that are named when a short id means several
 SHOWN: Final = 50  # comments, runs, links and events of one task, the newest
+HOST_ASKED: Final = "host_asked"  # the event of a question about a host
 _AFTER_A_RUN: Final = (TaskStatus.FAILED, TaskStatus.HANDOFF_FAILED, TaskStatus.WAITING_SYSTEM)
 
 _PAGE: Final = "SELECT * FROM tasks WHERE board = :board"
@@ -125,8 +128,9 @@ def page(
 
 def detail(tx: Transaction, task_id: str) -> Detail:
     """Raises NotFound."""
+    task = ledger.task(tx, task_id)
     return Detail(
-        task=ledger.task(tx, task_id),
+        task=task,
         parents=[row_of(TaskLink, row) for row in tx.all("links_above", task=task_id, most=SHOWN)],
         children=[row_of(TaskLink, row) for row in tx.all("links_below", task=task_id, most=SHOWN)],
         comments=_newest(tx, "comments_of_task", task_id, Comment),
@@ -135,6 +139,7 @@ def detail(tx: Transaction, task_id: str) -> Detail:
         results=[row_of(ParentResult, row) for row in tx.all("results_above", task=task_id, most=SHOWN)],
         files=files.list_files(tx, task_id, None),
         messages=_newest(tx, "messages_of_task", task_id, TaskMessage),
+        questions=list_asked(tx, task.run_id) if task.run_id else [],
     )
 
 
@@ -228,6 +233,8 @@ def why(tx: Transaction, task_id: str) -> Reason:
         reason = f"{reason}; its last run: {last[0].error}"
     if found.run_id is not None and (stuck := ledger.run(tx, found.run_id).stuck):
         reason = f"{reason}, but looks stuck: {stuck}"
+    if asked := list_open_of(tx, found):
+        reason = f"{reason}, and waits for an answer: {describe_asked(asked)}"
     return Reason(found.id, found.status, reason)
 
 
@@ -268,12 +275,12 @@ def find_spent(tx: Transaction, found: Iterable[Task]) -> dict[str, str]:
     """Of these tasks those that have spent their budgets, and which; the others may be claimed."""
     said = {}
     for task in found:
-        bound = budget.of_task(task)
-        if bound != Budget():
-            row = tx.row("task_used", task=task.id)
-            used = BudgetUse(int(str(row["tokens"])), int(str(row["cost"])))
-            if (words := budget.describe_spent(used, bound)) is not None:
-                said[task.id] = words
+        if task.max_tokens is None and task.max_cost is None:
+            continue
+        row = tx.row("task_used", task=task.id)
+        used = BudgetUse(int(str(row["tokens"])), int(str(row["cost"])))
+        if (words := budget.describe_spent(used, budget.of_task(task))) is not None:
+            said[task.id] = words
     return said
 
 
@@ -308,6 +315,34 @@ def find_stuck(tx: Transaction, slug: str) -> dict[str, str]:
     return {str(row["task_id"]): str(row["stuck"]) for row in tx.all("runs_stuck", board=slug)}
 
 
+def list_asked(tx: Transaction, run_id: str) -> list[HostQuestion]:
+    """The hosts that a run has asked about, the oldest question first."""
+    return [_read_question(row) for row in tx.all("hosts_asked_by", scope=asked_scope(run_id))]
+
+
+def list_open_of(tx: Transaction, task: Task) -> list[HostQuestion]:
+    """Those that the run which holds a task waits for."""
+    return [one for one in list_asked(tx, task.run_id) if one.is_open] if task.run_id else []
+
+
+def list_open(tx: Transaction, slug: str) -> dict[str, list[HostQuestion]]:
+    """Likewise of all runs of a board, by task."""
+    found: dict[str, list[HostQuestion]] = {}
+    for one in map(_read_question, tx.all("hosts_asked_on", board=slug, scope=asked_scope(""))):
+        if one.is_open:
+            found.setdefault(one.task_id, []).append(one)
+    return found
+
+
+def asked_scope(run_id: str) -> str:
+    """Under which questions of a run about hosts are kept, with their answers."""
+    return f"hosts of {run_id}"
+
+
+def _read_question(row: Row) -> HostQuestion:
+    return msgspec.json.decode(str(row["answer"] or row["question"]), type=HostQuestion)
+
+
 def _waits_for(tx: Transaction, found: Task) -> list[str]:
     if found.status is not TaskStatus.TODO:
         return []
@@ -317,7 +352,7 @@ def _waits_for(tx: Transaction, found: Task) -> list[str]:
 
 def _offers(tx: Transaction, slug: str) -> dict[str, Offer]:
     """What hosts have said lately about starting workers."""
-    until = leases.find_future(tx.now_ms)  # what was said later than now was said before the clock went back
+    until = assign.find_future(tx.now_ms)  # what was said later than now was said before the clock went back
     rows = tx.all("offers_since", board=slug, since=tx.now_ms - OFFER_MS, until=until, most=MAX_OFFERS)
     return {str(row["host"]): _offer(row["profiles"]) for row in rows}
 
@@ -350,13 +385,15 @@ def capacity_and_use(tx: Transaction, slug: str) -> tuple[Capacity, Busy]:
 
 def busy(tx: Transaction, slug: str) -> Busy:
     """The runs that hold tasks of the board now."""
-    counts: dict[str, dict[str, int]] = {"profile": {}, "host": {}, "pool": {}}
+    counts: dict[str, dict[str, int]] = {"profile": {}, "host": {}, "pool": {}, "environment": {}}
     for row in tx.all("board_running", board=slug):
         for of, found in counts.items():
             name = str(row[of])
             found[name] = found.get(name, 0) + int(str(row["count"]))
-    pools = {name: count for name, count in counts["pool"].items() if name}
-    return Busy(sum(counts["host"].values()), counts["profile"], counts["host"], pools)
+    pools, elsewhere = (
+        {name: count for name, count in counts[of].items() if name} for of in ("pool", "environment")
+    )
+    return Busy(sum(counts["host"].values()), counts["profile"], counts["host"], pools, elsewhere)
 
 
 def _newest(tx: Transaction, query: str, task_id: str, kind: type[T]) -> list[T]:

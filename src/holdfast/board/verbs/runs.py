@@ -13,7 +13,7 @@ from typing import Final, TypeAlias, TypeVar
 import msgspec
 
 from holdfast.board.database.database import Transaction, row_of
-from holdfast.board.rules import budget, leases, retry
+from holdfast.board.rules import assign, budget, retry
 from holdfast.board.rules.budget import BudgetUse
 from holdfast.board.rules.retry import FailureKind
 from holdfast.board.rules.rows import (
@@ -433,7 +433,7 @@ def expire(
     every run of the board has a whole lease before it, and whoever attends to it has the time to say
     so. Without `ends` nothing is ended.
     """
-    jump_ms = leases.find_jump(offset_ms, tx.clock, lease_ms=claims.check_lease(lease_ms))
+    jump_ms = assign.find_jump(offset_ms, tx.clock, lease_ms=claims.check_lease(lease_ms))
     if jump_ms or offset_ms is None:
         _begin_anew(tx, slug, jump_ms)
     lost, renewed = [], 0
@@ -456,7 +456,7 @@ def expire(
 def _begin_anew(tx: Transaction, slug: str, jump_ms: int) -> None:
     """Every lease has its whole term before it once the clock has jumped, and every pause that was dated in
     what is now the future. Somebody who does not know of a jump sees only one that went back."""
-    future = leases.find_future(tx.now_ms)
+    future = assign.find_future(tx.now_ms)
     waits = tx.all("waits_anew", board=slug, now=tx.now_ms, after=future)
     anew = tx.all("leases_anew", board=slug, now=tx.now_ms, after=-1 if jump_ms else future)
     if jump_ms or waits or anew:

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias, TypeVar
 
 from holdfast.client.environment import Environment
-from holdfast.client.remotepath import to_native, to_uri
 from holdfast.errors import ConnectionLost, HoldfastError, NotFound, SessionLost, UsageError, from_os_error
 from holdfast.wire.files import Metadata
-from holdfast.wire.paths import Convention, PathUri
+from holdfast.wire.paths import Convention, PathUri, to_native, to_uri
 
 T = TypeVar("T")
 U = TypeVar("U")

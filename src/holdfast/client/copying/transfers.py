@@ -46,7 +46,6 @@ from holdfast.client.copying.posix import (
 )
 from holdfast.client.environment import Environment
 from holdfast.client.files import BLOCK_BYTES
-from holdfast.client.remotepath import to_uri
 from holdfast.errors import (
     HoldfastError,
     InvalidRequest,
@@ -55,6 +54,7 @@ from holdfast.errors import (
     RemoteProtocolError,
     UsageError,
 )
+from holdfast.wire.paths import to_uri
 
 MAX_LIST_BYTES: Final = 64 * 1024 * 1024  # of names: half a million files
 _NO_SHELL: Final = "the other machine has no POSIX tools: modes are not kept, links are not mentioned"

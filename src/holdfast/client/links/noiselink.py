@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
-from holdfast.client.links.target import NoiseTarget
-from holdfast.client.links.transport import Receiver
+from holdfast import tracing
+from holdfast.client.links.target import NoiseTarget, Receiver
 from holdfast.errors import ConnectionLost, HoldfastError, ProtocolMismatch, RemoteProtocolError, Unreachable
 from holdfast.rendezvous.attempts import FirstContact
 from holdfast.rendezvous.registryclient import Registry, RegistryUnavailable
@@ -39,6 +39,11 @@ async def dial_noise(target: NoiseTarget, receiver: Receiver, *, timeout_s: floa
         TokenRefused: the registry does not accept the token.
         ProtocolMismatch: one of them is another one than it was, or than it should be.
     """
+    with tracing.client_span(tracing.NOISE_CONNECT):
+        return await _dial(target, receiver, timeout_s)
+
+
+async def _dial(target: NoiseTarget, receiver: Receiver, timeout_s: float) -> "NoiseLink":
     identity = target.memory.identity = target.memory.identity or SYSTEM.keys()
     registry = Registry(target.registry_url, target.environment_id, target.headers)
     try:
@@ -80,17 +85,22 @@ async def _open(
     link = NoiseLink(receiver, bundle, identity)
     await dial_relay(bundle.url, link, timeout_s=timeout_s)
     try:
-        async with asyncio.timeout(HANDSHAKE_S):
-            await link.established
-    except TimeoutError:
-        link.abort(Unreachable("given up"))
-        raise Unreachable(f"the executor did not answer within {HANDSHAKE_S:g} s") from None
+        with tracing.client_span(tracing.NOISE_HANDSHAKE):
+            await _until_established(link)
     except BaseException:
         link.abort(Unreachable("given up"))
         raise
     if not target.pinned:
         target.pinned.append(bundle.executor_public_key)
     return link
+
+
+async def _until_established(link: "NoiseLink") -> None:
+    try:
+        async with asyncio.timeout(HANDSHAKE_S):
+            await link.established
+    except TimeoutError:
+        raise Unreachable(f"the executor did not answer within {HANDSHAKE_S:g} s") from None
 
 
 class NoiseLink:
@@ -109,6 +119,8 @@ class NoiseLink:
         )
         self._channel: Channel | None = None
         self._window = ReceiveWindow()
+        self._loop = asyncio.get_running_loop()
+        self._gap_timer: asyncio.TimerHandle | None = None
         self._socket: RelaySocket | None = None
         self._aborted = False
         self._writable = True
@@ -143,6 +155,8 @@ class NoiseLink:
                 raise RemoteProtocolError("the relay sends what is not due")
 
     def on_end(self, error: HoldfastError) -> None:
+        if self._gap_timer is not None:
+            self._gap_timer.cancel()
         if self._channel is not None:
             self._receiver.on_end(error)
         elif not self.established.done():
@@ -163,11 +177,22 @@ class NoiseLink:
             self.established.set_result(None)
 
     def _receive(self, channel: Channel, frame: RelayFrame) -> None:
-        for record in self._window.push(frame.seq, frame.payload):
+        for record in self._window.push(frame.seq, frame.payload, self._loop.time()):
             for message in channel.open(record):
                 if self._aborted:
                     return
                 self._receiver.on_message(message)
+        if self._window.gap_ends is not None and self._gap_timer is None:
+            self._check_gap()
+
+    def _check_gap(self) -> None:
+        """Nothing else ends a link that lost a record: its pings are answered, and calls have no deadline."""
+        self._gap_timer = None
+        ends = self._window.gap_ends
+        if ends is not None and self._loop.time() >= ends:
+            self.abort(ConnectionLost("a record from the executor did not come"))
+        elif ends is not None:
+            self._gap_timer = self._loop.call_at(ends, self._check_gap)
 
     def _seal(self, channel: Channel, message: bytes) -> Iterator[bytes]:
         for seq, sealed in channel.seal(message):

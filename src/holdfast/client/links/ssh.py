@@ -17,11 +17,11 @@ SCHEME: Final = "ssh://"
 INITIALIZE_S: Final = 30.0  # to log in over jumps, and to start a server over there
 MAX_SAID_BYTES: Final = 4096  # of what ssh says
 # A shell that is no login shell may not know where programs of the user are.
-_SEARCH: Final = 'PATH="$HOME/.local/bin:$HOME/.holdfast/bin:$PATH"'
+SEARCH: Final = 'PATH="$HOME/.local/bin:$HOME/.holdfast/bin:$PATH"'
 _WORD: Final = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.@%+-]*")  # no option, and nothing that a shell reads
 _HOST: Final = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*|[0-9A-Fa-f:]+(?:%[A-Za-z0-9_.-]+)?")
 # A link that is silent for half a minute is dead, also where the user's configuration says nothing of it.
-_OPTIONS: Final = ("-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3")
+_OPTIONS: Final = ("-o", "BatchMode=yes", "-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +44,26 @@ class SshTarget:
     def argv(self, *words: str, interactive: bool = False) -> tuple[str, ...]:
         """The command line that runs `holdfast environment bridge` with these words over there."""
         command = ["holdfast", "environment", "bridge", *words, "--", self.path or ""]
-        script = f"{_SEARCH} exec {shlex.join(command)}"
+        script = f"{SEARCH} exec {shlex.join(command)}"
         return (*self.base(interactive=interactive), shlex.join(["sh", "-c", script]))
 
     def base(self, *, interactive: bool = False) -> tuple[str, ...]:
         """`ssh` and whom it is to reach; when interactive it may ask."""
-        options = ("-T",) if interactive else _OPTIONS
+        options = ("-T",) if interactive else ("-T", *_OPTIONS)
         port = () if self.port is None else ("-p", str(self.port))
         user = () if self.user is None else ("-l", self.user)
         return ("ssh", *options, *port, *user, "--", self.host)
+
+    def shell(self) -> tuple[str, ...]:
+        """The command line that gives what it reads to a shell over there, whatever shell the user has."""
+        return (*self.base(), "sh -s")
+
+    def copy(self, folder: str) -> tuple[str, ...]:
+        """The command line that copies a folder of this machine into the home over there."""
+        port = () if self.port is None else ("-P", str(self.port))
+        user = () if self.user is None else ("-o", f"User={self.user}")
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return ("scp", "-q", "-r", *_OPTIONS, *port, *user, "--", folder, f"{host}:")
 
 
 def parse(address: str) -> SshTarget:
@@ -90,27 +101,27 @@ _REASONS: Final = (
     (
         r"No such command|no such option|invalid choice",
         "has a Holdfast that is too old",
-        "update it there: pip install -U holdfast-agents",
+        "update it from here: {install}",
     ),
     (
         r"holdfast.*not found|not found.*holdfast|No module named .?holdfast",
         "has no Holdfast",
-        "install it there: pip install --user holdfast-agents",
+        "install it from here: {install}",
     ),
+    (r"subsystem request failed", "takes no files from scp", "let its sshd have sftp: Subsystem sftp"),
 )
 
 
 def explain(target: SshTarget, code: int | None, said: str) -> Unreachable:
     """Why there is no link, by the exit code of ssh and what it said."""
     login = shlex.join(word for word in target.base(interactive=True) if word not in ("-T", "--"))
+    install = f"holdfast environment add NAME {target} --install"
     for pattern, words, remedy in _REASONS:
         if re.search(pattern, said):
-            return Unreachable(f"{target} {words}", remedy=remedy.format(login=login))
+            return Unreachable(f"{target} {words}", remedy=remedy.format(login=login, install=install))
     own = re.search(r"^holdfast: (.{1,200})$", said, re.MULTILINE)
     if own is not None:
         return Unreachable(f"{target} says: {own[1]}")
     if code == 127:
-        return Unreachable(
-            f"{target} has no Holdfast", remedy="install it there: pip install --user holdfast-agents"
-        )
+        return Unreachable(f"{target} has no Holdfast", remedy=f"install it from here: {install}")
     return Unreachable(f"ssh to {target} ended with {code}", remedy=f"try: {login}")

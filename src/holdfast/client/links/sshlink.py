@@ -5,7 +5,8 @@ from typing import Final
 
 from holdfast.client.links import ssh
 from holdfast.client.links.ssh import SshTarget
-from holdfast.client.links.transport import ChildLink, Receiver
+from holdfast.client.links.target import Receiver
+from holdfast.client.links.transport import ChildLink
 from holdfast.errors import ConnectionLost, HoldfastError
 
 _STDERR: Final = 2

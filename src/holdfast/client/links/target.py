@@ -1,19 +1,56 @@
-"""Whom to connect to, from what the user gave. Pure module."""
+"""Whom to connect to, from what the user gave, and what a link and its receiver know. Pure module."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from holdfast.client.links import ssh
 from holdfast.client.links.ssh import SshTarget
-from holdfast.errors import UsageError
+from holdfast.errors import HoldfastError, UsageError
 
 if TYPE_CHECKING:  # only those who open a channel need what it is made of
     from holdfast.wire.noise import KeyPair
     from holdfast.wire.registry import PublicKey
 
 _REMEDY = 'give "ws://HOST:PORT", "wss://HOST", "ssh://HOST", "unix:///path/of/socket" or a command as a list'
+
+
+class Receiver(Protocol):
+    """Who gets the messages of a link."""
+
+    def on_open(self, link: "ServerLink") -> None:
+        """Before the first message."""
+
+    def on_message(self, message: bytes | memoryview) -> None:
+        """One message; a view is good until this returns.
+
+        Raises:
+            RemoteProtocolError: the link is to be dropped for it.
+        """
+
+    def on_end(self, error: HoldfastError) -> None:
+        """Once, after the last message of an opened link."""
+
+    def on_writable(self, now: bool) -> None:
+        """Whether more may be sent without piling up."""
+
+
+class ServerLink(Protocol):
+    """One physical connection."""
+
+    def send(self, message: bytes) -> None:
+        """Queue one message, in order; never blocks."""
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def abort(self, error: HoldfastError) -> None:
+        """Drop it now; the receiver's `on_end` gets `error`."""
+
+    async def aclose(self) -> None:
+        """Say farewell and wait, for a bounded time, until nothing of it is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +130,20 @@ class NoiseTarget:
         return f"environment {self.environment_id}"
 
 
-Target: TypeAlias = WebSocketTarget | UnixTarget | CommandTarget | NoiseTarget | SshTarget
+@dataclass(frozen=True, slots=True, eq=False)
+class AcceptedTarget:
+    """An executor that dials us. `take` waits for a connection of it, and gives that to a receiver."""
+
+    environment_id: str
+    take: Callable[[Receiver], Awaitable[ServerLink]] = field(repr=False)
+
+    resumable = True
+
+    def __str__(self) -> str:
+        return f"environment {self.environment_id}"
+
+
+Target: TypeAlias = WebSocketTarget | UnixTarget | CommandTarget | NoiseTarget | SshTarget | AcceptedTarget
 
 
 def parse_target(address: str | Sequence[str], token: str | None = None) -> Target:
@@ -110,7 +160,7 @@ def parse_target(address: str | Sequence[str], token: str | None = None) -> Targ
         return ssh.parse(address)
     target = _local(address, token)
     if token is not None and isinstance(target, CommandTarget):
-        raise UsageError("a token is for addresses only", remedy="leave it out: nobody else reaches a child")
+        raise UsageError("a token goes with an address, not with a command", remedy="leave the token out")
     return target
 
 

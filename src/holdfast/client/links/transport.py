@@ -17,7 +17,7 @@ import signal
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidHandshake
@@ -26,7 +26,16 @@ from websockets.uri import parse_uri
 
 from holdfast.client.links.frames import BINARY, CLOSE, PING, TEXT, FrameReader
 from holdfast.client.links.ssh import SshTarget
-from holdfast.client.links.target import CommandTarget, NoiseTarget, Target, UnixTarget, WebSocketTarget
+from holdfast.client.links.target import (
+    AcceptedTarget,
+    CommandTarget,
+    NoiseTarget,
+    Receiver,
+    ServerLink,
+    Target,
+    UnixTarget,
+    WebSocketTarget,
+)
 from holdfast.errors import (
     ConnectionLost,
     HoldfastError,
@@ -36,6 +45,7 @@ from holdfast.errors import (
     Unreachable,
 )
 from holdfast.local import credentials
+from holdfast.rendezvous.outward import connect_outward
 from holdfast.wire.lines import LineReader
 
 log = logging.getLogger(__name__)
@@ -51,43 +61,6 @@ MAX_LOGGED_BYTES: Final = 2048  # of one piece of the child's stderr
 _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})\b")
 _STDOUT, _STDERR = 1, 2
 _REACH: Final = "is the server running, and is this its address?"
-
-
-class Receiver(Protocol):
-    """Who gets the messages of a link."""
-
-    def on_open(self, link: "ServerLink") -> None:
-        """Before the first message."""
-
-    def on_message(self, message: bytes | memoryview) -> None:
-        """One message; a view is good until this returns.
-
-        Raises:
-            RemoteProtocolError: the link is to be dropped for it.
-        """
-
-    def on_end(self, error: HoldfastError) -> None:
-        """Once, after the last message of an opened link."""
-
-    def on_writable(self, now: bool) -> None:
-        """Whether more may be sent without piling up."""
-
-
-class ServerLink(Protocol):
-    """One physical connection."""
-
-    def send(self, message: bytes) -> None:
-        """Queue one message, in order; never blocks."""
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
-
-    def abort(self, error: HoldfastError) -> None:
-        """Drop it now; the receiver's `on_end` gets `error`."""
-
-    async def aclose(self) -> None:
-        """Say farewell and wait, for a bounded time, until nothing of it is left."""
 
 
 async def dial(target: Target, receiver: Receiver, *, timeout_s: float) -> ServerLink:
@@ -115,6 +88,8 @@ async def dial(target: Target, receiver: Receiver, *, timeout_s: float) -> Serve
                     return line
                 case CommandTarget():
                     return await _start_child(target, lambda: ChildLink(receiver))
+                case AcceptedTarget():
+                    return await target.take(receiver)
                 case SshTarget():
                     from holdfast.client.links.sshlink import SshLink
 
@@ -133,7 +108,10 @@ async def _dial_websocket(target: WebSocketTarget, receiver: Receiver) -> "WebSo
     if target.secure:
         context = await loop.run_in_executor(None, ssl.create_default_context)
     link = WebSocketLink(target, receiver)
-    await loop.create_connection(lambda: link, target.host, target.port, ssl=context)
+    if target.secure or target.token is None:
+        await connect_outward(lambda: link, target.host, target.port, context)
+    else:  # a proxy would read the token
+        await loop.create_connection(lambda: link, target.host, target.port)
     try:
         await link.upgraded
     except BaseException:

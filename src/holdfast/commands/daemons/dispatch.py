@@ -98,7 +98,7 @@ def dispatch(
 def status(home: Path) -> Answer:
     """Show whether a dispatcher runs, and what it does.
 
-    Whether there is one says its lock; the rest it wrote down itself, some seconds ago or before it died.
+    Its lock shows whether it runs; the rest is what it last wrote, some seconds ago or before it ended.
 
     Exit codes: 0 there is one; 2 usage; 3 there is none.
 
@@ -143,9 +143,9 @@ def _foresee(home: Path, address: str, boards: tuple[str, ...], host: str | None
     import time
 
     from holdfast.board.store import open_store
+    from holdfast.dispatch.dispatcher import foresee, host_name
     from holdfast.dispatch.environments import FleetWatch
     from holdfast.dispatch.installed import find_installed
-    from holdfast.dispatch.startup import foresee, host_name
 
     profiles = find_installed(home, os.environ)
     fleet = FleetWatch(home, time.time)
@@ -171,7 +171,7 @@ def _serve(home: Path, address: str, plan: "DispatchOptions", host: str | None) 
     import signal
 
     from holdfast import log
-    from holdfast.dispatch.startup import serve
+    from holdfast.dispatch.dispatcher import serve
 
     log.set_up(style="text", level=os.environ.get("HOLDFAST_LOG_LEVEL", "warning"))
 

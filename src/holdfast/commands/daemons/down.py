@@ -46,7 +46,7 @@ async def _down(home: Path, *, with_workers: bool) -> Answer:
     if workers and not with_workers:
         raise Conflict(
             f"{len(workers)} workers run: {', '.join(workers)}",
-            remedy="holdfast down --workers ends them; holdfast worker wait ID waits for one",
+            remedy="holdfast down --workers",
         )
     first = [one for one in found if one.role not in (daemons.SUPERVISOR, daemons.OWNER)]
     if with_workers:  # a dispatcher alone leaves them on SIGTERM, and gives their tasks back on this one
@@ -61,7 +61,7 @@ async def _down(home: Path, *, with_workers: bool) -> Answer:
     await background.end_background(home)
     if rest := daemons.find(home):
         names = ", ".join(f"{one.role} (pid {one.process.pid})" for one in rest)
-        raise OperationFailed(f"still running, or started meanwhile: {names}", remedy="holdfast down again")
+        raise OperationFailed(f"still running, or started meanwhile: {names}", remedy="holdfast down")
     text = [f"ended {one.role}, pid {one.process.pid}" for one in found]
     text += [f"ended {len(workers)} workers: {', '.join(workers)}"] if workers else []
     rows = [{"role": one.role, "pid": one.process.pid} for one in found]

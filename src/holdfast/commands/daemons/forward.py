@@ -31,14 +31,15 @@ def forward(
     environment_id: str | None,
     remote_token_file: str | None,
     credential_stdin: bool,
+    agent_identity: bool,
     exit_on_stdin_close: bool,
     log_format: Literal["text", "json"],
     log_level: str,
 ) -> None:
-    """Lead clients of a registry to an exec server near here.
+    """Register an exec server elsewhere and relay clients to it.
 
-    Registers like `holdfast serve --remote`, and connects whoever is let in to that server. Sessions and
-    processes are that server's; nothing is looked at on the way.
+    It registers as `holdfast serve --remote` does, and connects each admitted client to that server, which
+    keeps the sessions and processes. Their traffic is passed on unread.
 
     \b
     Examples:
@@ -53,6 +54,7 @@ def forward(
             environment_id,
             serving.read_file("--remote-token-file", remote_token_file, bytes.decode),
             credential_stdin=credential_stdin,
+            agent_identity=agent_identity,
             exit_on_stdin_close=exit_on_stdin_close,
         )
         serving.set_up_logs(log_format, log_level)

@@ -1,7 +1,8 @@
 """The other side of an ssh environment: an exec server that stays, and our standard streams joined to it.
 
-One server for each directory and version, on a unix socket in the home, which no confined command sees. It is
-started by the first who comes, belongs to nobody's login, and keeps sessions that nobody holds for a while.
+One server for each directory and installation, on a unix socket in the home, which no confined command sees.
+It is started by the first who comes, belongs to nobody's login, keeps sessions that nobody holds for a while,
+and ends when it has had none for as long: one of an older installation goes on until then.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from holdfast import __version__
+import holdfast
 from holdfast.errors import OperationFailed, StartupError
 from holdfast.home import default_home
 from holdfast.local.peers import pid_of_unix_peer
@@ -37,7 +38,8 @@ def find_directory(given: str) -> Path:
 
 def find_socket(directory: Path) -> Path:
     """Where the server of this directory listens."""
-    digest = hashlib.sha256(f"{__version__}\0{directory}".encode()).hexdigest()[:12]
+    installed = os.path.dirname(holdfast.__file__)
+    digest = hashlib.sha256(f"{holdfast.__version__}\0{installed}\0{directory}".encode()).hexdigest()[:12]
     place = default_home() / "ssh" / f"{digest}.sock"
     if len(os.fsencode(place)) > MAX_PATH_BYTES:
         raise StartupError(f"{place} is too long for a socket", remedy="set HOLDFAST_HOME to a shorter place")
@@ -108,7 +110,7 @@ def _locked(file: Path) -> Iterator[None]:
 
 
 def _start(place: Path, directory: Path) -> None:
-    argv = [*prerequisites.command(), "serve", "--listen", f"unix://{place}", "--keep", KEEP]
+    argv = [*prerequisites.command(), "serve", "--listen", f"unix://{place}", "--keep", KEEP, "--idle", KEEP]
     log = os.open(
         place.with_suffix(".log"),
         os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW,

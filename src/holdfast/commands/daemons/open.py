@@ -40,7 +40,7 @@ def open(printed: bool, home: Path) -> Answer:
         one.card.address for one in daemons.find_by_role(home, daemons.DASHBOARD) if one.card is not None
     ]
     if not found:
-        raise NotFound(f"no dashboard runs for {home}", remedy="holdfast up, or holdfast web")
+        raise NotFound(f"no dashboard runs for {home}", remedy="holdfast up")
     with need_extra("web", "the dashboard", "starlette"):
         from holdfast.web.cookies import link
     address = link(home, found[0])

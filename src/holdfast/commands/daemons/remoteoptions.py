@@ -1,4 +1,4 @@
-"""The options about a registry that `serve` and `forward` share."""
+"""The options about a registry: what `serve` and `forward` share, and what a dialled host takes."""
 
 from typing import Final
 
@@ -13,9 +13,30 @@ REMOTE_OPTIONS: Final = (
         "--executor-credential-stdin",
         "credential_stdin",
         is_flag=True,
-        help="With --remote: the token comes on standard input, as lines of JSON; its end ends us.",
+        help="With --remote: read tokens as JSON lines from standard input; exit when it closes.",
+    ),
+    click.option(
+        "--use-agent-identity-auth",
+        "agent_identity",
+        is_flag=True,
+        help="With --remote: show the agent identity in CODEX_ACCESS_TOKEN.",
     ),
     click.option(
         "--exit-on-stdin-close", is_flag=True, help="With --remote: end when standard input is closed."
     ),
+)
+
+DIRECT_OPTIONS: Final = (
+    click.option(
+        "--remote-transport",
+        "transport",
+        type=click.Choice(["noise", "direct"]),
+        default="noise",
+        show_default=True,
+        help="With --remote: through a relay that cannot read (noise), or to a host that we dial (direct).",
+    ),
+    click.option("--aws-sigv4", is_flag=True, help="With direct, which needs it: sign with AWS keys."),
+    click.option("--aws-profile", metavar="NAME", help="With direct: the AWS profile that has the keys."),
+    click.option("--aws-region", metavar="REGION", help="With direct: the region that is signed for."),
+    click.option("--aws-service", metavar="NAME", help="With direct: the service [default: execute-api]."),
 )

@@ -4,15 +4,64 @@ import os
 import time
 from collections.abc import MutableMapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.errors import StartupError, UsageError
 
 if TYPE_CHECKING:
-    from holdfast.server.edges.address import RemoteAddress
+    from holdfast.server.edges.address import DirectAddress, RemoteAddress
 
 IDENTITY: Final = "executor.key"  # in the home: made once, so that a client can tell us from another
 EXIT_ON_STDIN_CLOSE: Final = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
+
+
+class AwsWish(NamedTuple):
+    """With which keys the direct transport is to sign, and what for; None: as the surroundings say."""
+
+    profile: str | None
+    region: str | None
+    service: str | None
+
+
+def choose_transport(
+    transport: str, sigv4: bool, profile: str | None, region: str | None, service: str | None
+) -> AwsWish | None:
+    """How to sign for a host that is dialled; None: there is none, but a relay.
+
+    Raises:
+        UsageError: the options contradict each other.
+    """
+    if transport != "direct":
+        if sigv4 or profile or region or service:
+            raise UsageError("--aws-… is about --remote-transport direct")
+        return None
+    if not sigv4:
+        raise UsageError("--remote-transport direct needs --aws-sigv4: there is no other way to sign")
+    return AwsWish(profile, region, service)
+
+
+def find_direct(
+    url: str,
+    environment_id: str | None,
+    wish: AwsWish,
+    *,
+    other_credentials: bool,
+    exit_on_stdin_close: bool,
+    environ: MutableMapping[str, str] = os.environ,
+) -> "DirectAddress":
+    """Where to register for a host, as whom, and how to sign. Keys in variables are taken out of there.
+
+    Raises:
+        StartupError: something of it makes no sense.
+    """
+    from holdfast.server.edges.address import DirectAddress
+    from holdfast.server.remote import awskeys
+
+    if other_credentials:
+        raise StartupError("the direct transport signs with AWS keys and takes no token")
+    name = _check(url, environment_id)
+    signer = awskeys.find(wish.profile, wish.region, wish.service or awskeys.SERVICE, environ)
+    return DirectAddress(url.strip(), name, signer.sign, _exits(exit_on_stdin_close, environ))
 
 
 def find_address(
@@ -22,40 +71,63 @@ def find_address(
     *,
     credential_stdin: bool,
     exit_on_stdin_close: bool,
+    agent_identity: bool = False,
     home: Path | None = None,
     environ: MutableMapping[str, str] = os.environ,
 ) -> "RemoteAddress":
     """Where to register, as whom, and with what. A token that came by a variable is taken out of there.
+
+    Without one it is the Codex CLI's login, where that may be shown.
 
     Raises:
         StartupError: something of it makes no sense.
     """
     from holdfast.home import default_home
     from holdfast.local import homekey
+    from holdfast.server.edges.address import RemoteAddress
+    from holdfast.server.remote.agentidentity import find_identity
+    from holdfast.server.remote.credential import CredentialHolder, Shown, choose, is_given
+    from holdfast.server.remote.login import find_login
+
+    name = _check(url, environment_id)
+    if [credential_stdin, token_file_text is not None, agent_identity].count(True) > 1:
+        raise StartupError("a token comes from a file, by standard input or as an identity, not by both")
+    shown: Shown | None = None
+    if agent_identity:
+        shown = find_identity(url, environ, time.time)
+    elif credential_stdin:
+        shown = CredentialHolder(name, time.time)
+    elif not is_given(token_file_text, environ):
+        shown = find_login(url, environ, time.time)
+    if shown is None:
+        first, variable = choose(url, token_file_text, environ)
+        shown = CredentialHolder(name, time.time, first)
+        if variable is not None:
+            environ.pop(variable)  # no command that is run here shall inherit it
+    return RemoteAddress(
+        url.strip(),
+        name,
+        shown,
+        homekey.load(home or default_home(environ), IDENTITY),
+        from_stdin=credential_stdin,
+        exit_on_stdin_close=_exits(exit_on_stdin_close, environ),
+    )
+
+
+def _check(url: str, environment_id: str | None) -> str:
+    """The id, if something of it can be registered there. Raises: StartupError."""
     from holdfast.rendezvous.credentials import check_registry
     from holdfast.rendezvous.registryclient import require_cryptography
-    from holdfast.server.edges.address import RemoteAddress
-    from holdfast.server.remote.credential import CredentialHolder, choose
 
     if environment_id is None:
         raise StartupError("--remote needs --environment-id", remedy="give the id that clients ask for")
-    if credential_stdin and token_file_text is not None:
-        raise StartupError("a token comes from a file or by standard input, not by both")
     try:
         check_registry(url, environment_id)
         require_cryptography()
     except UsageError as exc:
         raise StartupError(str(exc), remedy=exc.remedy) from None
-    first = None
-    if not credential_stdin:
-        first, variable = choose(url, token_file_text, environ)
-        if variable is not None:
-            environ.pop(variable)  # no command that is run here shall inherit it
-    return RemoteAddress(
-        url.strip(),
-        environment_id.strip(),
-        CredentialHolder(environment_id, time.time, first),
-        homekey.load(home or default_home(environ), IDENTITY),
-        from_stdin=credential_stdin,
-        exit_on_stdin_close=exit_on_stdin_close or bool(environ.get(EXIT_ON_STDIN_CLOSE)),
-    )
+    return environment_id.strip()
+
+
+def _exits(asked: bool, environ: MutableMapping[str, str]) -> bool:
+    return asked or bool(environ.get(EXIT_ON_STDIN_CLOSE))

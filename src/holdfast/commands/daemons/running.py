@@ -22,7 +22,7 @@ from holdfast.board.store import open_store
 from holdfast.commands.daemons.web import dashboard
 from holdfast.commands.output import Answer
 from holdfast.dispatch import demo as example
-from holdfast.dispatch import homefiles, hostload, startup
+from holdfast.dispatch import dispatcher, homefiles, hostload
 from holdfast.dispatch.context import worker_of
 from holdfast.dispatch.dispatcher import DispatchOptions
 from holdfast.dispatch.installed import find_installed
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 Job: TypeAlias = "asyncio.Future[None]"
 
 NOTIFY: Final = "NOTIFY_SOCKET"  # where systemd, or `up --detach`, wants to hear that all of it is there
-AGAIN: Final = "holdfast status, holdfast open, or holdfast down"
+AGAIN: Final = "holdfast status"
 READY_S: Final = 60.0  # for four interpreters, on a machine that is busy with agents
 LOOK_S: Final = 0.1  # between looks at whether it has ended instead
 LOG: Final = "up.log"
@@ -78,8 +78,12 @@ def conflict(home: Path) -> Conflict | None:
     shown = [one.card.address for one in found if one.role == daemons.DASHBOARD and one.card is not None]
     where = f"; its dashboard is {shown[0]}" if shown else ""
     name = "up" if there.role == daemons.UP else "dispatch"
+    differs, card = background.difference(there), there.card
+    code = f"; it runs other code than this command: {differs}" if differs else ""
+    if card is not None and not differs:
+        code = f", version {card.origin.version} of {card.origin.place}"
     return Conflict(
-        f"`holdfast {name}` runs for {home} already, pid {there.process.pid}{where}", remedy=AGAIN
+        f"`holdfast {name}` runs for {home} already, pid {there.process.pid}{code}{where}", remedy=AGAIN
     )
 
 
@@ -121,7 +125,7 @@ class _Running:
         server = None if wanted.listen is None else Server(ServerOptions(parse(wanted.listen)), Executor())
         with self._signals():
             self._introduce()
-            dispatching = startup.serve(wanted.home, wanted.address, plan, told=self._on_run)
+            dispatching = dispatcher.serve(wanted.home, wanted.address, plan, told=self._on_run)
             jobs: list[Job] = [asyncio.ensure_future(dispatching)]
             aside: list[Job] = [
                 asyncio.ensure_future(self._say_ready(plan.began)),
@@ -145,7 +149,7 @@ class _Running:
             if wanted.board not in {one.slug for one in store.boards()}:
                 with contextlib.suppress(Conflict):  # somebody else made it meanwhile
                     store.create_board(wanted.board)
-            return example.create_tasks(store, startup.COMMAND) if wanted.demo else []
+            return example.create_tasks(store, dispatcher.COMMAND) if wanted.demo else []
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
@@ -328,8 +332,8 @@ def start_detached(home: Path, typed: Sequence[str]) -> Answer:
         one.card.address for one in daemons.find_by_role(home, daemons.DASHBOARD) if one.card is not None
     ]
     text = [f"holdfast runs in the background, pid {process.pid}; its log is {home / LOG}"]
-    text += [f"dashboard    {address}   (holdfast open)" for address in shown]
-    text.append("to end it: holdfast down, with --workers while workers run")
+    text += [line for address in shown for line in (f"dashboard    {address}", "  try: holdfast open")]
+    text.append("to end it: holdfast down")
     return {"kind": "detached", "pid": process.pid, "dashboard": shown, "log": str(home / LOG), "text": text}
 
 

@@ -1,13 +1,13 @@
 """`holdfast serve`: parse, call, print."""
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from holdfast.commands.clickoptions import combine, duration
+from holdfast.commands.clickoptions import combine
 from holdfast.commands.daemons import serving
-from holdfast.commands.daemons.remoteoptions import REMOTE_OPTIONS
+from holdfast.commands.daemons.remoteoptions import DIRECT_OPTIONS, REMOTE_OPTIONS
+from holdfast.commands.daemons.remoteserving import choose_transport
 from holdfast.commands.exec import make_option
 from holdfast.commands.output import fail
 from holdfast.errors import HoldfastError
@@ -41,26 +41,17 @@ def _is_typed(option: str) -> bool:
     "--hint/--no-hint", default=None, help="Say on standard error what to type next [default: on a terminal]."
 )
 @click.option(
-    "--keep",
-    "keep_s",
-    metavar="DURATION",
-    type=duration,
-    help="Keep sessions that nobody holds, and what ended in them, for so long (90s, 30m, 12h, 7d) instead "
-    "of 30 s. Whoever may connect and knows a session's id may resume it.",
-)
-@click.option(
     "--remote",
     metavar="URL",
     help="Listen nowhere; register at this registry, and serve whoever it lets in through its relay.",
 )
-@combine(*REMOTE_OPTIONS)
+@combine(*REMOTE_OPTIONS, *DIRECT_OPTIONS)
 @click.option(
     "--proxy-private-ips-via-upstream",
     "private_via_upstream",
     is_flag=True,
     help="Let the proxies of commands take this host's own proxy also to private addresses that are allowed.",
 )
-@click.option("--home", type=click.Path(path_type=Path), hidden=True, help="Whose token is demanded.")
 def serve(**given: Any) -> None:
     """Serve commands, files and HTTP to a client such as codex.
 
@@ -74,7 +65,9 @@ def serve(**given: Any) -> None:
     """
     if given["remote"] is not None and _is_typed("listen"):
         raise click.UsageError("--remote listens nowhere: leave --listen out")
+    names = ("transport", "aws_sigv4", "aws_profile", "aws_region", "aws_service")
     try:
+        given["direct"] = choose_transport(*(given.pop(name) for name in names))
         serving.run(**given)
     except HoldfastError as exc:
         fail(exc)

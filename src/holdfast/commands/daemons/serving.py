@@ -15,8 +15,8 @@ from holdfast.errors import StartupError, UsageError
 
 if TYPE_CHECKING:
     import socket
-    from pathlib import Path
 
+    from holdfast.commands.daemons.remoteserving import AwsWish
     from holdfast.server.edges.address import Address
     from holdfast.server.edges.auth import Authenticator
     from holdfast.server.edges.binding import ServeOptions
@@ -46,14 +46,31 @@ SERVE: Final = (
     BACKEND,
     DEGRADED,
     ExecOption("--metrics", "Serve Prometheus metrics on /metrics of a ws:// listener.", "flag"),
-    ExecOption("--log-format", "", choices=("text", "json"), default="text"),
+    ExecOption(
+        "--metrics-file",
+        "Write them to this file every 15 s, for who reads files; also with --remote.",
+        metavar="PATH",
+    ),
+    ExecOption(
+        "--log-format", "Write the log as text or as JSON lines.", choices=("text", "json"), default="text"
+    ),
     ExecOption(
         "--log-level",
-        "",
+        "Log only what is at least this severe.",
         choices=("debug", "info", "warning", "error"),
         default="warning",
         variable="HOLDFAST_LOG_LEVEL",
     ),
+    ExecOption(
+        "--keep",
+        "Keep sessions that nobody holds, and what ended in them, for so long (90s, 30m, 12h, 7d) instead "
+        "of 30 s. Whoever may connect and knows a session's id may resume it.",
+        "span",
+        metavar="DURATION",
+        field="keep_s",
+    ),
+    ExecOption("--idle", "End a unix listener after so long.", "span", field="idle_s", hidden=True),
+    ExecOption("--home", "Whose token is demanded.", metavar="PATH", hidden=True),
 )
 
 
@@ -69,19 +86,23 @@ def run(
     backend: str,
     degraded: bool,
     metrics: bool,
+    metrics_file: str | None,
     log_format: Literal["text", "json"],
     log_level: str,
     slots: int = 1,
     skew_s: int = SKEW_S,
     hint: bool | None = None,
     keep_s: float | None = None,
+    idle_s: float | None = None,
     private_via_upstream: bool = False,
-    home: "Path | None" = None,
+    home: str | None = None,
     remote: str | None = None,
     environment_id: str | None = None,
     remote_token_file: str | None = None,
     credential_stdin: bool = False,
+    agent_identity: bool = False,
     exit_on_stdin_close: bool = False,
+    direct: "AwsWish | None" = None,
 ) -> None:
     """Serve until a signal ends it.
 
@@ -98,8 +119,8 @@ def run(
         from holdfast.server.edges.plainfiles import fill_closed
 
         fill_closed()
+    from holdfast.local.peers import check_caller
     from holdfast.server.edges.address import WebSocketAddress, parse
-    from holdfast.server.edges.admission import check
     from holdfast.server.edges.binding import ENDING, ServeOptions, bind_tcp, check_exposure
 
     asked = (ws_auth, ws_token_file, ws_token_sha256, ws_shared_secret_file, ws_issuer, ws_audience)
@@ -118,15 +139,32 @@ def run(
         )
     choice = None if (backend, degraded) == ("auto", False) else choice_of(backend, degraded=degraded)
     token = None
+    place = None
     if home is not None:
+        import pathlib
+
         from holdfast.local.homekey import access_token
 
-        token = functools.partial(access_token, home)
+        place = pathlib.Path(home)
+        token = functools.partial(access_token, place)
     address: Address
     announce: Callable[[str], None]
     if remote is None:
-        _refuse_remote_options(environment_id, remote_token_file, credential_stdin, exit_on_stdin_close)
+        _refuse_remote_options(
+            environment_id, remote_token_file, credential_stdin, agent_identity, exit_on_stdin_close, direct
+        )
         address, announce = parse(listen), functools.partial(_announce, hint=hint)
+    elif direct is not None:
+        from holdfast.commands.daemons.remoteserving import find_direct
+
+        address = find_direct(
+            remote,
+            environment_id,
+            direct,
+            other_credentials=remote_token_file is not None or credential_stdin or agent_identity,
+            exit_on_stdin_close=exit_on_stdin_close,
+        )
+        announce = functools.partial(_announce_remote, hint=hint)
     else:
         from holdfast.commands.daemons.remoteserving import find_address
 
@@ -135,21 +173,31 @@ def run(
             environment_id,
             read_file("--remote-token-file", remote_token_file, bytes.decode),
             credential_stdin=credential_stdin,
+            agent_identity=agent_identity,
             exit_on_stdin_close=exit_on_stdin_close,
-            home=home,
+            home=place,
         )
         announce = functools.partial(_announce_remote, hint=hint)
     options = ServeOptions(
-        address, slots, authenticator, metrics, choice, keep_s, token, private_via_upstream
+        address,
+        slots,
+        authenticator,
+        metrics,
+        choice,
+        keep_s,
+        token,
+        idle_s,
+        private_via_upstream,
+        metrics_file,
     )
-    if isinstance(options.address, WebSocketAddress) and not metrics:
+    if isinstance(options.address, WebSocketAddress) and not (metrics or metrics_file):
         from holdfast.server.edges.early import receive_first
 
         check_exposure(options)
         with bind_tcp(options.address) as sock:
             signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # they wait until somebody heeds them
             announce(options.address.url(sock.getsockname()[1]))
-            first = receive_first(sock, functools.partial(check, authenticator))
+            first = receive_first(sock, functools.partial(check_caller, authenticator))
             set_up_logs(log_format, log_level)
             _run(options, announce, (sock, first))
     else:

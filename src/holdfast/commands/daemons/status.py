@@ -22,10 +22,10 @@ MIB: Final = 1 << 20
 def status(home: Path) -> Answer:
     """Show what runs for a home.
 
-    Which processes, where, since when and of which version, and the workers.
+    It lists the workers and the processes: where each runs, since when and which version.
 
-    What runs says the kernel, by the locks that are held and the sockets that are listened on; nothing is
-    started to find out. A process that runs other code than this command is marked as such.
+    Read from the locks and sockets that the kernel shows; nothing is started. A process that runs other code
+    than this command is marked.
 
     Exit codes: 0 something runs; 2 usage; 3 nothing does.
 
@@ -42,22 +42,22 @@ def status(home: Path) -> Answer:
     found, workers = daemons.find(home), daemons.list_living_workers(home)
     alive, told = homefiles.read_status(home)
     told = told if alive else None
-    rows = [_row(one) for one in found]
+    rows = [_row(home, one) for one in found]
     text = [f"{'these run' if found else 'nothing runs'} for {home}"]
     for process in dict.fromkeys(one.process for one in found):
         text += _lines([(one, row) for one, row in zip(found, rows, strict=True) if one.process == process])
     text += [f"{len(workers)} workers: {', '.join(workers)}"] if workers else []
     text += _last_error(told, time.time())
-    text += ["  try: holdfast open, holdfast down"] if found else ["  try: holdfast up"]
+    text += ["  try: holdfast open", "  to end it: holdfast down"] if found else ["  try: holdfast up"]
     error = None if told is None or told.error_at is None else {"at": told.error_at, "message": told.error}
     answer = {"home": str(home), "running": bool(found), "daemons": rows, "workers": workers}
     return {**answer, "lastError": error, "text": text, "exit": 0 if found else NOTHING_RUNS}
 
 
-def _row(one: "Daemon") -> dict[str, object]:
-    from holdfast.agents.supervisor import background, processes
+def _row(home: Path, one: "Daemon") -> dict[str, object]:
+    from holdfast.agents.supervisor import background, daemons
 
-    memory, card = processes.read_memory(one.process), one.card
+    memory, card = daemons.read_memory(one.process), one.card
     return {
         "role": one.role,
         "pid": one.process.pid,
@@ -68,7 +68,8 @@ def _row(one: "Daemon") -> dict[str, object]:
         "differs": background.difference(one),
         "rss": None if memory is None else memory.rss,
         "pss": None if memory is None else memory.pss,
-        "below": len(processes.find_descendants(one.process)),
+        "below": len(daemons.find_descendants(one.process)),
+        "lastError": daemons.read_last_error(home, one.role),
     }
 
 
@@ -87,6 +88,7 @@ def _lines(roles: "list[tuple[Daemon, dict[str, object]]]") -> list[str]:
         lines.append(f"  {row['rss'] / MIB:.0f} MiB resident{shared}; {row['below']} processes below it")
     if row["differs"]:
         lines.append(f"  it runs other code than this command: {row['differs']}")
+    lines += [f"  last error of {its['role']}: {its['lastError']}" for _, its in roles if its["lastError"]]
     return lines
 
 

@@ -8,8 +8,7 @@ import click
 
 from holdfast.commands.clickoptions import duration
 from holdfast.commands.output import Answer, AnswerCommand
-from holdfast.commands.store import board_option, current_home, user_name, with_store
-from holdfast.commands.task.lines import answer
+from holdfast.commands.store import answer, board_option, current_home, user_name, with_store
 from holdfast.errors import HoldfastError, NotFound, OperationFailed, UsageError
 
 if TYPE_CHECKING:
@@ -239,6 +238,30 @@ def tell(store: "Store", id: str, text: str) -> Answer:
     return {"message": made, "text": [f"message {made.number} to {made.run_id}"]}
 
 
+@click.command("answer", cls=AnswerCommand)
+@click.argument("id")
+@click.argument("answer", type=click.Choice(("yes", "no", "pattern")))
+@click.argument("host", metavar="HOST:PORT")
+@with_store()
+def answer_(store: "Store", id: str, answer: str, host: str) -> Answer:
+    """Allow or refuse a host that the worker of a task waits for.
+
+    `task inbox` shows what is asked. The answer is for that host and port, while this run lasts; `pattern`
+    allows the names beside it as well, as `task show` has them.
+
+    \b
+    Example:
+      holdfast task answer 1f2e yes registry.example.net:443
+    """
+    from holdfast.board.rules import verbs
+
+    verb = verbs.find_verb("answer", verbs.BoardCaller.PERSON)
+    given = store.carry_out(verb, id, verbs.parse(verb, {"answer": answer, "host": host}), who=user_name())
+    allowed = {"yes": given.host, "pattern": given.pattern}.get(answer)
+    what = f"allowed: {allowed}" if allowed else f"refused: {given.host}"
+    return {"question": given, "text": [f"{what}, for {given.run_id} of {given.task_id}"]}
+
+
 @click.command(cls=AnswerCommand)
 @click.argument("id")
 @click.argument("move", type=click.Choice(MOVES), metavar="MOVE")
@@ -328,7 +351,7 @@ def cancel(store: "Store", id: str, reason: str) -> Answer:
 
 @click.command(cls=AnswerCommand)
 @click.argument("id")
-@click.option("--title")
+@click.option("--title", help="The title, in one line.")
 @click.option("--body", help="What to do.")
 @click.option("--priority", type=int, help="Higher comes first.")
 @click.option("--max-attempts", type=int, help="Limit how often it is run.")
@@ -461,5 +484,6 @@ def _parse_runtime(text: str) -> int | None:
 
 
 COMMANDS: Final = (
-    *(create, edit, assign, attach, link, comment, tell, move, block, unblock, complete, cancel, retry),
+    *(create, edit, assign, attach, link, comment, tell, answer_, move, block, unblock, complete, cancel),
+    retry,
 )

@@ -6,8 +6,17 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from holdfast.commands.output import Answer, AnswerCommand
-from holdfast.commands.store import board_option, check_reader, with_store
-from holdfast.commands.task.lines import budget_lines, event_line, network_lines, run_line, task_line
+from holdfast.commands.store import (
+    board_option,
+    budget_lines,
+    check_reader,
+    event_line,
+    host_lines,
+    network_lines,
+    run_line,
+    task_line,
+    with_store,
+)
 
 if TYPE_CHECKING:
     from holdfast.board.rules.rows import Comment, Detail, Run, Task, TaskEvent
@@ -27,7 +36,7 @@ LOOK_S: Final = 1.0  # also without a hint that something changed
 @click.option("--status", type=click.Choice(STATUSES), help="Show only tasks with this status.")
 @click.option("--assignee", metavar="PROFILE", help="Show only tasks of this profile.")
 @click.option("--search", metavar="TEXT", help="Show only tasks with this in title or body.")
-@click.option("--limit", type=int, default=50, show_default=True)
+@click.option("--limit", type=int, default=50, show_default=True, help="How many tasks to show.")
 @click.option("--cursor", help="Start at the cursor that the previous page printed.")
 @click.option("--follow", is_flag=True, help="Keep printing the board's events, until interrupted.")
 @with_store()
@@ -48,6 +57,7 @@ def list_(store: "Store", /, board: str, status: str | None, follow: bool, **wis
     reasons = store.reasons(board, waiting) if waiting else {}
     stuck = store.stuck_tasks(board) if any(task.run_id for task in page.tasks) else {}
     reasons |= {task.id: f"looks stuck: {stuck[task.id]}" for task in page.tasks if task.id in stuck}
+    reasons |= _describe_asking(store, board, page.tasks)
     yield {
         "tasks": page.tasks,
         "reasons": reasons,
@@ -126,6 +136,20 @@ def why(store: "Store", id: str) -> Answer:
     return {"why": reason, "text": [f"{reason.task} {reason.status}: {reason.reason}"]}
 
 
+def _describe_asking(store: "Store", board: str, tasks: "list[Task]") -> dict[str, str]:
+    """What the workers of these tasks wait for somebody to answer."""
+    if not any(task.run_id for task in tasks):
+        return {}
+    from holdfast.board.rules.rows import describe_asked
+
+    asked = store.asking_tasks(board)
+    return {
+        task.id: f"waits for an answer: {describe_asked(asked[task.id])}"
+        for task in tasks
+        if task.id in asked
+    }
+
+
 def _is_stopped(task: "Task") -> bool:
     """Whether it goes on by itself no more; in review it does while its checks are run."""
     return task.status in STOPPED and not (task.status == "review" and task.waiting_for)
@@ -144,6 +168,7 @@ def _describe(detail: "Detail") -> Answer:
     text += budget_lines(task, detail.runs)
     text += [f"  asks {task.waiting_for or 'a person'}: {task.question}"] if task.question else []
     text += [f"    - {option}" for option in task.options]
+    text += [line for question in detail.questions for line in host_lines(question)]
     text += [f"  waits for {link.parent}{'' if link.open else ' (done)'}" for link in detail.parents]
     text += [f"  before {link.child}" for link in detail.children]
     text += [f"  check: {check}" for check in task.checks]

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from holdfast.commands.output import Answer, AnswerCommand
-from holdfast.commands.store import board_option, current_home, user_name, with_store
-from holdfast.commands.task.lines import answer
+from holdfast.commands.store import answer, board_option, current_home, user_name, with_store
 from holdfast.commands.task.look import follow_events
-from holdfast.errors import NotFound, UsageError
+from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
     from holdfast.board.rules.rows import Task
@@ -82,7 +81,8 @@ def _how_to_take(task: "Task") -> list[str]:
 def inbox(store: "Store", board: str, name: str, limit: int, follow: bool) -> Iterator[Answer]:
     """Show what waits for a person, and what to type.
 
-    Questions, reviews, missing reports and failures; what has waited longest comes first.
+    Questions, hosts that a worker waits for, reviews, missing reports and failures; what has waited longest
+    comes first.
 
     \b
     Examples:
@@ -112,11 +112,8 @@ def inbox(store: "Store", board: str, name: str, limit: int, follow: bool) -> It
     for event in follow_events(store, board, after) if follow else ():
         if event.task_id is None or not waiting.may_begin(event):
             continue
-        try:
-            task = store.task(event.task_id)
-        except NotFound:
-            continue
-        if waiting.is_waiting(task) and (one := waiting.describe(task)).who in ("", name or one.who):
+        one = store.waiting(event.task_id)
+        if one is not None and one.who in ("", name or one.who):
             yield {"begins": one, "text": _lines(one)}
 
 

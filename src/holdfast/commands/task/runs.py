@@ -4,15 +4,12 @@ Of a run that is over the board keeps what the dispatcher left. One that still r
 supervisor of this home, which is not started for that.
 """
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from holdfast.commands.clickoptions import home_option
 from holdfast.commands.output import Answer, AnswerCommand
-from holdfast.commands.store import with_store
-from holdfast.commands.task.lines import run_line, run_said, used_words
+from holdfast.commands.store import current_home, run_line, run_said, used_words, with_store
 from holdfast.errors import NotFound
 
 if TYPE_CHECKING:
@@ -68,9 +65,8 @@ def runs(store: "Store", id: str) -> Answer:
 @click.command(cls=AnswerCommand)
 @click.argument("id")
 @_run_option
-@home_option
 @with_store()
-def log(store: "Store", id: str, run: str | None, home: Path) -> Answer:
+def log(store: "Store", id: str, run: str | None) -> Answer:
     """Print the output of a run.
 
     Of a run that still goes on here, the end of its worker's log.
@@ -86,7 +82,7 @@ def log(store: "Store", id: str, run: str | None, home: Path) -> Answer:
     chosen = runview.choose_run(store, id, run)
     if (kept := runview.read_kept(store, chosen, OUTPUT)) is not None:
         return {"run": chosen.id, "live": False, "data": kept}
-    said = asyncio.run(runview.live_output(home, chosen, MAX_LIVE))
+    said = asyncio.run(runview.live_output(current_home(), chosen, MAX_LIVE))
     if said is None:
         raise _not_kept(chosen, "output")
     return {"run": chosen.id, "live": True, "data": said}
@@ -115,9 +111,8 @@ def diff(store: "Store", id: str, run: str | None) -> Answer:
 @click.command(cls=AnswerCommand)
 @click.argument("id")
 @_run_option
-@home_option
 @with_store()
-def policy(store: "Store", id: str, run: str | None, home: Path) -> Answer:
+def policy(store: "Store", id: str, run: str | None) -> Answer:
     """Show the sandbox of a run, and what it denied.
 
     \b
@@ -133,7 +128,7 @@ def policy(store: "Store", id: str, run: str | None, home: Path) -> Answer:
     chosen = runview.choose_run(store, id, run)
     end = runview.read_kept(store, chosen, END)
     live = end is None
-    live_report = asyncio.run(runview.live_report(home, chosen)) if end is None else None
+    live_report = asyncio.run(runview.live_report(current_home(), chosen)) if end is None else None
     report = msgspec.to_builtins(live_report) if end is None else _read_ended(end)
     if report is None:
         raise _not_kept(chosen, "record of its worker")

@@ -2,7 +2,7 @@
 
 import click
 
-from holdfast.commands.groups import SECTIONS, SectionedGroup
+from holdfast.commands.clickoptions import SECTIONS, SectionedGroup
 from holdfast.commands.task import change, look, review, runs
 
 

@@ -55,11 +55,19 @@ grant_options = combine(
 host_options = combine(
     click.option(
         "--allow-host",
-        metavar="HOST[:PORT]",
+        metavar="HOST[:PORT]|URL",
         multiple=True,
-        help="Let it reach this host too, by its name: api.example.com, *.example.org:443. Can be repeated.",
+        help="Let it reach this host too, by its name: api.example.com, *.example.org:443; a URL with "
+        "methods before it allows such requests only: 'GET https://api.example.com/v1/'. Can be repeated.",
     ),
-    click.option("--allow-private", is_flag=True, help="Also where a host is at an address not public."),
+    click.option(
+        "--allow-net",
+        metavar="CLIENT",
+        multiple=True,
+        help="Let it reach the hosts that this client's settings on this machine name: pip, npm, cargo, go, "
+        "apt, git, model. Can be repeated.",
+    ),
+    click.option("--allow-private", is_flag=True, help="Allow hosts at private addresses."),
 )
 
 

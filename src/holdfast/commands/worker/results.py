@@ -67,7 +67,7 @@ async def diff(workers: "Workers", id: str, as_json: bool) -> int:
 
 @click.command(cls=OneLine)
 @click.argument("id")
-@click.option("--branch", metavar="NAME", help="Make this branch of it, and touch no file.")
+@click.option("--branch", metavar="NAME", help="Commit the changes to a new branch instead of writing files.")
 @json_option
 @home_option
 @with_workers
@@ -101,7 +101,7 @@ async def apply(workers: "Workers", id: str, branch: str | None, as_json: bool) 
 @click.argument("id")
 @grant_options
 @host_options
-@click.option("--network", type=click.Choice(["on"]), help="Let it have the network, all of it.")
+@click.option("--network", type=click.Choice(["on"]), help="Allow all network access.")
 @click.option("--key-env", metavar="NAME", help="The variable that holds the key of its provider.")
 @json_option
 @home_option
@@ -112,6 +112,7 @@ async def grant(
     writable: tuple[str, ...],
     readable: tuple[str, ...],
     allow_host: tuple[str, ...],
+    allow_net: tuple[str, ...],
     allow_private: bool,
     network: str | None,
     key_env: str | None,
@@ -129,6 +130,7 @@ async def grant(
         allow_write=writable,
         allow_read=readable,
         allow_host=allow_host,
+        allow_net=allow_net,
         allow_private=allow_private,
         network=network is not None,
         key=os.environ.get(key_env or ""),
@@ -140,7 +142,15 @@ async def grant(
 @click.command(cls=OneLine)
 @click.argument("ids", nargs=-1)
 @click.option("--all", "everyone", is_flag=True, help="Stop every worker that runs.")
-@click.option("--grace", "grace_s", type=float, default=5.0, show_default=True, metavar="SECONDS")
+@click.option(
+    "--grace",
+    "grace_s",
+    type=float,
+    default=5.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Give it this long to end by itself.",
+)
 @json_option
 @home_option
 @with_workers
@@ -180,7 +190,7 @@ async def stop(
     "kept_mib",
     type=click.IntRange(0),
     metavar="MIB",
-    help="Remove the oldest until the rest is no more than this.",
+    help="Remove the oldest until the rest fits in this many MiB.",
 )
 @click.option("--all", "everyone", is_flag=True, help="Remove all that have ended.")
 @json_option

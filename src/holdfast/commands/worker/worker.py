@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from holdfast.commands import options as table
-from holdfast.commands.clickoptions import combine, home_option
+from holdfast.commands.clickoptions import SECTIONS, SectionedGroup, combine, home_option
 from holdfast.commands.exec import make_option
-from holdfast.commands.groups import SECTIONS, SectionedGroup
 from holdfast.commands.output import OneLine, fail, printable, show_data
 from holdfast.commands.worker.connected import (
     EXITS,
@@ -87,10 +86,16 @@ worker.add_command(_cancel, "cancel")
 @click.option(
     "--network",
     type=click.Choice(["on", "off"]),
-    help="All hosts, or none [default: the hosts of its model provider; all where nobody knows those].",
+    help="Allow every host or none [default: the model provider's hosts; every host if they are unknown].",
 )
 @host_options
-@click.option("--deny-host", metavar="HOST[:PORT]", multiple=True, help="Not this one of its hosts.")
+@click.option("--deny-host", metavar="HOST[:PORT]", multiple=True, help="Deny this host. Can be repeated.")
+@click.option(
+    "--net-limit",
+    metavar="[HOST=]AMOUNT",
+    multiple=True,
+    help="Limit traffic to its hosts: 500M in total, 10M/s or 20conn/s. Can be repeated.",
+)
 @click.option(
     "--ask-network",
     is_flag=True,
@@ -112,7 +117,7 @@ worker.add_command(_cancel, "cancel")
     "secrets",
     metavar="NAME@HOST[:PORT]",
     multiple=True,
-    help="Keep the key in the variable NAME outside, as `exec` does. Can be repeated.",
+    help="Keep the secret NAME out of the sandbox, as `exec` does. Can be repeated.",
 )
 @click.option(
     "--keys-inside",
@@ -125,7 +130,7 @@ worker.add_command(_cancel, "cancel")
 )
 @combine(*(make_option(option) for option in table.USAGE if option.name != "--timeout"))
 @click.option("--ask", is_flag=True, help="Let it ask before it acts, instead of trusting the sandbox.")
-@click.option("--no-relocate", is_flag=True, help="Let it keep its state in its usual place.")
+@click.option("--no-relocate", is_flag=True, help="Use the agent's usual state directory.")
 @click.option("--unconfined", is_flag=True, help="Run without any sandbox.")
 @click.option("--no-watch", is_flag=True, help="Do not record which calls the sandbox refuses.")
 @click.option("--trace", is_flag=True, help="Record every refused call with strace, reads too; slow.")
@@ -155,7 +160,16 @@ async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...],
     own = () if far else own_variables(agent, keys=options["base"] is None)
     as_asked = (
         *("acp", "base", "cwd", "host", "idle_limit_s", "model", "trace", "unconfined", "wall_limit_s"),
-        *("allow_host", "deny_host", "allow_private", "ask_network", "secrets", "keys_inside"),
+        *(
+            "allow_host",
+            "allow_net",
+            "net_limit",
+            "deny_host",
+            "allow_private",
+            "ask_network",
+            "secrets",
+            "keys_inside",
+        ),
     )
     started = await workers.run(
         agent,
@@ -383,8 +397,15 @@ async def wait(
 
 @worker.command(cls=OneLine)
 @click.argument("id")
-@click.option("--bytes", "max_bytes", type=click.IntRange(1), default=64 * 1024, show_default=True)
-@click.option("--raw", is_flag=True, help="Also to a terminal as it is, which then obeys what is in it.")
+@click.option(
+    "--bytes",
+    "max_bytes",
+    type=click.IntRange(1),
+    default=64 * 1024,
+    show_default=True,
+    help="Print at most this many bytes.",
+)
+@click.option("--raw", is_flag=True, help="Print escape sequences unchanged, even to a terminal.")
 @home_option
 @with_workers
 async def logs(workers: "Workers", id: str, max_bytes: int, raw: bool) -> int:
@@ -473,7 +494,14 @@ def attach(home: Path, id: str) -> None:
 
 
 @worker.command(hidden=True)
-@click.option("--idle", "idle_s", type=float, default=600.0)
+@click.option(
+    "--idle",
+    "idle_s",
+    type=float,
+    default=600.0,
+    metavar="SECONDS",
+    help="Exit after this time without workers and clients.",
+)
 @home_option
 def supervise(home: Path, idle_s: float) -> None:
     """Run the supervisor of a home in the foreground.
@@ -484,9 +512,11 @@ def supervise(home: Path, idle_s: float) -> None:
     Example:
       holdfast worker supervise
     """
+    from holdfast import log
     from holdfast.agents.supervisor.background import ALREADY
     from holdfast.agents.supervisor.service import serve
 
+    log.set_up(style="text", level=os.environ.get("HOLDFAST_LOG_LEVEL", "warning"))
     try:
         mine = asyncio.run(serve(home, idle_s=idle_s))
     except HoldfastError as exc:

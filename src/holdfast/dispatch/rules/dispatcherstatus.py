@@ -66,8 +66,13 @@ class DispatcherStatus:
 
 
 def is_news(before: DispatcherReport | None, now: DispatcherReport) -> bool:
-    """Is it worth writing: something but the time differs, or it was long ago?"""
+    """Is it worth writing: something but the time differs, or it was long ago?
+
+    That it looked at the board for the first time is no time: until then it said that it had not.
+    """
     if before is None or not 0 <= now.at - before.at < SAME_S:
+        return True
+    if before.round_at is None and now.round_at is not None:
         return True
     same = msgspec.structs.replace(before, at=now.at, round_at=now.round_at)
     return same != now

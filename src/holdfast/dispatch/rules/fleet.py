@@ -56,6 +56,7 @@ def make_places(
     return Places(
         {name: bad or find_holdup(facts.get(name), running.get(name, 0)) for name, bad in named.items()},
         {one.name: one.environment for one in profiles if one.environment},
+        {name: count_slots(facts[name]) for name in named if name in facts and facts[name].reached},
     )
 
 

@@ -12,6 +12,7 @@ from holdfast.agents.catalog.agent import Agent
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.catalog.providerhosts import find_provider
 from holdfast.dispatch.rules.profiles import WorkerProfile
+from holdfast.egress.hosts import Host, decide, parse_rules
 from holdfast.sandbox.policy.secretwish import parse_secret
 from holdfast.wire.permissions import AllowedHosts
 
@@ -54,6 +55,8 @@ def _find_more_network(parent: WorkerProfile, child: WorkerProfile) -> list[str]
         return ["the network"]
     above, below = _hosts_of(parent), _hosts_of(child)
     found = [f"the host {rule}" for rule in below.allow if rule not in above.allow]
+    found += [f"the hosts of {name}" for name in child.presets if name not in parent.presets]
+    found += _find_more_requests(above, below)
     found += [f"the host {rule}, which is denied" for rule in above.deny if rule not in below.deny]
     found += [f"no limit of {limit} on hosts" for limit in above.limits if limit not in below.limits]
     if below.private and not above.private:
@@ -65,11 +68,22 @@ def _find_more_network(parent: WorkerProfile, child: WorkerProfile) -> list[str]
     ]
 
 
+def _find_more_requests(above: AllowedHosts, below: AllowedHosts) -> list[str]:
+    """Hosts that a pattern gives the child as a whole, of which the parent may ask certain requests alone."""
+    parent, child = parse_rules(above.allow, above.deny), parse_rules(below.allow, below.deny)
+    found = []
+    for name, port in parent.requested:
+        host = Host(name)
+        if decide(child, host, port).allowed and not child.find_requests(host, port):
+            found.append(f"all of the host {name}:{port}")
+    return found
+
+
 def _has_all(profile: WorkerProfile) -> bool:
     """Has its worker the whole network?"""
     agent = CATALOG.get(profile.cli)
     unknown = agent is None or agent.reach is None
-    return bool(profile.network) or (profile.network is None and unknown and not profile.hosts)
+    return bool(profile.network) or (profile.network is None and unknown and profile.allowed_hosts is None)
 
 
 def _hosts_of(profile: WorkerProfile) -> AllowedHosts:

@@ -56,6 +56,7 @@ class LivenessSample:
     calls: CallCounts | None = None
     files: tuple[int, ...] | None = None
     note: str = ""
+    asks: bool = False  # a connection of it waits until somebody has decided about a host
 
 
 class LivenessWatch:
@@ -71,8 +72,8 @@ class LivenessWatch:
         """Why it looks stuck; empty while it does not. The same cause keeps its words."""
         if self._last is None or self._last.state is WorkerState.STARTING:
             self._began = self._progress_at = look.at
-        elif _has_progressed(self._last, look):
-            self._progress_at = look.at
+        elif look.asks or self._last.asks or _has_progressed(self._last, look):
+            self._progress_at = look.at  # what it waits for a person is no time of its own
         self._last = look
         kind, reason = self._judge(look)
         if kind != self._kind and (kind or not self._is_as_before(look)):
@@ -86,7 +87,7 @@ class LivenessWatch:
 
     def _judge(self, look: LivenessSample) -> tuple[str, str]:
         limits, calls = self._limits, look.calls
-        if look.state.ended:
+        if look.state.ended or look.asks:
             return "", ""
         if look.state in _STILL and look.state_s >= limits.still_s:
             about = f": {look.about}" if look.about else ""

@@ -9,7 +9,8 @@ HOME/worker-profiles.toml:
     env = ["ANTHROPIC_API_KEY"]
     max_runtime_s = 3600
     limits = { memory = "8G", pids = 500 }
-    hosts = { "pypi.org" = "allow" }    # besides those of its model provider
+    hosts = { "registry.example.com" = "allow", presets = ["npm"] }  # besides those of its model provider
+    ask_network = true          # a connection to another host waits until somebody answers
     keys_inside = false         # true: keys that its CLI takes by a variable enter its sandbox
     prompt = "You review code.\n\n{brief}"
 """
@@ -23,19 +24,20 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from holdfast.agents.catalog.agent import Agent
-from holdfast.agents.catalog.catalog import CATALOG
-from holdfast.agents.catalog.lookup import find_agent
+from holdfast.agents.catalog.catalog import CATALOG, find_agent
 from holdfast.board.rules import budget
 from holdfast.board.rules.budget import Budget
 from holdfast.board.rules.rows import Run
 from holdfast.egress.bounds.allowance import parse_limits
-from holdfast.egress.hosts import parse_rules
+from holdfast.egress.clients.recipes import check_name
+from holdfast.egress.hosts import forget_keys, parse_rules
 from holdfast.errors import UsageError
 from holdfast.sandbox.policy import amounts, profile
-from holdfast.sandbox.policy.hostwish import is_inspected
+from holdfast.sandbox.policy.hostwish import ASK_WORKER_S
 from holdfast.wire.permissions import AllowedHosts
 
 DEFAULT_RUNTIME_S: Final = 4 * 3600.0  # a worker that needs longer is told so by its task or its profile
+MAX_ASK_S: Final = 86_400  # for an answer about a host; a connection that waits for longer is forgotten
 BRIEF: Final = "{brief}"
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _ENVIRONMENT: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -62,7 +64,11 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     provider: str | None = None  # another provider's address
     key_env: str | None = None  # the variable here that holds its key
     network: bool | None = None  # all of it, or none; None: the hosts of its provider, where they are known
-    hosts: dict[str, str | bool | dict[str, str]] = {}  # by name besides, as [hosts] in a permission profile
+    hosts: dict[
+        str, str | bool | list[str] | dict[str, str]
+    ] = {}  # besides, as [hosts] in a permission profile
+    # A connection to any other host waits until somebody answers: for ten minutes, or for so many seconds.
+    ask_network: bool | float = False
     keys_inside: bool = False  # what its CLI takes by variables enters, as it is
     env: tuple[str, ...] = ()
     variables: dict[str, str] = {}
@@ -115,7 +121,8 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         if "timeout" in self.limits:
             raise UsageError(f"worker profile {self.name}: limits: the time is max_runtime_s")
         try:
-            amounts.parse(self.limits)
+            if self.limits:
+                amounts.parse(self.limits)
         except UsageError as exc:
             raise UsageError(f"worker profile {self.name}: {exc}", remedy=exc.remedy) from None
         for limit in (self.max_runtime_s, self.idle_s):
@@ -142,30 +149,46 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def _check_hosts(self) -> None:
         source = f"worker profile {self.name}"
+        for what in ("hosts", "ask_network"):
+            if getattr(self, what) and self.network:
+                raise UsageError(f"{source}: {what}: with `network = true` every host is reached")
+        if not 0 <= self.ask_network <= MAX_ASK_S:
+            raise UsageError(
+                f"{source}: ask_network: somebody has at most {MAX_ASK_S} seconds to answer",
+                remedy="true, or a number of seconds",
+            )
+        if not self.hosts:
+            return
         wish = profile.hosts_of(self.hosts, source=source)
         parse_rules(wish.allow, wish.deny)
         parse_limits(wish.limits)
-        if wish.presets or any(map(is_inspected, wish.allow)):
-            raise UsageError(
-                f"{source}: hosts: presets and rules about requests by https are for `holdfast exec`",
-                remedy="name the hosts",
-            )
-        if self.hosts and self.network:
-            raise UsageError(f"{source}: hosts: with `network = true` every host is reached")
+        for preset in wish.presets:
+            check_name(preset)
 
     @property
     def allowed_hosts(self) -> AllowedHosts | None:
-        """The hosts that it names."""
-        if not self.hosts:
+        """The hosts that it names, and whether somebody is asked about others; None: neither."""
+        if not self.hosts and not self.ask_network:
             return None
-        wish = profile.hosts_of(self.hosts, source=f"worker profile {self.name}")
+        wish = forget_keys(profile.hosts_of(self.hosts, source=f"worker profile {self.name}"))
         named = list(wish.allow), list(wish.deny), wish.private, dict(wish.addresses)
-        return AllowedHosts(*named, limits=list(wish.limits))
+        ask_s = ASK_WORKER_S if self.ask_network is True else self.ask_network
+        asked = max(1, round(ask_s * 1000)) if ask_s else msgspec.UNSET
+        return AllowedHosts(*named, limits=list(wish.limits), ask_timeout_ms=asked)
+
+    @property
+    def presets(self) -> tuple[str, ...]:
+        """The clients whose hosts it allows, as `--allow-net` has them."""
+        if not self.hosts:
+            return ()
+        return profile.hosts_of(self.hosts, source=f"worker profile {self.name}").presets
 
     @property
     def secrets(self) -> tuple[str, ...]:
         """The keys that stay outside besides those of its CLI, as `--secret` has them."""
-        return profile.hosts_of(self.hosts, source=f"worker profile {self.name}").secrets
+        return (
+            profile.hosts_of(self.hosts, source=f"worker profile {self.name}").secrets if self.hosts else ()
+        )
 
     @property
     def cli(self) -> str:
@@ -276,11 +299,15 @@ def decode(
 
 
 def combine(
-    text: str | None, *, source: str = "worker-profiles.toml", known: Mapping[str, Agent] = CATALOG
+    text: str | None,
+    *,
+    source: str = "worker-profiles.toml",
+    known: Mapping[str, Agent] = CATALOG,
+    described: Sequence[str] = (),
 ) -> dict[str, WorkerProfile]:
-    """Ours, one for each agent of a record, and the user's instead where they have the same name."""
-    described = {name: _agent(name, agent.keys) for name, agent in known.items() if name not in CATALOG}
-    return {**described, **BUILTIN, **(decode(text, source=source, known=known) if text else {})}
+    """Ours, one for each agent of the records `described`, and the user's instead of one of the same name."""
+    others = {name: _agent(name, known[name].keys) for name in described}
+    return {**others, **BUILTIN, **(decode(text, source=source, known=known) if text else {})}
 
 
 RESUMES: Final = "resumes"  # in a run's metadata: the run in whose state its CLI went on

@@ -9,8 +9,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.board.rules import leases
-from holdfast.board.rules.rows import Task
+from holdfast.board.rules import assign
 
 MOST: Final = 1000  # reminders that are owed at once; before that, those that were delivered are forgotten
 AGAIN_MS: Final = 10_000  # after a delivery that failed, doubling
@@ -58,13 +57,13 @@ def find_due(book: ReminderBook, now_ms: int) -> list[str]:
     return [
         task
         for task, one in book.owed.items()
-        if one.due_ms <= now_ms or one.due_ms > leases.find_future(now_ms) + _last_pause_ms(one)
+        if one.due_ms <= now_ms or one.due_ms > assign.find_future(now_ms) + _last_pause_ms(one)
     ]
 
 
-def is_still_owed(owed: Owed, task: Task) -> bool:
-    """Whether a reminder is owed any longer of a task that waits."""
-    return task.acknowledged_ms is None and task.status_ms == owed.since_ms
+def is_still_owed(owed: Owed, since_ms: int, acknowledged_ms: int | None) -> bool:
+    """Whether a reminder is owed any longer of a task that waits since then."""
+    return acknowledged_ms is None and since_ms == owed.since_ms
 
 
 def forget(book: ReminderBook, task: str) -> ReminderBook:

@@ -47,9 +47,8 @@ class ReachNote:
 
     async def take(self, report: WorkerReport) -> None:
         """From a report of its worker."""
-        if self._run.environment:
-            away = fleet.is_unreached(report.state, report.detail)
-            await self.tell(report.about or "no answer" if away else "")
+        away = fleet.is_unreached(report.state, report.detail)
+        await self.tell(report.about or "no answer" if away else "")
 
 
 async def start_when_reached(
@@ -108,8 +107,6 @@ class BroughtHome:
 
 async def bring_home(context: DispatchContext, run: Run, report: WorkerReport) -> BroughtHome:
     """Write what a worker on another machine changed into its workspace; done again, it changes nothing."""
-    if report.host is None:
-        return BroughtHome()
     if report.returned is None:
         return BroughtHome(report.unreturned or f"nothing came back from {report.host}")
     book = WorkerRecords(context.home)

@@ -25,13 +25,22 @@ from holdfast.board.store import Store
 from holdfast.board.verbs import runs
 from holdfast.board.verbs.reviews import RequestedChanges
 from holdfast.dispatch.context import FAR_COMMAND, DispatchContext, worker_of
-from holdfast.dispatch.rules import fleet, outcome, profiles, prompts, runsteps, traffic
-from holdfast.dispatch.rules.outcome import Complete, Fail, Outcome, Stop, WorkerEnd, WorkFound
+from holdfast.dispatch.rules import fleet, profiles, prompts, runsteps
 from holdfast.dispatch.rules.profiles import BRIEF, WorkerProfile
-from holdfast.dispatch.rules.runsteps import RunEvent, RunStep
+from holdfast.dispatch.rules.runsteps import (
+    Complete,
+    Fail,
+    Outcome,
+    RunEvent,
+    RunStep,
+    Stop,
+    WorkerEnd,
+    WorkFound,
+)
 from holdfast.dispatch.run import scripts, workspace
 from holdfast.dispatch.run.budgetmeter import BudgetMeter
 from holdfast.dispatch.run.elsewhere import ReachNote, bring_home, start_when_reached
+from holdfast.dispatch.run.hostasking import HostDesk
 from holdfast.dispatch.run.workspace import Workspace
 from holdfast.errors import (
     Conflict,
@@ -42,9 +51,10 @@ from holdfast.errors import (
     UsageError,
     is_storage_fault,
 )
-from holdfast.handoff import envelope, outbox, rundir
+from holdfast.handoff import envelope, outbox
 from holdfast.handoff.broker import Broker, listen
 from holdfast.handoff.envelope import VERBS, Envelope, HandoffAnswer
+from holdfast.local import rundirs
 from holdfast.local.atomicfile import replace_file
 from holdfast.local.shown import show_text
 
@@ -87,8 +97,11 @@ class RunDriver:
         self._refused = ""
         self._away = False  # the machine that its worker runs on
         self._claimed_at = context.clock()
-        self._meter = BudgetMeter(context, run, self._session)
-        self._reach = ReachNote(context, run)
+        profile = context.profiles.get(run.profile)
+        asked = profile is None or profile.can_be_asked  # a script uses nothing of a budget
+        self._meter = BudgetMeter(context, run, self._session) if asked else None
+        self._reach = ReachNote(context, run) if run.environment else None
+        self.hosts = HostDesk(context, run) if profile is None or profile.ask_network else None
 
     async def drive(self) -> None:
         """Returns when nothing is left to do for it.
@@ -151,7 +164,8 @@ class RunDriver:
         return RunEvent.OVER if self.over.is_set() else RunEvent.MISSING
 
     async def _check(self, detail: Detail, place: Path) -> RunEvent:
-        await scripts.run_checks(self.context, self.run, detail.task, place)
+        if await self.context.store.ask(Store.checks_due, self.run.ref) is not None:
+            await scripts.run_checks(self.context, self.run, detail.task, place)
         return RunEvent.DONE
 
     async def _tear_down(self, detail: Detail, profile: WorkerProfile | None, place: Path) -> RunEvent:
@@ -183,7 +197,7 @@ class RunDriver:
         """The worker is started, or the board has been told why not."""
         try:
             if profile is None:
-                raise OperationFailed(f"nobody here starts workers for {self.run.profile}")
+                raise OperationFailed(f"this dispatcher has no worker profile {self.run.profile}")
             if detail.task.report_only and not profile.can_be_asked:
                 await self._tell(Fail(FailureKind.HANDOFF, "a script cannot be asked for its report"))
                 return RunEvent.REFUSED
@@ -199,7 +213,10 @@ class RunDriver:
         if self.over.is_set():
             return RunEvent.REFUSED
         try:
-            begun = await start_when_reached(self.context, wish, self.over.wait, self._reach.tell)
+            if self._reach is None:
+                begun: WorkerReport | None = await self.context.supervisor.start(wish)
+            else:
+                begun = await start_when_reached(self.context, wish, self.over.wait, self._reach.tell)
         except (UsageError, NotFound) as exc:  # nothing was started; after any other error that is not known
             await self._tell(Fail(FailureKind.TASK, f"it could not be started: {exc}"))
             return RunEvent.REFUSED
@@ -236,9 +253,9 @@ class RunDriver:
 
     def _lay_out(self, place: Path) -> Path:
         """Where its worker finds its grant, whose token nobody else can read."""
-        folder = rundir.prepare(self.run.id)
+        folder = rundirs.prepare(self.run.id)
         grant = self.context.grant(self.run, place, folder)
-        whole = rundir.put_grant(self.run.id, grant)
+        whole = outbox.put_grant(self.run.id, grant)
         outbox.lay_out(place, envelope.without_token(grant, str(whole)))
         return whole
 
@@ -248,11 +265,11 @@ class RunDriver:
         context = self.context
         async with contextlib.AsyncExitStack() as opened:
             try:
-                folder = await asyncio.to_thread(rundir.prepare, self.run.id)
+                folder = await asyncio.to_thread(rundirs.prepare, self.run.id)
                 heard = listen(
                     context.store,
                     context.key,
-                    folder / rundir.SOCKET,
+                    folder / outbox.SOCKET,
                     self.run.task_id,
                     context.judge_child,
                 )
@@ -327,7 +344,7 @@ class RunDriver:
         replace_file(place, msgspec.json.encode(mark))
 
     def _forget(self) -> RunEvent:
-        rundir.remove(self.run.id)
+        rundirs.remove(self.run.id)
         (marks(self.context.home) / self.run.id).unlink(missing_ok=True)
         return RunEvent.DONE
 
@@ -337,9 +354,11 @@ class RunDriver:
         """Until its leader has ended, by itself or because the run is over or has spent its budget."""
         loop = asyncio.get_running_loop()
         ended = loop.create_task(self.context.supervisor.wait_ended(self._worker, self._take))
-        over, spent = loop.create_task(self.over.wait()), loop.create_task(self._meter.empty.wait())
+        sooner = [loop.create_task(self.over.wait())]
+        if self._meter is not None:
+            sooner.append(loop.create_task(self._meter.empty.wait()))
         try:
-            await asyncio.wait([ended, over, spent], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([ended, *sooner], return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
                 run = await self.context.store.ask(Store.run, self.run.id)
                 await asyncio.wait([ended], timeout=runsteps.farewell_s(run.outcome))
@@ -353,39 +372,53 @@ class RunDriver:
                 raise
             return RunEvent.UNDONE  # the link was lost before it ran
         finally:
-            for task in (ended, over, spent):
+            for task in (ended, *sooner):
                 task.cancel()
-            await asyncio.gather(ended, over, spent, return_exceptions=True)
+            await asyncio.gather(ended, *sooner, return_exceptions=True)
         return RunEvent.DONE
 
     async def _take(self, report: WorkerReport) -> None:
         """What its worker says of itself meanwhile."""
-        await self._meter.take(report)
-        self._away = fleet.is_unreached(report.state, report.detail)
-        await self._reach.take(report)
+        if self._meter is not None:
+            await self._meter.take(report)
+        if self._reach is not None:
+            self._away = fleet.is_unreached(report.state, report.detail)
+            await self._reach.take(report)
+        await self._take_hosts(report)
+
+    async def _take_hosts(self, report: WorkerReport) -> None:
+        """Its profile may be another one since it began."""
+        if self.hosts is None and report.asked_hosts:
+            self.hosts = HostDesk(self.context, self.run)
+        if self.hosts is not None:
+            await self.hosts.take(report)
 
     async def _keep(self, detail: Detail, profile: WorkerProfile | None) -> RunEvent:
         """End what its leader left behind, keep what it made and said, and tell the board how it ended."""
         context, space = self.context, workspace.locate(self.context.home, detail.task)
         report = await context.supervisor.stop(self._worker, grace_s=0.0)
+        await self._take_hosts(report)
         for _ in range(LAST_LOOKS):
             if not await context.store.ask(self.ingest):
                 break
         run = await context.store.ask(Store.run, self.run.id)
-        home = await bring_home(context, run, report)
+        home = None if report.host is None else await bring_home(context, run, report)
         changed = await self._changes(space)
         await _verify(context, run, space)
         said = await context.supervisor.output(self._worker, MAX_OUTPUT)
-        await self._meter.take(report)
+        if self._meter is not None:
+            await self._meter.take(report)
         end = _end(report)
         judged: Outcome | None = None
         if run.outcome is None:
             worked = await asyncio.to_thread(self._count_worked, space.path, changed)
             work = WorkFound(worked, self._refused, detail.task.report_only)
             last = said[-MAX_SUMMARY:].decode("utf-8", "replace")
-            judged = outcome.judge(end, work, profile.success if profile else "report", said=last)
-            judged = outcome.apply_budget(judged, await self._meter.describe_spent())
-            judged = outcome.apply_return(judged, home.problem)
+            judged = runsteps.judge(end, work, profile.success if profile else "report", said=last)
+            if self._meter is not None:
+                judged = runsteps.apply_budget(judged, await self._meter.describe_spent())
+            if home is not None:
+                judged = runsteps.apply_return(judged, home.problem)
         kept = {
             "end.json": _record(run, report, changed, judged),
             "diff.patch": changed.diff.encode()[:MAX_FILE],
@@ -395,9 +428,9 @@ class RunDriver:
             await context.store.ask(Store.keep, run.id, name, data)
         session = await asyncio.to_thread(self._session)
         usage = {} if report.usage is None else {"usage": msgspec.to_builtins(report.usage)}
-        told: JsonObject = usage | home.to_metadata()
+        told: JsonObject = usage | ({} if home is None else home.to_metadata())
         await context.store.ask(Store.set_run, run.ref, session=session or None, metadata=told)
-        reached = traffic.make_account(report.hosts, report.traffic, whole=report.network)
+        reached = runsteps.make_account(report.hosts, report.traffic, whole=report.network)
         await context.store.ask(Store.tell_network, run.ref, reached)
         if judged is not None:
             await self._tell(judged)

@@ -17,6 +17,7 @@ import enum
 import errno
 import os
 import secrets
+import select
 import shutil
 import signal
 import socket
@@ -54,6 +55,7 @@ _FILES: Final = {
 }
 MAX_OUTPUT: Final = 1 << 20  # more than any attempt prints; one that prints without end must not fill us
 COMMAND_S: Final = 40.0  # the slowest takes two seconds; a hang is an outcome too
+_ANSWER_WITHIN_S: Final = 30.0  # a process that does nothing but answer, however busy the machine is
 PARALLEL: Final = 4  # most of an attempt is waiting for processes to start
 TOGETHER: Final = 16  # so many that a start hardly counts, so few that there is work for all in parallel
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
@@ -120,7 +122,9 @@ class AttemptScene:
         self._make_sysv_memory()
         # Its environment holds the secret, as a neighbour's would hold a password.
         self._victim = subprocess.Popen(
-            ["sleep", "600"],  # noqa: S607 - wherever it is
+            ["cat"],  # noqa: S607 - wherever it is
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             env={"PATH": os.defpath, "SECRET": self._secret},
             cwd=self.top / "outside",
             process_group=0,
@@ -144,8 +148,19 @@ class AttemptScene:
         self._open.callback(libc.shmctl, segment, _IPC_RMID, None)
 
     def _end_victim(self) -> None:
-        self._victim.kill()
-        self._victim.wait()
+        with self._victim:  # which closes its pipes
+            self._victim.kill()
+
+    def _victim_answers(self) -> bool:
+        """A process that was sent a signal may seem alive until it runs again; then it cannot answer."""
+        if self._victim.stdin is None or self._victim.stdout is None:
+            raise AssertionError("pipes were asked for")
+        try:
+            os.write(self._victim.stdin.fileno(), b"?")
+        except BrokenPipeError:
+            return False
+        answered, _, _ = select.select([self._victim.stdout], [], [], _ANSWER_WITHIN_S)
+        return bool(answered) and os.read(self._victim.stdout.fileno(), 1) == b"?"
 
     def names(self) -> dict[str, str | int]:
         """What an attempt needs to know, for `inside.main`."""
@@ -190,7 +205,7 @@ class AttemptScene:
         """What happened outside that a sandbox must prevent."""
         found = [name for name, value in self._state().items() if self._before.get(name) != value]
         found += [name for name in self._before if not os.path.lexists(name) and name.startswith("/")]
-        if self._victim.poll() is not None:
+        if not self._victim_answers():
             found.append("a process outside was ended")
         if self._secret in output:
             found.append("a secret was read")
@@ -346,16 +361,22 @@ _ALONE: Final = {Guarantee.DESCRIPTORS, Guarantee.PRIVILEGES, Guarantee.LIMITS, 
 
 
 def group_attempts(attempts: Sequence[Attempt]) -> list[list[Attempt]]:
-    """Which of them may be made by the children of one process, as their sandbox would be the same."""
+    """Which of them may be made by the children of one process, as their sandbox would be the same.
+
+    Those with a limit are first: one of them lasts for seconds, in which the others can be made.
+    """
     alone: list[list[Attempt]] = []
+    limited: list[list[Attempt]] = []
     alike: dict[tuple[bool, bool], list[Attempt]] = {}
     for one in attempts:
-        if one.guarantee in _ALONE or one.tty or one.after or one.limits is not None:
+        if one.limits is not None:
+            limited.append([one])
+        elif one.guarantee in _ALONE or one.tty or one.after:
             alone.append([one])
         else:
             alike.setdefault((one.online, one.hides), []).append(one)
     groups = [many[at : at + TOGETHER] for many in alike.values() for at in range(0, len(many), TOGETHER)]
-    return groups + alone
+    return limited + groups + alone
 
 
 @contextlib.asynccontextmanager

@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from holdfast.sandbox.host.hostfacts import HostFacts
-from holdfast.sandbox.plan.select import BACKENDS, CAUSED, WEAKNESSES, Need, Trial, Way, meets
+from holdfast.sandbox.plan.select import BACKENDS, CAUSED, WEAKNESSES, Trial, Way, meets
 from holdfast.sandbox.policy.paths import within
+from holdfast.sandbox.policy.policy import Need
 from holdfast.sandbox.reasons import fingerprints
 from holdfast.sandbox.reasons.fingerprints import Fingerprint
 

@@ -17,9 +17,7 @@ from holdfast.egress.hosts import Decision, Extent, Host, HostRule, HostRules, R
 MAX_OPEN: Final = 16  # questions at a time: more than a person looks through before the first is too old
 MAX_PUT: Final = 128  # questions of one run: whoever asks on and on is not asked on
 MAX_WAITING: Final = 128  # connections at a time that wait for an answer; half of all that there may be
-ASKED_PORTS: Final = frozenset(
-    {22, 80, 443}
-)  # where an undecided host is listened for, beside ports of rules
+ASKED_PORTS: Final = frozenset({22, 80, 443})  # where an undecided host is listened for from the beginning
 _LEAST_LABELS: Final = 2  # of what a pattern may be below: `*.com` is not offered
 
 

@@ -30,7 +30,7 @@ def refuse_request(
     for rule in allowed:
         if rule.methods is not None and method.decode("ascii", "replace") not in rule.methods:
             continue
-        if rule.prefix != "/" and not _is_below(path, rule.prefix.encode("ascii")):
+        if rule.prefix != "/" and not is_below(path, rule.prefix.encode("ascii")):
             continue
         if rule.methods is not None and named & _OTHER_METHOD:
             return f"{shown} has a header that names another method"
@@ -44,7 +44,7 @@ def refuse_request(
     return f"no rule allows {shown}"
 
 
-def _is_below(path: bytes, prefix: bytes) -> bool:
+def is_below(path: bytes, prefix: bytes) -> bool:
     """`/v1/` is what is below it, `/v1` itself too, and `/v10` is neither."""
     return path.startswith(prefix) and (prefix.endswith(b"/") or path[len(prefix) :][:1] in (b"", b"/"))
 

@@ -3,6 +3,6 @@
 `formats` reads texts, `packages` and `others` know where each client keeps what, `recipes` makes rules of it:
 all pure. `surroundings` looks at this machine, and at nothing that the command could have written.
 
-Imports: egress, errors, sandbox, sandbox.policy.
+Imports: egress, errors, sandbox.policy.
 Open to other rooms: recipes, surroundings.
 """

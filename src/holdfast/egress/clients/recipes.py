@@ -10,8 +10,8 @@ from holdfast.egress.clients import others, packages
 from holdfast.egress.clients.packages import Origin, Surroundings
 from holdfast.egress.hosts import BadHost, parse_host
 from holdfast.errors import UsageError
+from holdfast.light import replace
 from holdfast.sandbox.policy.policy import Policy
-from holdfast.sandbox.values import replace
 
 _PORTS: Final = {"http": 80, "https": 443, "ssh": 22, "git": 9418}
 

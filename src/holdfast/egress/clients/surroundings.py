@@ -10,10 +10,33 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.egress.clients.packages import Surroundings
+from holdfast.egress.clients.recipes import grant_presets
+from holdfast.sandbox.policy.paths import within
+from holdfast.sandbox.policy.policy import Access, BoundPolicy, Policy
 
 MAX_BYTES: Final = 4 * 1024 * 1024  # of one file: npm's definitions have a tenth of that
 MAX_ENTRIES: Final = 1000
 _PIP_INDEX: Final = "_internal/models/index.py"
+
+
+def read_presets(
+    policy: Policy, bound: BoundPolicy, environ: Mapping[str, str], closed: Sequence[str] = ()
+) -> Policy:
+    """The policy with the hosts of its presets, for a command that has these limits on real paths.
+
+    Settings that it could have written, or that are below one of the `closed` directories, are not read.
+
+    Raises:
+        UsageError: a client is not known, or says nothing.
+    """
+    limited = bound.restricted and not bound.explain("/", Access.WRITE).allowed
+
+    def is_writable(path: str) -> bool:
+        if any(within(path, folder) for folder in (bound.cwd, *closed)):
+            return True
+        return limited and bound.explain(path, Access.WRITE).allowed
+
+    return grant_presets(policy, look_around(environ, is_writable))
 
 
 def look_around(environ: Mapping[str, str], is_writable: Callable[[str], bool]) -> Surroundings:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final, TypeAlias
 from urllib.parse import unquote_to_bytes
 
+from holdfast.egress.bounds.requested import is_ambiguous, is_below
 from holdfast.egress.keys.placeholders import Key
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
@@ -39,6 +40,21 @@ def check_host(headers: Headers, host: str, port: int) -> None:
     name, colon, at = named[0].decode("ascii", "replace").partition(":")
     if name.lower().removesuffix(".") != host or (colon and at != str(port)):
         raise BadUse(f"it names the host {named[0].decode('ascii', 'backslashreplace')[:100]!r}")
+
+
+def check_use(headers: Headers, target: bytes, keys: Sequence[Key], host: str, port: int) -> None:
+    """Keys that are for certain paths and headers are in no others. Raises BadUse."""
+    path = target.partition(b"?")[0]
+    for key in (key for key in keys if key.use is not None and (host, port) in key.targets):
+        used = [(name.lower(), value.lower()) for name, value in headers if _put(key, value) != value]
+        if not used or key.use is None:
+            continue
+        below = [prefix for name, at, prefix in key.use.below if (name, at) == (host, port)]
+        if is_ambiguous(path) or not any(is_below(path, prefix.encode("ascii")) for prefix in below):
+            raise BadUse(f"it has ${key.name}, which is not for this path")
+        for name, value in used if key.use.headers else ():
+            if not any(name == header and value.startswith(begin) for header, begin in key.use.headers):
+                raise BadUse(f"it has ${key.name} in another header than it is for")
 
 
 def inject(headers: Headers, keys: Sequence[Key], host: str, port: int) -> Headers:

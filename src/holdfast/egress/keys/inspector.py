@@ -33,7 +33,7 @@ from holdfast.egress.exchange import (
 from holdfast.egress.hosts import Requests
 from holdfast.egress.keys import authority
 from holdfast.egress.keys.authority import Authority
-from holdfast.egress.keys.injection import BadUse, check_host, check_target, inject
+from holdfast.egress.keys.injection import BadUse, check_host, check_target, check_use, inject
 from holdfast.egress.keys.masking import Cover, Lookout, spell
 from holdfast.egress.keys.placeholders import Key
 from holdfast.egress.keys.tls import TlsStream
@@ -179,6 +179,7 @@ class Inspector:
         try:
             check_target(request.method, request.target, self._keys)
             check_host(written, host, port)
+            check_use(written, request.target, self._keys, host, port)
             inject(written, self._keys, host, port)  # judged with those that are not passed on
             headers = inject(keep_headers(request), self._keys, host, port)
         except BadUse as exc:

@@ -25,6 +25,17 @@ class BadKey(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class KeyUse:
+    """How a key may be used: for paths below these of a host and port, in these headers.
+
+    A header is named in lower case, with the beginning of its value; without any every one may carry it.
+    """
+
+    below: frozenset[tuple[str, int, str]]
+    headers: frozenset[tuple[bytes, bytes]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Key:
     """A key, the variable that it belongs in, what stands for it there, and where it may go."""
 
@@ -33,6 +44,7 @@ class Key:
     placeholder: str
     targets: frozenset[tuple[str, int]]  # host, port
     plain: frozenset[tuple[str, int]] = frozenset()  # those of them that speak no TLS
+    use: KeyUse | None = None  # None: in any header of any request there
 
 
 def make_placeholder(value: str, choose: Choose) -> str:

@@ -28,7 +28,7 @@ class Asked(NamedTuple):
     environment: str
 
 
-class Refusal(NamedTuple):
+class RegistryRefusal(NamedTuple):
     """What is not done, and why; the text repeats nothing of the request."""
 
     status: int
@@ -39,18 +39,22 @@ class Refusal(NamedTuple):
         return msgspec.json.encode({"error": {"code": self.code, "message": self.message}})
 
 
-BAD_REQUEST: Final = Refusal(400, "bad_request", "the body is not the message that belongs here")
-UNAUTHORIZED: Final = Refusal(401, "unauthorized", "a valid bearer token is required")
-FORBIDDEN: Final = Refusal(403, "forbidden", "the token does not allow this")
-NO_ROUTE: Final = Refusal(404, "route_unavailable", "there is nothing here")
-TOO_LARGE: Final = Refusal(413, "bad_request", "the body is too large")
-NO_LENGTH: Final = Refusal(411, "bad_request", "the length of the body must be given")
-IS_OFFLINE: Final = Refusal(409, OFFLINE, "no executor of this environment is connected")
-TOO_OFTEN: Final = Refusal(429, "rate_limited", "too many requests; try again later")
-STORE_DOWN: Final = Refusal(503, "store_unavailable", "the relay's store does not answer; try again later")
-INTERNAL: Final = Refusal(500, "internal", "the relay failed; its log says more")
+BAD_REQUEST: Final = RegistryRefusal(400, "bad_request", "the body is not the message that belongs here")
+UNAUTHORIZED: Final = RegistryRefusal(401, "unauthorized", "a valid bearer token is required")
+FORBIDDEN: Final = RegistryRefusal(403, "forbidden", "the token does not allow this")
+NO_ROUTE: Final = RegistryRefusal(404, "route_unavailable", "there is nothing here")
+TOO_LARGE: Final = RegistryRefusal(413, "bad_request", "the body is too large")
+NO_LENGTH: Final = RegistryRefusal(411, "bad_request", "the length of the body must be given")
+IS_OFFLINE: Final = RegistryRefusal(409, OFFLINE, "no executor of this environment is connected")
+TOO_OFTEN: Final = RegistryRefusal(429, "rate_limited", "too many requests; try again later")
+STORE_DOWN: Final = RegistryRefusal(
+    503, "store_unavailable", "the relay's store does not answer; try again later"
+)
+INTERNAL: Final = RegistryRefusal(500, "internal", "the relay failed; its log says more")
 # The one refusal that makes an executor register again later; every other ends it.
-REGISTER_LATER: Final = Refusal(502, AUTHENTICATION_DOWN, "registration is not possible now; try again later")
+REGISTER_LATER: Final = RegistryRefusal(
+    502, AUTHENTICATION_DOWN, "registration is not possible now; try again later"
+)
 
 
 def parse_path(path: str) -> Asked | None:
@@ -80,7 +84,7 @@ def digest_of_key(key: PublicKey) -> str:
     return hashlib.sha256(b"".join((key.suite.encode(), b"\0", key.x25519, key.mlkem768))).hexdigest()
 
 
-def later(refusal: Refusal, operation: str) -> Refusal:
+def later(refusal: RegistryRefusal, operation: str) -> RegistryRefusal:
     """The same, so that whoever asked for this operation tries again where that helps."""
     again = refusal.status in (429, 503)
     return REGISTER_LATER if again and operation == "register" else refusal

@@ -74,6 +74,11 @@ class Switchboard(Generic[S]):
         made = self._executors[place] = ExecutorSocket(held, socket)
         return made, before
 
+    def has_newer(self, held: Held) -> bool:
+        """Whether a later socket of this environment is here: answers of the store overtake each other."""
+        executor = self._executors.get((held.tenant, held.environment))
+        return executor is not None and executor.held.epoch > held.epoch
+
     def remove_executor(self, executor: ExecutorSocket[S]) -> list[S]:
         """It is gone; these sockets of harnesses are to be closed."""
         place = executor.held.tenant, executor.held.environment
@@ -84,12 +89,17 @@ class Switchboard(Generic[S]):
         executor.streams.clear()
         return left
 
+    def holds(self, tenant: str, environment: str, registration: str) -> bool:
+        """Whether the executor of this registration is here."""
+        executor = self._executors.get((tenant, environment))
+        return executor is not None and executor.held.registration == registration
+
     def add_harness(
         self, tenant: str, environment: str, registration: str, token_id: str, socket: S
     ) -> HarnessSocket[S] | None:
         """A harness for this registration; None: its executor is not here, or has too many."""
         executor = self._executors.get((tenant, environment))
-        if executor is None or executor.held.registration != registration:
+        if executor is None or not self.holds(tenant, environment, registration):
             return None
         if len(executor.harnesses) >= MOST_HARNESSES:
             return None

@@ -24,8 +24,10 @@ UPDATE relay_tokens SET revoked_ms = :now WHERE id = :id AND revoked_ms IS NULL 
 SELECT id, tenant FROM relay_tokens WHERE expires_ms <= :now AND revoked_ms IS NULL;
 
 -- name: node_beat
-INSERT INTO relay_nodes (id, url, started_ms, lease_ms) VALUES (:node, :url, :now, :lease)
-ON CONFLICT (id) DO UPDATE SET url = excluded.url, lease_ms = excluded.lease_ms;
+UPDATE relay_nodes SET url = :url, lease_ms = :lease WHERE id = :node RETURNING id;
+
+-- name: node_join
+INSERT INTO relay_nodes (id, url, started_ms, lease_ms) VALUES (:node, :url, :now, :lease);
 
 -- name: node_leave
 DELETE FROM relay_nodes WHERE id = :node;
@@ -36,8 +38,8 @@ UPDATE relay_environments SET node = NULL WHERE node = :node;
 -- name: nodes_gone
 SELECT id FROM relay_nodes WHERE lease_ms <= :before;
 
--- name: nodes_alive
-SELECT id, url FROM relay_nodes WHERE lease_ms > :now ORDER BY id;
+-- name: nodes_known
+SELECT id FROM relay_nodes ORDER BY id;
 
 -- name: orders_take
 DELETE FROM relay_orders WHERE node = :node RETURNING *;

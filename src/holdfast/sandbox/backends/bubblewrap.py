@@ -14,8 +14,8 @@ The launcher imports this module, so it needs little of the standard library.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
+from holdfast.light import value
 from holdfast.sandbox.plan.plan import GRANTS, MASKS, Base, Plan, Step, StepKind
-from holdfast.sandbox.values import value
 
 OPTIONS: Final = (  # all that we use; a bubblewrap whose help lacks one is too old
     *("--args", "--as-pid-1", "--bind", "--cap-drop", "--chdir", "--dev", "--dev-bind", "--die-with-parent"),

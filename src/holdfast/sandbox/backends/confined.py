@@ -17,7 +17,7 @@ Init stays between the command and the launcher because PID 1 is special: the ke
 that it has no handler for, so a command as PID 1 could not end itself with one. For the same reason
 init can not end as a command that was killed did: its exit code is then 128 and the signal.
 
-The report on the status pipe (`protocol/report.py`) tells what happened before the command ran, and last that
+The report on the status pipe (`protocol/orders.py`) tells what happened before the command ran, and last that
 it runs: what is killed on the way there does not say so.
 """
 
@@ -25,15 +25,22 @@ import errno
 import os
 import select
 
-from holdfast.annotations import Callable, Final, Iterable, Iterator, NamedTuple, NoReturn, Sequence
-from holdfast.light import signal
+from holdfast.light import Callable, Final, Iterable, Iterator, NamedTuple, NoReturn, Sequence, signal
 from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.kernel.kernel import Stage, StageFailed
 from holdfast.sandbox.kernel.namespaces import drop, fork, isolate, own_mounts
 from holdfast.sandbox.kernel.view import CONSOLE, build_view
 from holdfast.sandbox.plan.plan import Base, Plan
-from holdfast.sandbox.protocol.orders import HAS_STATE, JOB, STATE_FD, TTY, WATCH, ConfinementKind, Order
-from holdfast.sandbox.protocol.report import encode_report
+from holdfast.sandbox.protocol.orders import (
+    HAS_STATE,
+    JOB,
+    STATE_FD,
+    TTY,
+    WATCH,
+    ConfinementKind,
+    Order,
+    encode_report,
+)
 
 _JOB_FD: Final = 3  # of the process around a job, once that runs
 NOT_STARTED: Final = 125  # exit status of a set-up that failed; the report says why

@@ -43,9 +43,8 @@ from holdfast.sandbox.backends.confined import (
 )
 from holdfast.sandbox.kernel import kernel, landlock, seccomp, usage
 from holdfast.sandbox.kernel.kernel import Stage, StageFailed
-from holdfast.sandbox.plan.grants import TERMINAL, TooManyGrants, grants
+from holdfast.sandbox.plan.grants import SCOPE_ABI, TERMINAL, TooManyGrants, grants
 from holdfast.sandbox.plan.plan import Base, Plan
-from holdfast.sandbox.plan.rights import SCOPE_ABI
 from holdfast.sandbox.watcher import listener
 
 END: Final = signal.SIGPWR  # to the keeper; no command gets this one passed on

@@ -1,7 +1,7 @@
 """The kernel's interfaces, one module each: namespaces, mounts, Landlock, seccomp, control groups, system
 calls by number. No policy here: they do what a plan says.
 
-Imports: sandbox, sandbox.plan.
+Imports: sandbox.plan.
 Open to other rooms: cgroup, dnotify, inotify, kernel, landlock, namespaces, resolver, seccomp,
 sockowner, usage, view.
 """

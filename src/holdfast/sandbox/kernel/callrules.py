@@ -8,8 +8,7 @@ What everyday work needs of these is left alone (a file's mode, owner and times)
 
 import errno
 
-from holdfast.annotations import Final
-from holdfast.sandbox.values import value
+from holdfast.light import Final, value
 
 
 @value

@@ -8,7 +8,7 @@ Standard library only, and little of it.
 import fcntl
 import os
 
-from holdfast.annotations import Final
+from holdfast.light import Final
 
 # linux/fcntl.h
 _F_NOTIFY: Final = 1026

@@ -15,8 +15,7 @@ import errno
 import os
 from ctypes import c_char_p, c_int, c_long, c_size_t, c_uint, c_uint16, c_uint32, c_uint64, c_ulong, c_void_p
 
-from holdfast.annotations import Callable, Collection, Final
-from holdfast.light import signal
+from holdfast.light import Callable, Collection, Final, signal
 
 # sched.h
 CLONE_NEWNS: Final = 0x00020000

@@ -1,6 +1,6 @@
 """Landlock: a ruleset of the kernel's that a process puts on itself and on all its descendants.
 
-What can be granted is in `rights.py`.
+What can be granted is in `plan/grants.py`.
 
 Standard library only: the launcher imports this.
 """
@@ -11,9 +11,9 @@ import os
 import stat
 from ctypes import c_int, c_int32, c_size_t, c_uint, c_uint64, c_void_p
 
-from holdfast.annotations import Final, Iterable
+from holdfast.light import Final, Iterable
 from holdfast.sandbox.kernel.kernel import numbered, open_path
-from holdfast.sandbox.plan.rights import (
+from holdfast.sandbox.plan.grants import (
     NEWEST_KNOWN_ABI,
     REFER,
     SCOPE_ABI,

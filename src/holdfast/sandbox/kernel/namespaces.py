@@ -13,13 +13,20 @@ import fcntl
 import os
 import struct
 
-from holdfast.annotations import Final
-from holdfast.light import suppress
+from holdfast.light import Final, suppress
 from holdfast.sandbox.kernel import kernel, landlock, seccomp
 from holdfast.sandbox.kernel.kernel import Stage, StageFailed
 from holdfast.sandbox.kernel.view import SHARED_MEMORY
-from holdfast.sandbox.plan import rights
-from holdfast.sandbox.plan.grants import TooManyGrants, read_around
+from holdfast.sandbox.plan.grants import (
+    DEVICES,
+    LIST,
+    READ,
+    REFER_ABI,
+    SCOPE_ABI,
+    WRITE,
+    TooManyGrants,
+    read_around,
+)
 from holdfast.sandbox.plan.plan import Base, Plan, StepKind
 
 _MACHINE: Final = os.uname().machine
@@ -136,7 +143,7 @@ def drop(plan: Plan) -> tuple[str, ...]:
 def _second_layer(plan: Plan, abi: int) -> bool:
     """The plan's grants once more, by Landlock, which knows nothing of mounts."""
     files = plan.base is not Base.UNTOUCHED
-    if abi < (rights.REFER_ABI if files else rights.SCOPE_ABI):
+    if abi < (REFER_ABI if files else SCOPE_ABI):
         return False
     try:
         landlock.restrict(_grants(plan), abi=abi, files=files, unix=True)
@@ -146,17 +153,17 @@ def _second_layer(plan: Plan, abi: int) -> bool:
 
 
 def _grants(plan: Plan) -> list[tuple[str, int]]:
-    grants = read_around(plan, _list) if plan.base is Base.HOST else [("/", rights.LIST)]
-    grants += [("/dev", rights.DEVICES), (SHARED_MEMORY, rights.WRITE), ("/proc", rights.READ)]
+    grants = read_around(plan, _list) if plan.base is Base.HOST else [("/", LIST)]
+    grants += [("/dev", DEVICES), (SHARED_MEMORY, WRITE), ("/proc", READ)]
     if plan.by_name:
         from holdfast.sandbox.kernel import resolver
 
-        grants += ((path, rights.READ) for path in resolver.shown())
+        grants += ((path, READ) for path in resolver.shown())
     for step in plan.steps:
         if step.kind is StepKind.WRITABLE:
-            grants.append((step.path, rights.WRITE))
+            grants.append((step.path, WRITE))
         elif step.kind in (StepKind.READABLE, StepKind.READ_ONLY):
-            grants.append((step.path, rights.READ))
+            grants.append((step.path, READ))
     return grants
 
 

@@ -9,7 +9,7 @@ Standard library only, and little of it: this runs in a forked child of the laun
 
 import os
 
-from holdfast.annotations import Callable, Final, Iterator
+from holdfast.light import Callable, Final, Iterator
 from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.kernel.kernel import NO_DEV, NO_EXEC, NO_SUID, READ_ONLY
 

@@ -19,9 +19,7 @@ as pairs: they are sent to any address without a `connect`.
 import errno
 import struct
 
-from holdfast.annotations import TYPE_CHECKING, Final
-from holdfast.light import Enum, cache
-from holdfast.sandbox.values import value
+from holdfast.light import TYPE_CHECKING, Enum, Final, cache, value
 
 if TYPE_CHECKING:
     from holdfast.sandbox.kernel.callrules import CallRule

@@ -18,7 +18,7 @@ import errno
 import os
 import stat
 
-from holdfast.annotations import Callable, Final
+from holdfast.light import Callable, Final
 from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.kernel.kernel import NO_DEV, NO_EXEC, NO_SUID, READ_ONLY, Stage
 from holdfast.sandbox.plan.plan import GRANTS, MASKS, NAME_SERVER, Base, Plan, Step, StepKind

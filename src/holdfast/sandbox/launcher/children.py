@@ -11,14 +11,19 @@ import errno
 import os
 import time
 
-from holdfast.annotations import TYPE_CHECKING, Callable, Final, NamedTuple, NoReturn, Sequence
-from holdfast.light import signal
+from holdfast.light import TYPE_CHECKING, Callable, Final, NamedTuple, NoReturn, Sequence, signal
 from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.kernel.kernel import PARENT, SESSION, StageFailed, processes
-from holdfast.sandbox.plan import covers, plan
+from holdfast.sandbox.plan import plan
 from holdfast.sandbox.protocol import orders
-from holdfast.sandbox.protocol.orders import ConfinementKind, Event, Order
-from holdfast.sandbox.protocol.report import MAX_REPORT, decode_report, is_complete
+from holdfast.sandbox.protocol.orders import (
+    MAX_REPORT,
+    ConfinementKind,
+    Event,
+    Order,
+    decode_report,
+    is_complete,
+)
 
 if TYPE_CHECKING:
     import _socket as socket
@@ -214,7 +219,7 @@ class Children:
         masked: MaskedCommand | None = None
         try:
             brokered = _Brokered(view) if own and not request.flags & orders.WATCH else None
-            masked = self._cover(view) if own and covers.needs_covers(view) else None
+            masked = self._cover(view) if own and view.covers else None
             status, report = os.pipe2(os.O_CLOEXEC)
         except OSError:  # no descriptors are left, say
             self._give_up(limited, brokered, masked)
@@ -510,7 +515,7 @@ def _needs_group(request: Order) -> bool:
     if not request.flags & orders.LANDLOCK or request.flags & orders.KEPT:
         return False
     from holdfast.sandbox.kernel import landlock
-    from holdfast.sandbox.plan.rights import SCOPE_ABI
+    from holdfast.sandbox.plan.grants import SCOPE_ABI
 
     return landlock.abi() < SCOPE_ABI
 
@@ -552,7 +557,8 @@ class _Brokered:
         granted = (
             broker.GrantedSocket(os.fsencode(path), self._pinned.get(path)) for path in self._view.sockets
         )
-        broker.become(listener, broker.SocketRules(self._view.network_off, tuple(granted)))
+        view = self._view
+        broker.become(listener, broker.SocketRules(view.network_off, tuple(granted), view.asks))
 
     def close(self) -> None:
         for fd in (self._ours, self.theirs, *self._pinned.values()):

@@ -10,8 +10,7 @@ Standard library only, and loaded only for a command whose plan covers something
 import errno
 import os
 
-from holdfast.annotations import TYPE_CHECKING, Callable, Final, NoReturn
-from holdfast.light import signal
+from holdfast.light import TYPE_CHECKING, Callable, Final, NoReturn, signal
 from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.plan.covers import MAX_FOLDERS, covers_of, names_of
 from holdfast.sandbox.plan.plan import Plan, StepKind

@@ -13,7 +13,7 @@ Standard library only, and little of it.
 import errno
 import os
 
-from holdfast.annotations import Final, NamedTuple, NoReturn, Sequence
+from holdfast.light import Final, NamedTuple, NoReturn, Sequence
 from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.protocol import orders
 from holdfast.sandbox.protocol.orders import ConfinementKind, Order
@@ -91,7 +91,7 @@ def _serve(kind: ConfinementKind, *, uid: int, gid: int) -> None:
 
     from holdfast.sandbox.backends import confined
     from holdfast.sandbox.kernel import namespaces
-    from holdfast.sandbox.plan import covers, plan
+    from holdfast.sandbox.plan import plan
 
     weakened: tuple[str, ...] = ()
     refused: OSError | kernel.StageFailed | None = None
@@ -106,7 +106,7 @@ def _serve(kind: ConfinementKind, *, uid: int, gid: int) -> None:
         return
     request, fds = received
     view = plan.decode(request.plan)
-    masks_fd = fds.pop() if covers.needs_covers(view) else -1
+    masks_fd = fds.pop() if view.covers else -1
     listeners_fd = fds.pop() if view.listens else -1
     status_fd = fds.pop()
     try:

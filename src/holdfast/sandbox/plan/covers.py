@@ -7,9 +7,8 @@ at which nothing was. Each such path is a cover: to be put back as soon as somet
 The launcher imports this.
 """
 
-from holdfast.annotations import Final
+from holdfast.light import Final, value
 from holdfast.sandbox.plan.plan import MASKS, Base, Plan, StepKind
-from holdfast.sandbox.values import value
 
 MAX_COVERS: Final = 512  # of one command; those in writable roots come first
 MAX_FOLDERS: Final = 1024  # watched for one command; a user has some ten thousand
@@ -26,11 +25,6 @@ class Cover:
     path: str
     read_only: bool
     pins: tuple[str, ...] = ()
-
-
-def needs_covers(plan: Plan) -> bool:
-    """Does it cover anything? Whoever carries it out hands its namespaces out then."""
-    return bool(plan.later) or any(step.kind in (*MASKS, StepKind.READ_ONLY) for step in plan.steps)
 
 
 def covers_of(plan: Plan) -> tuple[tuple[Cover, ...], bool]:
@@ -66,4 +60,4 @@ UNCOVERED_BY_BWRAP: Final = (
 
 def declare_bwrap(plan: Plan) -> tuple[str, ...]:
     """What bubblewrap, which lets nobody into its namespaces, cannot keep of a plan."""
-    return (UNCOVERED_BY_BWRAP,) if plan.base is not Base.UNTOUCHED and needs_covers(plan) else ()
+    return (UNCOVERED_BY_BWRAP,) if plan.base is not Base.UNTOUCHED and plan.covers else ()

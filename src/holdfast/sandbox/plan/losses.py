@@ -7,9 +7,8 @@ than in namespaces; and what is hindered although the policy allows it, which is
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from holdfast.sandbox.plan.grants import find_closed, find_unlisted
+from holdfast.sandbox.plan.grants import REFER_ABI, SCOPE_ABI, TRUNCATE_ABI, find_closed, find_unlisted
 from holdfast.sandbox.plan.plan import MASKS, Base, Plan, StepKind
-from holdfast.sandbox.plan.rights import REFER_ABI, SCOPE_ABI, TRUNCATE_ABI
 from holdfast.sandbox.plan.select import Losses
 
 MAX_NAMED: Final = 4  # paths in one sentence; a repository may have hundreds of protected ones

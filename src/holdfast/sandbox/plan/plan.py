@@ -11,9 +11,7 @@ system first. `WRITABLE /` is possible.
 The launcher imports this module, so it needs little of the standard library.
 """
 
-from holdfast.annotations import TYPE_CHECKING, Final
-from holdfast.light import StrEnum
-from holdfast.sandbox.values import value
+from holdfast.light import TYPE_CHECKING, Final, StrEnum, value
 
 if TYPE_CHECKING:
     from holdfast.sandbox.policy.hostwish import HostWish
@@ -91,6 +89,7 @@ class Plan:
     links: tuple[PlanLink, ...] = ()  # only on an empty base, made before the steps
     loopback_ports: tuple[int, ...] = ()  # of the host, let through although the network is off
     by_name: bool = False  # a name server inside, and addresses for what it knows; the network is off
+    asks: bool = False  # somebody is asked about other names: who connects to one may have to wait
     sockets: tuple[str, ...] = ()  # unix sockets of the host that may be reached
     hosts: "HostWish | None" = None  # which names; not encoded, as nobody inside is to know
     open_names: tuple[str, ...] = ()  # what it cannot stop, in words; not encoded, as nobody carries it out
@@ -105,6 +104,11 @@ class Plan:
     def listens(self) -> bool:
         """Whether sockets are made inside, and handed out."""
         return self.by_name or bool(self.loopback_ports)
+
+    @property
+    def covers(self) -> bool:
+        """Whether it covers anything (`covers.py`): whoever carries it out hands its namespaces out then."""
+        return bool(self.later) or any(step.kind in (*MASKS, StepKind.READ_ONLY) for step in self.steps)
 
     def describe(self) -> list[str]:
         """One line per operation, for people."""
@@ -146,7 +150,12 @@ class Plan:
 # links), then those names and the sockets, then links and steps as pairs. A path holds every byte but NUL,
 # which therefore separates.
 _HEADER: Final = 7
-_NETWORKS: Final = {(False, False): "on", (True, False): "off", (True, True): "names"}  # off, by name
+_NETWORKS: Final = {  # off, by name, asks
+    (False, False, False): "on",
+    (True, False, False): "off",
+    (True, True, False): "names",
+    (True, True, True): "asked",
+}
 
 
 def encode(plan: Plan) -> bytes:
@@ -157,7 +166,7 @@ def encode(plan: Plan) -> bytes:
     """
     fields = [
         plan.base.value,
-        " ".join((_NETWORKS[plan.network_off, plan.by_name], *map(str, plan.loopback_ports))),
+        " ".join((_NETWORKS[plan.network_off, plan.by_name, plan.asks], *map(str, plan.loopback_ports))),
         plan.cwd,
         str(len(plan.absent)),
         str(len(plan.later)),
@@ -200,7 +209,8 @@ def decode(data: bytes) -> Plan:
         base=Base(fields[0]),
         steps=tuple(Step(StepKind(kind), path) for kind, path in zip(steps[::2], steps[1::2], strict=True)),
         network_off=network != "on",
-        by_name=network == "names",
+        by_name=network in ("names", "asked"),
+        asks=network == "asked",
         cwd=fields[2],
         absent=tuple(fields[_HEADER:later_at]),
         later=tuple(fields[later_at:sockets_at]),

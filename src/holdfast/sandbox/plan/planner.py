@@ -5,13 +5,11 @@ replace is refused: the link would lead elsewhere for the next command. Director
 protected or hidden are pinned for the same reason: renamed away, the rule would no longer find it.
 """
 
-from holdfast.annotations import Final, Iterable, Mapping
 from holdfast.errors import SandboxUnavailable
-from holdfast.light import Enum
+from holdfast.light import Enum, Final, Iterable, Mapping, replace, value
 from holdfast.sandbox.plan.plan import Base, Plan, PlanLink, Step, StepKind
 from holdfast.sandbox.policy.paths import depth, parent, within
 from holdfast.sandbox.policy.policy import Access, BoundGlob, BoundPolicy, BoundRule, Network, Place, Special
-from holdfast.sandbox.values import replace, value
 
 
 class FoundKind(Enum):

@@ -4,8 +4,8 @@ import errno
 import os
 import stat
 
-from holdfast.annotations import Final, Iterable, Iterator, Mapping, NamedTuple
 from holdfast.errors import SandboxUnavailable, UsageError, from_os_error
+from holdfast.light import Final, Iterable, Iterator, Mapping, NamedTuple
 from holdfast.sandbox.plan.planner import Crossing, DiskSnapshot, FoundKind, GitDir, PatternMatch, Sight
 from holdfast.sandbox.policy.paths import absolute, is_file_to_make, join, name, parent
 from holdfast.sandbox.policy.policy import BoundGlob, BoundPolicy, Where

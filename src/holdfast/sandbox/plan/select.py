@@ -1,4 +1,4 @@
-"""What a policy needs, and who on this host enforces it. Pure module.
+"""Who on this host enforces what a policy needs. Pure module.
 
 The seam between the server and the sandbox: needs and trials in, enforcement out. A trial is
 how a start of one kind went on this host (`confine/sandboxes.py` makes them). A need that
@@ -7,24 +7,12 @@ nothing meets is refused: a command that asked for limits never runs without the
 
 import errno
 
-from holdfast.annotations import TYPE_CHECKING, Final, Mapping
 from holdfast.errors import SandboxUnavailable
-from holdfast.light import StrEnum
-from holdfast.sandbox.policy.policy import BoundPolicy, Network
-from holdfast.sandbox.values import replace, value
+from holdfast.light import TYPE_CHECKING, Final, Mapping, StrEnum, replace, value
+from holdfast.sandbox.policy.policy import Need
 
 if TYPE_CHECKING:
     from holdfast.sandbox.reasons.fingerprints import Fingerprint
-
-
-class Need(StrEnum):
-    """One kind of limit that a policy may ask for."""
-
-    FILE_SYSTEM = "filesystem"
-    NETWORK_OFF = "network-off"
-    LOOPBACK_PORTS = "loopback-ports"
-    UNIX_SOCKETS = "unix-sockets"
-    HOSTS_BY_NAME = "hosts-by-name"
 
 
 class Backend(StrEnum):
@@ -122,7 +110,9 @@ _MET: Final = {
 BY_NAME: Final = (
     "by name: allowed hosts have addresses of the command's own network namespace, nothing else has any",
     "by name: a broker outside looks hosts up, dials them, and compares what TLS and HTTP name in the clear",
+    "by name: in TLS that is not inspected nothing is seen: its server may serve another host (fronting)",
 )
+LABELS: Final = "by name: what is written into the labels of a pattern's names reaches its name servers"
 
 # What each word that a set-up reports as weaker means to a user.
 WEAKNESSES: Final = {
@@ -134,23 +124,6 @@ WEAKNESSES: Final = {
     "loopback": "servers inside cannot be reached from inside: lo is down",
 }
 CAUSED: Final = ("proc", "loopback")  # those that have one cause, whatever the errno
-
-
-def needs_of(bound: BoundPolicy) -> frozenset[Need]:
-    """What running a command under this policy asks of a backend."""
-    needs = set()
-    if not bound.full_write:
-        needs.add(Need.FILE_SYSTEM)
-    if bound.network is Network.OFF:
-        needs.add(Need.NETWORK_OFF)
-    if bound.by_name:
-        needs.add(Need.HOSTS_BY_NAME)
-    if needs and bound.sockets:
-        from holdfast.sandbox.policy.sockets import is_of_run  # slow to load, and for few
-
-        if not all(map(is_of_run, bound.sockets)):
-            needs.add(Need.UNIX_SOCKETS)
-    return frozenset(needs)
 
 
 def meets(way: Way, needs: frozenset[Need]) -> bool:

@@ -1,6 +1,6 @@
 """What is wished: rules about paths, patterns, network, unix sockets, presets and TOML profiles. Pure.
 
 Imports: errors, sandbox.
-Open to other rooms: amounts, credentials, globs, homes, hostwish, narrowing, paths, policy, profile,
+Open to other rooms: amounts, credentials, globs, hostwish, narrowing, paths, policy, profile,
 secretwish, sockets.
 """

@@ -2,7 +2,7 @@
 Pure module.
 """
 
-from holdfast.annotations import Final, Iterable, Mapping
+from holdfast.light import Final, Iterable, Mapping
 
 # Below a home. A worker reads none of it, and neither does a command of `exec` unless it is allowed.
 CREDENTIALS: Final = (

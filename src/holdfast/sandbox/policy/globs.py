@@ -13,10 +13,9 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from holdfast.annotations import Final
 from holdfast.errors import UsageError
+from holdfast.light import Final, value
 from holdfast.sandbox.policy.paths import absolute, join, within
-from holdfast.sandbox.values import value
 
 # How the reference spells, inside a pattern on the wire, "below every workspace root".
 PROJECT_ROOTS_PREFIX: Final = "codex-project-roots://"

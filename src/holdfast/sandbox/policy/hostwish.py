@@ -1,9 +1,9 @@
 """Hosts that a policy names, as they were written: `holdfast.egress` knows what they mean. Pure module."""
 
-from holdfast.annotations import Final
-from holdfast.sandbox.values import value
+from holdfast.light import Final, value
 
 ASK_S: Final = 60.0  # a person reads a question and answers it
+ASK_WORKER_S: Final = 600.0  # likewise about a worker, once they have heard of it
 _MAX_NAME, _MAX_LABEL = 253, 63
 _BYTES: Final = frozenset(map(str, range(256)))
 _HERE: Final = ("127.0.0.1", "localhost", "[::1]")  # as a rule names the host's loopback

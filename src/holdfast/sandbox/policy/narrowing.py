@@ -10,11 +10,12 @@ is called.
 
 from typing import Final
 
+from holdfast.light import replace
 from holdfast.sandbox.policy.hostwish import HostWish
 from holdfast.sandbox.policy.policy import Access, At, BoundPolicy, BoundRule, Network, PolicyKind, Rule
-from holdfast.sandbox.values import replace
 
 _KINDS: Final = (PolicyKind.DISABLED, PolicyKind.EXTERNAL, PolicyKind.MANAGED)  # from nothing to all enforced
+_URL: Final = "://"  # in a rule about requests
 _STRENGTH: Final = {Access.DENY: 0, Access.READ: 1, Access.WRITE: 2}
 
 
@@ -73,12 +74,27 @@ def _common_hosts(asked: BoundPolicy, ceiling: BoundPolicy) -> HostWish:
     return asked.hosts if ceiling.network is Network.ON else _narrow_hosts(asked, ceiling)
 
 
+def show(bound: BoundPolicy, path: str) -> BoundPolicy:
+    """The same with this path in sight, which is not a link; it cannot be written."""
+    if not bound.restricted:
+        return bound
+    return replace(bound, rules=(*bound.rules, BoundRule(path, Access.READ, Rule(At(path), Access.READ))))
+
+
 def _narrow_hosts(asked: BoundPolicy, ceiling: BoundPolicy) -> HostWish:
     """Rules are compared as they were written. Where a host is, only the ceiling says: an address of another
     would be another host.
+
+    A rule about requests takes its host out of what patterns allow. Where the two have not the same of those,
+    no pattern is left: it would give that host back as a whole.
     """
+    about_requests = [
+        {rule for rule in hosts.allow if _URL in rule} for hosts in (asked.hosts, ceiling.hosts)
+    ]
+    common = (rule for rule in asked.hosts.allow if rule in ceiling.hosts.allow)
+    patterns = about_requests[0] == about_requests[1]
     return HostWish(
-        tuple(rule for rule in asked.hosts.allow if rule in ceiling.hosts.allow),
+        tuple(rule for rule in common if patterns or not rule.startswith("*")),
         tuple(dict.fromkeys((*asked.hosts.deny, *ceiling.hosts.deny))),
         asked.hosts.private and ceiling.hosts.private,
         ceiling.hosts.addresses,

@@ -1,7 +1,7 @@
 """Absolute paths as text: folded, compared and measured without looking at the disk. Pure module."""
 
-from holdfast.annotations import Callable
 from holdfast.errors import UsageError
+from holdfast.light import Callable
 
 # Names that people and tools give to files; anything else that is granted before it exists is a directory.
 _FILE_NAMES = r".\.[A-Za-z]\w{0,4}$|(?:rc|_history|profile|_logout|lock)$|^\.(?:gitconfig|viminfo)$"
@@ -75,6 +75,11 @@ def grantable(path: str, exists: Callable[[str], bool], *, folder: bool = False,
     if below == path and is_file_name(path) and home and within(home, at):
         return path
     return at if is_file_name(below) or (below == path and not folder) else below
+
+
+def is_pattern(path: str) -> bool:
+    """Does it stand for several paths?"""
+    return any(letter in path for letter in "*?[{")
 
 
 def quote(path: str) -> str:

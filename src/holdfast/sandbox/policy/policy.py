@@ -10,13 +10,22 @@ because hooks and settings in there run outside the sandbox later. An explicit w
 Three policies have a name: `read_only`, `workspace_write`, `full_access`.
 """
 
-from holdfast.annotations import TYPE_CHECKING, Final, Iterable, TypeAlias, assert_never
 from holdfast.errors import UsageError
-from holdfast.light import IntEnum, StrEnum
+from holdfast.light import (
+    TYPE_CHECKING,
+    Final,
+    IntEnum,
+    Iterable,
+    StrEnum,
+    TypeAlias,
+    assert_never,
+    derived,
+    replace,
+    value,
+)
 from holdfast.sandbox.policy.credentials import is_credential
 from holdfast.sandbox.policy.hostwish import ASK_S, NO_HOSTS, HostWish
 from holdfast.sandbox.policy.paths import absolute, depth, join, quote, within
-from holdfast.sandbox.values import derived, replace, value
 
 if TYPE_CHECKING:
     from holdfast.sandbox.policy.globs import Pattern
@@ -196,6 +205,16 @@ class PathDecision:
     grant: str | None
 
 
+class Need(StrEnum):
+    """One kind of limit that a policy may ask for."""
+
+    FILE_SYSTEM = "filesystem"
+    NETWORK_OFF = "network-off"
+    LOOPBACK_PORTS = "loopback-ports"
+    UNIX_SOCKETS = "unix-sockets"
+    HOSTS_BY_NAME = "hosts-by-name"
+
+
 @value
 class BoundPolicy:
     """A policy in which every path is concrete. `rules` hold the protected metadata too."""
@@ -226,7 +245,7 @@ class BoundPolicy:
     @property
     def by_name(self) -> bool:
         """Whether hosts are reached by name, while the network is off."""
-        return self.network is Network.OFF and self.hosts.reaches_any
+        return self.network is Network.OFF and self.hosts is not NO_HOSTS and self.hosts.reaches_any
 
     @property
     def full_read(self) -> bool:
@@ -322,6 +341,23 @@ def _describe(rule: BoundRule, path: str) -> str:
             return f"the platform directory {path}"
         case _:
             return path
+
+
+def needs_of(bound: BoundPolicy) -> frozenset[Need]:
+    """What running a command under this policy asks of a backend."""
+    needs = set()
+    if not bound.full_write:
+        needs.add(Need.FILE_SYSTEM)
+    if bound.network is Network.OFF:
+        needs.add(Need.NETWORK_OFF)
+    if bound.by_name:
+        needs.add(Need.HOSTS_BY_NAME)
+    if needs and bound.sockets:
+        from holdfast.sandbox.policy.sockets import is_of_run  # slow to load, and for few
+
+        if not all(map(is_of_run, bound.sockets)):
+            needs.add(Need.UNIX_SOCKETS)
+    return frozenset(needs)
 
 
 def bind(policy: Policy, where: Where) -> BoundPolicy:

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import UsageError
 from holdfast.sandbox.policy.hostwish import HostWish
+from holdfast.sandbox.policy.paths import is_pattern
 from holdfast.sandbox.policy.policy import (
     Access,
     At,
@@ -59,7 +60,6 @@ PLACES: Final = {
 }
 _ACCESS: Final = {"read": Access.READ, "write": Access.WRITE, "deny": Access.DENY}
 _NETWORK: Final = {"on": Network.ON, "off": Network.OFF}
-_PATTERN: Final = re.compile(r"[*?\[{]")
 
 
 def policy_of(tree: Mapping[str, object], *, source: str, home: str) -> Policy:
@@ -98,11 +98,6 @@ def limits_of(tree: Mapping[str, object], *, source: str) -> "Limits | None":
         return amounts.parse({str(key): content for key, content in table.items()})
     except UsageError as exc:
         raise UsageError(f"{source}: limits: {exc}", remedy=exc.remedy) from None
-
-
-def is_pattern(path: str) -> bool:
-    """Does it stand for several paths?"""
-    return _PATTERN.search(path) is not None
 
 
 def escape(path: str) -> str:

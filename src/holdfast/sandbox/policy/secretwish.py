@@ -1,9 +1,8 @@
 """Keys that stay outside, as they were asked for: which variable, from where, for which host. Pure module."""
 
-from holdfast.annotations import Final
 from holdfast.errors import UsageError
+from holdfast.light import Final, value
 from holdfast.sandbox.policy.hostwish import is_plain
-from holdfast.sandbox.values import value
 
 KEYS: Final = "keys:"  # how what is said of them begins
 HTTP_PORT, HTTPS_PORT = 80, 443

@@ -2,5 +2,5 @@
 the ports that are let through, and the sockets by which hosts are reached by name.
 
 Imports: sandbox.kernel, sandbox.plan.
-Open to other rooms: loopback, names, orders, report.
+Open to other rooms: loopback, names, orders.
 """

@@ -12,7 +12,7 @@ import errno
 import os
 import struct
 
-from holdfast.annotations import Final, Sequence
+from holdfast.light import Final, Sequence
 from holdfast.sandbox.kernel.kernel import Stage, StageFailed
 from holdfast.sandbox.plan.plan import NAME_SERVER
 

@@ -29,19 +29,23 @@ import select
 import signal
 import stat
 import struct
+import time
 from ctypes import c_int, c_uint, c_ulong, c_void_p
 from typing import Final, NamedTuple, NoReturn
 
 from holdfast.sandbox.kernel import kernel, seccomp
 from holdfast.sandbox.kernel.kernel import OpenHow, named, numbered, openat2
 from holdfast.sandbox.watcher.memory import Memory
-from holdfast.sandbox.watcher.sockaddr import Abstract, Autobind, InPath, parse_unix
+from holdfast.sandbox.watcher.sockaddr import Abstract, Autobind, InPath, encode_unix, is_of_host, parse_unix
 
 NAME: Final = b"holdfast-broker"  # how ps calls it
 MAX_BOUND: Final = 1024  # sockets of one command that are known; each costs us a descriptor
 MAX_WAITING: Final = 128  # connections that wait at a time; each costs us a thread
 LOOK_S: Final = 0.25  # how long the connection of a killed caller may still come about
 BREAK_OFF: Final = signal.SIGUSR1
+INSIST_S: Final = 2.0  # until nobody listens who would: a process under load takes some time to
+MAX_VAIN: Final = 3  # in a row, after which nobody is expected to listen any more
+INSIST_FIRST_S, INSIST_LAST_S = 0.002, 0.05  # between two attempts
 STACK_BYTES: Final = 256 * 1024  # of such a thread
 SPARE_FDS: Final = 2 * MAX_WAITING + 64  # a waiting connection holds its socket and where it leads
 
@@ -52,7 +56,7 @@ NOTICE: Final = struct.Struct("=QIIiIQ6Q")  # struct seccomp_notif: id, pid, fla
 RESPONSE: Final = struct.Struct("=QqiI")
 _ID: Final = struct.Struct("=Q")
 # linux/socket.h, asm-generic/socket.h, linux/un.h, linux/pidfd.h
-_AF_UNIX, _SOCK_DGRAM = 1, 2
+_AF_UNIX, _SOCK_STREAM, _SOCK_DGRAM = 1, 1, 2
 _SOL_SOCKET, _SO_TYPE, _SO_DOMAIN = 1, 3, 39
 _MAX_ADDRESS: Final = 128  # struct sockaddr_storage
 _SIOCUNIXFILE: Final = 0x89E0
@@ -82,6 +86,7 @@ class SocketRules(NamedTuple):
 
     own_network: bool  # the command has a network namespace, and with it abstract names, of its own
     granted: tuple["GrantedSocket", ...] = ()
+    asks: bool = False  # somebody is asked about hosts, who listens where a connection was tried (`_insist`)
 
 
 class GrantedSocket(NamedTuple):
@@ -94,7 +99,7 @@ class GrantedSocket(NamedTuple):
     pinned: int | None = None  # a descriptor of that one
 
 
-class Refusal(NamedTuple):
+class CallRefusal(NamedTuple):
     """What was refused, for a report."""
 
     path: bytes
@@ -117,6 +122,7 @@ class Broker:
         self._memory = Memory()
         self._bound: dict[tuple[int, int], int] = {}  # device and inode -> what pins them
         self._waiting: dict[int, int] = {}  # call -> the thread that waits for it
+        self._vain = 0  # connections to hosts that were tried again to no end, since one came about
         self._answered: dict[int, int] = {}  # of those that waited: call -> errno; told by `take_answered`
         self._lock = _thread.allocate_lock()
         self._answer = ctypes.create_string_buffer(RESPONSE.size)
@@ -124,14 +130,14 @@ class Broker:
     def serves(self, number: int) -> bool:
         return number in self._calls
 
-    def serve(self, id_: int, pid: int, number: int, args: list[int]) -> Refusal | Answered | None:
+    def serve(self, id_: int, pid: int, number: int, args: list[int]) -> CallRefusal | Answered | None:
         """Carry out the call, now or, which is None, while somebody waits; or refuse it."""
         fds: list[int] = []
         try:
             waits = self._calls[number](id_, pid, args, fds)
         except _Refused as exc:
             self._send(id_, exc.errno)
-            return Refusal(exc.path, exc.errno)
+            return CallRefusal(exc.path, exc.errno)
         except OSError as exc:
             code = exc.errno or errno.EIO
             self._send(id_, code)
@@ -190,7 +196,8 @@ class Broker:
             address = self._find_unix(id_, pid, address, fds)
         else:
             self._still_waits(id_)
-        if _option(sock, _SO_TYPE) == _SOCK_DGRAM or not os.get_blocking(sock):
+        insists = self._insists(address) and _option(sock, _SO_TYPE) == _SOCK_STREAM
+        if _option(sock, _SO_TYPE) == _SOCK_DGRAM or not (os.get_blocking(sock) or insists):
             _connect(sock, address, len(address))
             self._send(id_, 0)
             return False
@@ -220,7 +227,10 @@ class Broker:
     def _wait(self, id_: int, sock: int, address: bytes, held: list[int]) -> None:
         code = 0
         try:
-            _connect(sock, address, len(address))
+            if self._insists(address):
+                self._insist(id_, sock, address)
+            else:
+                _connect(sock, address, len(address))
         except OSError as exc:
             code = exc.errno or errno.EIO
         for fd in held:
@@ -230,6 +240,39 @@ class Broker:
             if len(self._answered) < MAX_WAITING:
                 self._answered[id_] = code  # before the caller goes on, and perhaps ends
         self._send(id_, code)
+
+    def _insists(self, address: bytes) -> bool:
+        """Whether a refused connection is tried again: not after some that came to nothing, one by one."""
+        return self._rules.asks and self._vain < MAX_VAIN and is_of_host(address)
+
+    def _insist(self, id_: int, sock: int, address: bytes) -> None:
+        """Connect to a host's address; where nobody listens, once more until somebody does.
+
+        Whoever serves names hears that a connection was tried, and listens there while somebody is asked.
+
+        Raises:
+            OSError: as the kernel refused it, or would have it waited for.
+        """
+        pause_s, until = INSIST_FIRST_S, time.monotonic() + INSIST_S
+        while True:
+            try:
+                _connect(sock, address, len(address))
+                self._vain = 0
+                return
+            except OSError as exc:
+                if exc.errno == errno.EINPROGRESS:
+                    if not _has_failed(sock):
+                        self._vain = 0
+                        raise
+                elif exc.errno != errno.ECONNREFUSED:
+                    raise
+                else:
+                    late = time.monotonic() > until
+                    self._vain += late
+                    if late or not still_waits(self._listener, id_):
+                        raise
+                    time.sleep(pause_s)
+                    pause_s = min(2 * pause_s, INSIST_LAST_S)
 
     def _find_unix(self, id_: int, pid: int, data: bytes, fds: list[int]) -> bytes:
         """The address to connect to instead of this one."""
@@ -253,7 +296,7 @@ class Broker:
         identity = found.st_dev, found.st_ino
         if identity not in self._bound and not self._is_granted(identity):
             raise _Refused(errno.EACCES, path)
-        return _address(b"/proc/self/fd/%d" % target)
+        return encode_unix(b"/proc/self/fd/%d" % target)
 
     def _granted_by_name(self, path: bytes) -> int | None:
         """A granted socket is reached by its name also where the command does not see it."""
@@ -358,14 +401,17 @@ class _Refused(Exception):
         self.errno, self.path = code, path
 
 
+def _has_failed(sock: int) -> bool:
+    """Whether a connection that does not wait was refused meanwhile; the next attempt says so."""
+    asked = select.poll()
+    asked.register(sock, select.POLLOUT)
+    return any(found & (select.POLLERR | select.POLLHUP) for _, found in asked.poll(0))
+
+
 def _option(sock: int, option: int) -> int:
     value, size = c_int(), c_uint(4)
     _getsockopt(sock, _SOL_SOCKET, option, ctypes.byref(value), ctypes.byref(size))
     return value.value
-
-
-def _address(path: bytes) -> bytes:
-    return struct.pack("=H", _AF_UNIX) + path + (b"\0" if len(path) < 108 else b"")
 
 
 def _leader_of(pid: int) -> int:

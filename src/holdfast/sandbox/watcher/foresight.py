@@ -49,6 +49,7 @@ class WatchScene(NamedTuple):
     writable: tuple[str, ...] = ()  # roots of what is mostly not denied
     sockets: tuple[tuple[str, bool], ...] = ()  # granted unix sockets; could the command replace it?
     shown: tuple[str, ...] = ()  # what lies below something hidden and is granted
+    asks: bool = False  # somebody is asked about hosts
 
 
 class Terrain(NamedTuple):
@@ -191,6 +192,7 @@ def scene_of(plan: Plan, *, alone: bool, degraded: bool) -> WatchScene:
             writable=writable,
             sockets=tuple((path, plan.may_replace(path)) for path in plan.sockets),
             shown=shown,
+            asks=plan.asks,
         )
     kept = [step for step in steps if not (degraded and step.kind is StepKind.READ_ONLY)]
     decided = [(step.path, step.kind is StepKind.WRITABLE) for step in kept if step.kind in GRANTS]
@@ -205,8 +207,8 @@ def encode(scene: WatchScene) -> bytes:
 
 
 def decode(data: bytes) -> WatchScene:
-    mounts, network_off, hidden, fixed, rules, closed, writable, sockets, shown = json.loads(data)
+    mounts, network_off, hidden, fixed, rules, closed, writable, sockets, shown, asks = json.loads(data)
     decided, granted = (tuple((path, may) for path, may in pairs) for pairs in (rules, sockets))
     paths = (tuple(some) for some in (hidden, fixed, closed, writable, shown))
     hidden, fixed, closed, writable, shown = paths
-    return WatchScene(mounts, network_off, hidden, fixed, decided, closed, writable, granted, shown)
+    return WatchScene(mounts, network_off, hidden, fixed, decided, closed, writable, granted, shown, asks)

@@ -16,7 +16,7 @@ import errno
 import os
 import struct
 
-from holdfast.annotations import Final
+from holdfast.light import Final
 from holdfast.sandbox.kernel import kernel, seccomp
 from holdfast.sandbox.kernel.kernel import Stage
 from holdfast.sandbox.protocol.orders import receive_with_fds

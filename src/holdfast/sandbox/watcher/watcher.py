@@ -49,8 +49,8 @@ from holdfast.sandbox.watcher.broker import (
     SYNC_WAKE_UP,
     Answered,
     Broker,
+    CallRefusal,
     GrantedSocket,
-    Refusal,
     SocketRules,
     ioctl,
     still_waits,
@@ -199,7 +199,7 @@ _SOCKET: Final = "socket"  # how a refused unix socket is called in a report
 def _rules_of(scene: WatchScene, pinned: tuple[int, ...]) -> SocketRules:
     held = dict(zip((path for path, replaceable in scene.sockets if replaceable), pinned, strict=True))
     granted = (GrantedSocket(os.fsencode(path), held.get(path)) for path, _ in scene.sockets)
-    return SocketRules(scene.network_off, tuple(granted))
+    return SocketRules(scene.network_off, tuple(granted), scene.asks)
 
 
 class _Asked(NamedTuple):
@@ -341,7 +341,7 @@ class Watcher:
         outcome = broker.serve(id_, pid, number, args)
         self._shared[: NOTICE.size] = _ZERO
         match outcome:
-            case Refusal(path, code):
+            case CallRefusal(path, code):
                 shown = decode_path(path)
                 key = _Denied(self._calls[number].name, _SOCKET, errno.errorcode[code], shown, False)
                 self._denied(key, shown, pid, comm)

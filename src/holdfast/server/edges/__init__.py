@@ -2,5 +2,6 @@
 pipes.
 
 Imports: errors, local, rendezvous, sandbox.plan, server, server.processes, server.remote, wire.
-Open to other rooms: address, admission, auth, binding, early, httphead, listen, plainfiles, remoteedge.
+Open to other rooms: address, auth, binding, early, httphead, listen, plainfiles, remoteedge,
+websocket.
 """

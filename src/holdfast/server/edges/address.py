@@ -8,7 +8,8 @@ from urllib.parse import unquote
 from holdfast.errors import StartupError
 
 if TYPE_CHECKING:  # whoever listens has none
-    from holdfast.server.remote.credential import CredentialHolder
+    from holdfast.server.remote.credential import Shown
+    from holdfast.wire.sigv4 import Sign
 
 DEFAULT: Final = "ws://127.0.0.1:0"
 
@@ -41,7 +42,7 @@ class RemoteAddress(NamedTuple):
 
     url: str
     environment_id: str
-    credential: "CredentialHolder"
+    credential: "Shown"
     seed: bytes
     from_stdin: bool = False  # does the credential come by standard input?
     exit_on_stdin_close: bool = False
@@ -50,7 +51,19 @@ class RemoteAddress(NamedTuple):
         return f"<RemoteAddress {self.environment_id}>"
 
 
-Address: TypeAlias = WebSocketAddress | UnixAddress | Stdio | RemoteAddress
+class DirectAddress(NamedTuple):
+    """A registry that tells us which host to serve. `sign` signs what we ask of both."""
+
+    url: str
+    environment_id: str
+    sign: "Sign"
+    exit_on_stdin_close: bool = False
+
+    def __repr__(self) -> str:
+        return f"<DirectAddress {self.environment_id}>"
+
+
+Address: TypeAlias = WebSocketAddress | UnixAddress | Stdio | RemoteAddress | DirectAddress
 
 
 def parse(text: str) -> Address:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.errors import StartupError
 from holdfast.local.listeners import mark_listener
-from holdfast.server.edges.address import Address, RemoteAddress, Stdio, WebSocketAddress
+from holdfast.server.edges.address import Address, DirectAddress, RemoteAddress, Stdio, WebSocketAddress
 
 if TYPE_CHECKING:
     from holdfast.sandbox.plan.select import Choice
@@ -31,7 +31,9 @@ class ServeOptions(NamedTuple):
     choice: "Choice | None" = None  # None: any backend that enforces everything
     keep_s: float | None = None  # how long sessions are kept that nobody holds; None: 30 s
     token: Callable[[], str] | None = None  # of the home that a unix listener belongs to
+    idle_s: float | None = None  # without any session, after which a unix listener ends; None: never
     private_via_upstream: bool = False  # proxies of commands take the host's own to private addresses too
+    metrics_file: str | None = None  # that is written again and again
 
 
 def check_exposure(options: ServeOptions) -> None:
@@ -46,8 +48,11 @@ def check_exposure(options: ServeOptions) -> None:
             "--keep does not apply to stdio, where the session ends with its only connection",
             remedy="listen on unix:///path",
         )
-    if isinstance(address, RemoteAddress) and options.metrics:
-        raise StartupError("--metrics needs a ws:// listener, and --remote has none", remedy="drop --metrics")
+    if isinstance(address, RemoteAddress | DirectAddress) and options.metrics:
+        raise StartupError(
+            "--metrics needs a ws:// listener, and --remote has none",
+            remedy="have them written to a file: --metrics-file FILE",
+        )
     if not isinstance(address, WebSocketAddress):
         if options.authenticator is not None:
             raise StartupError("--ws-auth only applies to a ws:// listener", remedy="drop --ws-auth")
@@ -88,11 +93,10 @@ def bind_unix(path: str) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         _remove_stale(path)
-        mask = os.umask(0o177)  # 0600 from the first moment: there is no time in which others could connect
-        try:
-            sock.bind(path)
-        finally:
-            os.umask(mask)
+        # 0600 from the first moment: there is no time in which others could connect. Linux gives the file the
+        # mode of the socket; the umask is of the whole process, and other threads make files meanwhile.
+        os.fchmod(sock.fileno(), 0o600)
+        sock.bind(path)
         sock.listen(BACKLOG)
     except OSError as exc:
         sock.close()

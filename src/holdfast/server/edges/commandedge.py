@@ -11,7 +11,6 @@ from holdfast.local import peers
 from holdfast.local.tasks import TaskSet
 from holdfast.server.connection import ExecConnection
 from holdfast.server.edges.binding import bind_unix
-from holdfast.server.edges.edge import Linger
 from holdfast.server.edges.lineedge import LineEdge
 from holdfast.server.executor import Executor
 from holdfast.server.narrowed import NarrowedExecutor
@@ -27,7 +26,6 @@ class CommandSocket:
         self._executor = executor
         self._path = path
         self._token = token
-        self._linger = Linger()
         self._tasks = TaskSet()
         self._server: asyncio.Server | None = None
         self._edges: set[_CommandEdge] = set()
@@ -58,7 +56,6 @@ class CommandSocket:
             connect=self._connect,
             admit=self._admit,
             adopt=self._tasks.keep,
-            linger=self._linger.touch,
             token=lambda: self._token,
         )
 
@@ -87,12 +84,9 @@ class _CommandEdge(LineEdge):
         connect: Callable[[LineEdge], ExecConnection],
         admit: Callable[[asyncio.BaseTransport], None],
         adopt: Callable[[asyncio.Task[None]], None],
-        linger: Callable[[], None],
         token: Callable[[], str],
     ) -> None:
-        super().__init__(
-            connect=connect, admit=admit, adopt=adopt, linger=linger, finish_at_eof=False, token=token
-        )
+        super().__init__(connect=connect, admit=admit, adopt=adopt, finish_at_eof=False, token=token)
         self._edges = edges
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -61,10 +61,12 @@ def _accept(raw: bytes, check: Callable[[str | None], None]) -> bytes | None:
     """The answer that opens the WebSocket; None for a request that gets another one."""
     try:
         head = parse_head(raw)
-        refusal = answer(head, authenticate=check, metrics=lambda: None)
+        if answer(head, metrics=False) is not None:
+            return None
+        check(head.get("authorization"))
     except (RemoteProtocolError, PeerRefused):
         return None
-    return accept(head) if refusal is None else None
+    return accept(head)
 
 
 def _wait(sock: socket.socket, seconds: float) -> bool:

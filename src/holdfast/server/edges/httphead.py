@@ -2,12 +2,11 @@
 
 Everything is decided from the request head alone, before authentication state or sockets are
 touched: any `Origin` is refused first (a browser must never reach an exec server), then the
-route, then the method, then the token.
+route, then the method. Who asks comes last, and is found out by whoever has the connection.
 """
 
 import binascii
 import hashlib
-from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from holdfast.errors import PeerRefused, RemoteProtocolError
@@ -32,6 +31,7 @@ _REASONS: Final = {
 }
 _TEXT: Final = "text/plain; charset=utf-8"
 _PROBES: Final = ("/readyz", "/healthz")
+METRICS: Final = "/metrics"
 _KEY_SUFFIX: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, 1.3
 _KEY_BYTES: Final = 16
 
@@ -53,6 +53,9 @@ class RequestHead(NamedTuple):
         """The value of a header that is there once."""
         values = [value for key, value in self.headers if key == name]
         return values[0] if len(values) == 1 else None
+
+    def reads(self) -> bool:
+        return self.method in ("GET", "HEAD")
 
     def wants_upgrade(self) -> bool:
         tokens = [token.strip().lower() for token in (self.get("connection") or "").split(",")]
@@ -79,6 +82,9 @@ class HeadAnswer(NamedTuple):
         return head.encode() + (b"" if self.head_only else self.body)
 
 
+_READ_ONLY: Final = HeadAnswer(405, allow="GET,HEAD")
+
+
 def parse_head(data: bytes) -> RequestHead:
     """Parse everything up to and including the empty line.
 
@@ -102,33 +108,35 @@ def parse_head(data: bytes) -> RequestHead:
     return RequestHead(method, path, tuple(headers), version, query)
 
 
-def answer(
-    head: RequestHead, *, authenticate: Callable[[str | None], None], metrics: Callable[[], bytes | None]
-) -> HeadAnswer | None:
-    """The response to this request, or None: go on with the WebSocket handshake."""
+def answer(head: RequestHead, *, metrics: bool) -> HeadAnswer | None:
+    """The response to this request; None: that depends on who asks.
+
+    Whoever may come in gets the WebSocket, or at /metrics what `show_metrics` says, if there is such a page;
+    everybody else gets what `refuse` says.
+    """
     if head.get("origin") is not None:
         return HeadAnswer(403)
-    reads = head.method in ("GET", "HEAD")
     head_only = head.method == "HEAD"
     if head.path in _PROBES:
-        return HeadAnswer(200, head_only=head_only) if reads else HeadAnswer(405, allow="GET,HEAD")
+        return HeadAnswer(200, head_only=head_only) if head.reads() else _READ_ONLY
     if head.path != "/":
-        if head.path == "/metrics" and (page := metrics()) is not None:
-            refusal = _refusal(head, authenticate)
-            if refusal is not None:
-                return refusal
-            kind = "text/plain; version=0.0.4; charset=utf-8"
-            return (
-                HeadAnswer(200, page, kind, head_only=head_only)
-                if reads
-                else HeadAnswer(405, allow="GET,HEAD")
-            )
-        return HeadAnswer(404)
+        return None if metrics and head.path == METRICS else HeadAnswer(404)
     if head.method != "GET":
         return HeadAnswer(405, b"Request method must be `GET`", allow="GET", head_only=head_only)
     if not head.wants_upgrade():
         return HeadAnswer(400, b"Connection header did not include 'upgrade'")
-    return _refusal(head, authenticate)
+    return None
+
+
+def refuse(head: RequestHead, why: PeerRefused) -> HeadAnswer:
+    """The response to somebody who may not come in."""
+    return HeadAnswer(401, str(why).encode(), head_only=head.method == "HEAD")
+
+
+def show_metrics(head: RequestHead, page: bytes) -> HeadAnswer:
+    """The response at /metrics to somebody who may come in."""
+    kind = "text/plain; version=0.0.4; charset=utf-8"
+    return HeadAnswer(200, page, kind, head_only=head.method == "HEAD") if head.reads() else _READ_ONLY
 
 
 def accept(head: RequestHead) -> bytes | None:
@@ -149,11 +157,3 @@ def accept(head: RequestHead) -> bytes | None:
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Accept: " + proof + b"\r\n\r\n"
     )
-
-
-def _refusal(head: RequestHead, authenticate: Callable[[str | None], None]) -> HeadAnswer | None:
-    try:
-        authenticate(head.get("authorization"))
-    except PeerRefused as exc:
-        return HeadAnswer(401, str(exc).encode(), head_only=head.method == "HEAD")
-    return None

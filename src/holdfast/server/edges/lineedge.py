@@ -28,15 +28,12 @@ class LineEdge(Edge):
         connect: "Callable[[LineEdge], ExecConnection]",
         admit: Callable[[asyncio.BaseTransport], None],
         adopt: Callable[["asyncio.Task[None]"], None],
-        linger: Callable[[], None],
         finish_at_eof: bool,
         token: Callable[[], str] | None = None,
     ) -> None:
         """`admit` raises PeerRefused; with a `token` the first request must show it."""
-        super().__init__()
         self._token = token
         self._timer: asyncio.TimerHandle | None = None
-        self._linger = linger
         self._connect = connect
         self._admit = admit
         self._adopt = adopt
@@ -86,7 +83,6 @@ class LineEdge(Edge):
                     self._authenticate(message)
                 else:
                     self._connection.receive(message)
-            self._linger()
         except PeerRefused as exc:
             self._refuse(exc)
         except RemoteProtocolError:

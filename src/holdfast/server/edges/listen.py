@@ -12,14 +12,19 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import PeerRefused
-from holdfast.local.lobby import Lobby
+from holdfast.local import peers
+from holdfast.local.peers import Lobby
 from holdfast.local.tasks import TaskSet
-from holdfast.server.edges import admission
-from holdfast.server.edges.address import RemoteAddress, Stdio, UnixAddress, WebSocketAddress
+from holdfast.server.edges.address import (
+    DirectAddress,
+    RemoteAddress,
+    Stdio,
+    UnixAddress,
+    WebSocketAddress,
+)
 from holdfast.server.edges.binding import BACKLOG, ENDING, ServeOptions, bind_tcp, bind_unix, check_exposure
 from holdfast.server.edges.early import WITHIN_S, FirstConnection
-from holdfast.server.edges.edge import Linger
-from holdfast.server.metrics import NO_METRICS, Metrics, PrometheusMetrics
+from holdfast.server.metrics import PrometheusMetrics, keep_writing
 
 if TYPE_CHECKING:
     from holdfast.server.connection import ExecConnection, Wire
@@ -29,6 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+IDLE_LOOKS: Final = 15  # at whether anybody is there, until a server is idle
 LATER_S: Final = 1.0  # for a first client that asks for nothing; one that does has everything loaded for it
 
 
@@ -38,10 +44,12 @@ class Server:
     def __init__(self, options: ServeOptions, executor: "Executor | None" = None) -> None:
         self._options = options
         self._made = executor
-        self._metrics: Metrics = PrometheusMetrics(self._executor) if options.metrics else NO_METRICS
+        self._metrics: PrometheusMetrics | None = None
+        if options.metrics or options.metrics_file is not None:
+            self._metrics = PrometheusMetrics(self._executor)
         self._tasks = TaskSet()
-        self._linger = Linger()
         self._done = asyncio.Event()
+        self._retired = False
 
     @property
     def _executor(self) -> "Executor":
@@ -84,7 +92,7 @@ class Server:
                 await self._serve(lambda: self._serve_unix(path, announce))
             case Stdio():
                 await self._serve(self._serve_stdio)
-            case RemoteAddress() as remote:
+            case (RemoteAddress() | DirectAddress()) as remote:
                 await self._serve(lambda: self._serve_remote(remote, announce))
 
     async def serve_bound(
@@ -94,6 +102,8 @@ class Server:
         await self._serve(lambda: self._serve_websocket(sock, first, announce))
 
     async def _serve(self, listener: Callable[[], Coroutine[None, None, None]]) -> None:
+        if self._metrics is not None and self._options.metrics_file is not None:
+            self._tasks.start(keep_writing(self._metrics, self._options.metrics_file))
         try:
             await listener()
         finally:
@@ -116,9 +126,8 @@ class Server:
                 admit=self._admit,
                 lobby=lobby,
                 authenticate=self._authenticate,
-                metrics=self._metrics.render,
+                metrics=self._metrics.render if self._metrics is not None and self._options.metrics else None,
                 adopt=self._tasks.keep,
-                linger=self._linger.touch,
                 first=first,
             )
 
@@ -144,7 +153,6 @@ class Server:
                     ),
                     admit=_admit_unix_peer,
                     adopt=self._tasks.keep,
-                    linger=self._linger.touch,
                     finish_at_eof=False,
                     token=self._options.token,
                 ),
@@ -153,10 +161,35 @@ class Server:
             )
             self._open_soon()
             announce(f"unix://{path}")
-            await self._until_done(server)
+            retiring = asyncio.ensure_future(self._retire(path))
+            try:
+                await self._until_done(server)
+            finally:
+                retiring.cancel()
         finally:
+            if not self._retired:  # else another may listen there
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+
+    async def _retire(self, path: str) -> None:
+        """Once nobody has had a session for a while, be found no more; who came in just before is served."""
+        if self._options.idle_s is not None:
+            await self._wait_unused(self._options.idle_s)
+            self._retired = True
             with contextlib.suppress(OSError):
                 os.unlink(path)
+            await self._wait_unused(self._options.idle_s / IDLE_LOOKS)
+            self.stop()
+
+    async def _wait_unused(self, for_s: float) -> None:
+        now = asyncio.get_running_loop().time
+        since = now()
+        while now() - since < for_s:
+            await asyncio.sleep(for_s / IDLE_LOOKS)
+            since = now() if self._is_used() else since
+
+    def _is_used(self) -> bool:
+        return bool(self._tasks) or (self._made is not None and len(self._made.sessions) > 0)
 
     def _open_soon(self, delay_s: float = WITHIN_S) -> None:
         """At once if the caller made the executor; otherwise when nobody was answered first."""
@@ -181,7 +214,6 @@ class Server:
             ),
             admit=lambda _: None,
             adopt=self._tasks.keep,
-            linger=self._linger.touch,
             finish_at_eof=True,
         )
         stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
@@ -195,19 +227,26 @@ class Server:
         await asyncio.wait([done, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
         done.cancel()
 
-    async def _serve_remote(self, address: RemoteAddress, announce: Callable[[str], None]) -> None:
+    async def _serve_remote(
+        self, address: RemoteAddress | DirectAddress, announce: Callable[[str], None]
+    ) -> None:
         from holdfast.server.edges.remoteedge import serve_remote
         from holdfast.server.remote.executing import ExecStream
 
         self._open_soon()
         await serve_remote(
             address,
-            lambda port: ExecStream(port, lambda wire: self._connect(wire, None), self._tasks.keep),
+            lambda port: ExecStream(
+                port, lambda wire: self._connect(wire, None, near=False), self._tasks.keep
+            ),
             self._done,
             lambda: announce(address.environment_id),
+            self._metrics,
         )
 
-    def _connect(self, wire: "Wire", label: str | None, *, resumable: bool = True) -> "ExecConnection":
+    def _connect(
+        self, wire: "Wire", label: str | None, *, resumable: bool = True, near: bool = True
+    ) -> "ExecConnection":
         from holdfast.server.connection import ExecConnection
 
         return ExecConnection(
@@ -216,6 +255,7 @@ class Server:
             label=label,
             slots=self._options.slots,
             resumable=resumable,
+            near=near,
             metrics=self._metrics,
         )
 
@@ -223,11 +263,11 @@ class Server:
         """Raises PeerRefused for another user where there is no token to show."""
         if self._options.authenticator is None:
             with _told():
-                admission.check_owner(*_ends(transport))
+                peers.check_owner(*_ends(transport))
 
     def _authenticate(self, authorization: str | None, transport: asyncio.BaseTransport) -> None:
         with _told() if self._options.authenticator is None else contextlib.nullcontext():
-            admission.check(self._options.authenticator, authorization, *_ends(transport))
+            peers.check_caller(self._options.authenticator, authorization, *_ends(transport))
 
 
 def _opener(executor: "Executor") -> "OpenCommands":
@@ -269,7 +309,7 @@ class _Flow(asyncio.BaseProtocol):
 
 
 def _admit_unix_peer(transport: asyncio.BaseTransport) -> None:
-    admission.check_unix_peer(transport.get_extra_info("socket"))
+    peers.check_unix_peer(transport.get_extra_info("socket"))
 
 
 async def serve(

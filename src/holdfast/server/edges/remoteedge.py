@@ -1,30 +1,38 @@
-"""Serving those who come through a relay, until told to stop; what standard input has to say about that."""
+"""Serving those who come through a relay, or a host that we dial, until told to stop; what standard input has
+to say about that.
+"""
 
 import asyncio
 import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast.errors import RemoteProtocolError, StartupError
 from holdfast.local.tasks import TaskSet
 from holdfast.rendezvous.registryclient import Registry
-from holdfast.server.edges.address import RemoteAddress
+from holdfast.server.edges.address import DirectAddress, RemoteAddress
 from holdfast.server.edges.plainfiles import can_wait, piped
+from holdfast.server.remote.agentidentity import AgentLogin
 from holdfast.server.remote.credential import FIRST_LINE_S, MAX_LINE_BYTES, CredentialHolder
-from holdfast.server.remote.executing import RemoteExecutor
+from holdfast.server.remote.direct import DirectRoute
+from holdfast.server.remote.executing import RelayRoute, RemoteExecutor
 from holdfast.server.remote.forwarding import ForwardedStream
-from holdfast.server.remote.relayedge import StreamEnd, StreamPort
+from holdfast.server.remote.relayedge import Lead
 from holdfast.wire.lines import LineReader
 from holdfast.wire.noise import KeyPair
 
+if TYPE_CHECKING:
+    from holdfast.server.metrics import PrometheusMetrics
+
 
 async def serve_remote(
-    address: RemoteAddress,
-    lead: Callable[[StreamPort], StreamEnd],
+    address: RemoteAddress | DirectAddress,
+    lead: Lead,
     done: asyncio.Event,
     announce: Callable[[], None],
+    metrics: "PrometheusMetrics | None" = None,
 ) -> None:
     """Until `done`, or until standard input ends where that matters.
 
@@ -32,16 +40,16 @@ async def serve_remote(
         StartupError: the registry does not take us, or the credential on standard input is none.
     """
     loop = asyncio.get_running_loop()
-    stdin = StdinWatch(address.credential if address.from_stdin else None)
-    if address.from_stdin or address.exit_on_stdin_close:
+    credential = address.credential if isinstance(address, RemoteAddress) and address.from_stdin else None
+    holder = credential if isinstance(credential, CredentialHolder) else None
+    stdin = StdinWatch(holder)
+    if holder is not None or address.exit_on_stdin_close:
         source = sys.stdin.buffer
         watched = source if can_wait(source.fileno()) else os.fdopen(piped(source.fileno()), "rb")
         await loop.connect_read_pipe(lambda: stdin, watched)
-    if address.from_stdin:
+    if holder is not None:
         await stdin.until_first()
-    registry = Registry(address.url, address.environment_id, address.credential.headers)
-    executor = RemoteExecutor(registry, KeyPair.from_seed(address.seed), lead)
-    work = loop.create_task(executor.run(announce))
+    work = loop.create_task(_execute(address, lead, announce, metrics))
     stop = loop.create_task(done.wait())
     waiting: list[asyncio.Future[Any]] = [work, stop, stdin.ended]
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -51,6 +59,25 @@ async def serve_remote(
     if isinstance(outcomes[0], Exception):
         raise outcomes[0]
     stdin.check()
+
+
+async def _execute(
+    address: RemoteAddress | DirectAddress,
+    lead: Lead,
+    announce: Callable[[], None],
+    metrics: "PrometheusMetrics | None",
+) -> NoReturn:
+    """Raises: StartupError: the registry does not take us."""
+    place = address.url, address.environment_id
+    if isinstance(address, DirectAddress):
+        registry = Registry(*place, sign=address.sign)
+        direct = DirectRoute(registry, address.sign, lead, metrics)
+        await RemoteExecutor(direct, metrics).run(announce)
+    if isinstance(address.credential, AgentLogin):
+        await address.credential.register_task()
+    registry = Registry(*place, address.credential.headers)
+    relayed = RelayRoute(registry, KeyPair.from_seed(address.seed), lead, metrics)
+    await RemoteExecutor(relayed, metrics).run(announce)
 
 
 async def forward_remote(address: RemoteAddress, url: str, signals: Sequence[signal.Signals]) -> None:

@@ -11,10 +11,20 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
 from holdfast.errors import PeerRefused, RemoteProtocolError
-from holdfast.local.lobby import Lobby
+from holdfast.local.peers import Lobby
 from holdfast.server.edges.early import FirstConnection
-from holdfast.server.edges.edge import WRITE_HIGH_BYTES, Edge, Keepalive
-from holdfast.server.edges.httphead import MAX_HEAD_BYTES, HeadAnswer, accept, answer, parse_head
+from holdfast.server.edges.edge import WRITE_HIGH_BYTES, Edge
+from holdfast.server.edges.httphead import (
+    MAX_HEAD_BYTES,
+    METRICS,
+    HeadAnswer,
+    RequestHead,
+    accept,
+    answer,
+    parse_head,
+    refuse,
+    show_metrics,
+)
 from holdfast.wire.sizes import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
@@ -30,11 +40,34 @@ FRAGMENT_BYTES: Final = 8 * 1024 * 1024  # half of the reference client's frame 
 HANDSHAKE_S: Final = 10.0  # for the request head, so that silent peers do not pile up
 MAX_WAITING: Final = 64  # connections without a complete request head; a client of ours sends it at once
 
+PING_S: Final = 30.0  # as often as the reference
+PONG_S: Final = 60.0  # measured from the first unanswered ping; later pings do not extend it
+
 _MAX_SIZES: Final = (MAX_MESSAGE_BYTES, MAX_FRAME_BYTES)
 _PONG: Final = 10  # opcodes of frames
 _DATA: Final = (0, 1, 2)
 
 Authenticate = Callable[[str | None, asyncio.BaseTransport], None]
+
+
+class Keepalive:
+    """Call `tick` at `next_tick`; send a ping unless it says that the peer is gone."""
+
+    def __init__(self, now: float) -> None:
+        self.next_tick = now + PING_S
+        self._unanswered_since: float | None = None
+
+    def tick(self, now: float) -> bool:
+        """True: the peer has not answered for too long."""
+        while self.next_tick <= now:
+            self.next_tick += PING_S  # missed ticks are skipped, not made up for
+        if self._unanswered_since is None:
+            self._unanswered_since = now
+        return now - self._unanswered_since >= PONG_S
+
+    def pong(self) -> None:
+        """The peer lives."""
+        self._unanswered_since = None
 
 
 class WebSocketEdge(Edge):
@@ -47,17 +80,14 @@ class WebSocketEdge(Edge):
         admit: Callable[[asyncio.BaseTransport], None],
         lobby: Lobby,
         authenticate: Authenticate,
-        metrics: Callable[[], bytes | None],
+        metrics: Callable[[], bytes] | None,
         adopt: Callable[["asyncio.Task[None]"], None],
-        linger: Callable[[], None],
         first: FirstConnection | None = None,
     ) -> None:
         """`admit` raises PeerRefused for whoever may not even ask; others wait in the lobby."""
-        super().__init__()
         self._connect = connect
         self._admit = admit
         self._lobby = lobby
-        self._linger = linger
         self._authenticate = authenticate
         self._metrics = metrics
         self._adopt = adopt
@@ -102,7 +132,6 @@ class WebSocketEdge(Edge):
             self._handshake(data)
         else:
             self._feed(data)
-            self._linger()
 
     def eof_received(self) -> bool:
         return False
@@ -129,13 +158,10 @@ class WebSocketEdge(Edge):
         self._head.clear()
         try:
             head = parse_head(raw)
-            reply = answer(
-                head,
-                authenticate=lambda header: self._authenticate(header, self._transport),
-                metrics=self._metrics,
-            )
         except RemoteProtocolError:
-            reply = HeadAnswer(400)
+            self._finish(HeadAnswer(400))
+            return
+        reply = answer(head, metrics=self._metrics is not None) or self._answer_caller(head)
         if reply is not None:
             self._finish(reply)
             return
@@ -149,6 +175,16 @@ class WebSocketEdge(Edge):
         frames = ServerProtocol(max_size=_MAX_SIZES)
         if self._refuse(frames, raw):
             self._begin(frames, rest)
+
+    def _answer_caller(self, head: RequestHead) -> HeadAnswer | None:
+        """What whoever asks for this gets; None: the WebSocket."""
+        try:
+            self._authenticate(head.get("authorization"), self._transport)
+        except PeerRefused as exc:
+            return refuse(head, exc)
+        if self._metrics is not None and head.path == METRICS:
+            return show_metrics(head, self._metrics())
+        return None
 
     def _refuse(self, frames: "ServerProtocol", raw: bytes) -> bool:
         """Let the library say what is wrong with the request; whether it found nothing."""

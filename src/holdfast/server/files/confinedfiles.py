@@ -18,22 +18,21 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.confine.absence import HeldNames
+from holdfast.confine.guard import HeldNames
 from holdfast.confine.launch import LauncherClient
 from holdfast.confine.permissions import check_cwd
 from holdfast.confine.sandboxes import Sandboxes, bound_of
 from holdfast.confine.starts import Command, Exit
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError, from_kind
-from holdfast.local.homes import find_homes
+from holdfast.home import find_homes
+from holdfast.light import replace
 from holdfast.sandbox.plan import prerequisites
 from holdfast.sandbox.plan.planner import DiskSnapshot, plan_for, settle
 from holdfast.sandbox.plan.resolve import DiskEntry, glance, is_unchanged
-from holdfast.sandbox.plan.select import needs_of
 from holdfast.sandbox.policy.narrowing import find_excess
 from holdfast.sandbox.policy.paths import absolute, parent, within
-from holdfast.sandbox.policy.policy import PLATFORM_ROOTS, Access, At, BoundPolicy, BoundRule, Rule
+from holdfast.sandbox.policy.policy import PLATFORM_ROOTS, Access, At, BoundPolicy, BoundRule, Rule, needs_of
 from holdfast.sandbox.protocol.orders import receive_with_fds
-from holdfast.sandbox.values import replace
 from holdfast.server.files.fsworker import ERROR, FIRST_READ, FRAME, OPENED, REQUEST
 from holdfast.server.files.mounts import Mounts
 from holdfast.wire.files import OpenParams
@@ -54,6 +53,7 @@ _IMPORTS: Final = [place for place in sys.path if os.path.isabs(place)]
 _BOOT: Final = (
     f"import sys; sys.path[:] = {_IMPORTS!r}; from holdfast.server.files.fsworker import main; main()"
 )
+_CWD: Final = "/"  # of a worker: the policy's own may be hidden by the policy
 _READ_ONLY: Final = "Read-only file system (os error 30)"
 
 
@@ -179,7 +179,7 @@ class ConfinedFiles:
     async def _fits(self, worker: _Worker, bound: BoundPolicy) -> bool:
         """Is there still what the worker's plan was made for? On the loop where that can not hang."""
         if worker.names is None:
-            return (await asyncio.to_thread(glance, with_worker_readable(bound), bound.cwd))[0] == worker.seen
+            return (await asyncio.to_thread(glance, with_worker_readable(bound), _CWD))[0] == worker.seen
         if self._mounts.all_local():
             return is_unchanged(worker.names)
         return await asyncio.to_thread(is_unchanged, worker.names)
@@ -192,7 +192,7 @@ class ConfinedFiles:
                 return worker
             if worker is not None:
                 self._forget(worker)
-            seen, names = await asyncio.to_thread(glance, with_worker_readable(bound), bound.cwd)
+            seen, names = await asyncio.to_thread(glance, with_worker_readable(bound), _CWD)
             worker = self._workers[bound] = await self._start(bound, seen, names)
             while len(self._workers) > MAX_WORKERS:
                 self._forget(next(iter(self._workers.values())))
@@ -208,7 +208,7 @@ class ConfinedFiles:
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         try:
             started = await self._launcher.start(
-                Command((sys.executable, "-I", "-c", _BOOT), sys.executable, "/", self._env),
+                Command((sys.executable, "-I", "-c", _BOOT), sys.executable, _CWD, self._env),
                 streams=(theirs.fileno(), null, null),
                 on_exit=_ignore_exit,
                 confinement=confinement,

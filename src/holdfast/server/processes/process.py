@@ -8,6 +8,7 @@ that was terminated closes with its exit: nobody waits for what else may hold it
 import asyncio
 import errno
 import fcntl
+import functools
 import os
 import struct
 import termios
@@ -218,7 +219,6 @@ class SessionProcess:
         self.watch: CommandWatch | None = None
         self.commands: CommandListener | None = None  # where it has commands run
         self.tell_host = self.on_denied  # who hears of hosts that are refused
-        self.traffic = Traffic(self.on_host_refused)
         self._counted_in: Traffic | None = None
         self._streams: dict[int, str] = {}
         self._terminal = -1
@@ -230,6 +230,11 @@ class SessionProcess:
         self._denied: list[WatchedCall] = []
         self._changed = asyncio.Event()
         self._id_json = _json.encode(process_id)
+
+    @functools.cached_property
+    def traffic(self) -> Traffic:
+        """What goes out by name, of a process that has hosts, or commands that may have."""
+        return Traffic(self.on_host_refused)
 
     # --- streams
 
@@ -398,7 +403,7 @@ class SessionProcess:
         if self._extended:
             usage = ProcessUsage(end.user_ms, end.system_ms, end.peak_rss_bytes)
             denial, limit = denial_report(self.verdict.denial), limit_report(end.reached)
-            own = end.traffic is not None or self.traffic.counts_others
+            own = "traffic" in vars(self) and (end.traffic is not None or self.traffic.counts_others)
             network = network_report(self.traffic.report() if own else None)
             params = structs.replace(params, usage=usage, denial=denial, limit=limit, network=network)
         self._push(notification("process/exited", params))

@@ -25,6 +25,7 @@ from holdfast.confine.watching import begin
 from holdfast.errors import InvalidRequest, OperationFailed, SandboxUnavailable, UsageError
 from holdfast.sandbox.limits import SHARED
 from holdfast.sandbox.plan.select import Backend, Enforcement
+from holdfast.sandbox.policy.hostwish import is_inspected
 from holdfast.server.processes.commands import (
     CommandCeiling,
     CommandDenials,
@@ -110,7 +111,6 @@ class Processes:
         self._network = network
         self._entries: dict[str, SessionProcess | _Starting] = {}
         self._closed: dict[SessionProcess, asyncio.TimerHandle] = {}
-        self._snapshots = ShellSnapshots()
         self._paused = False
 
     # --- start
@@ -140,7 +140,7 @@ class Processes:
         env = final_env(params.env, params.env_policy, self._server_env)
         if params.tty:
             env.setdefault("SHELL", self._shell)  # as a terminal's programs expect
-        keys = _keep_keys(params, env)
+        keys = _keep_keys(params, env, self._ceiling)
         try:
             return await self._start_in(params, cwd, env, keys)
         except BaseException:
@@ -163,22 +163,27 @@ class Processes:
             inner_ports=() if proxy is None else proxy.ports,
             keys=None if keys is None else keys.kept,
         )
-        if keys is not None:
+        if keys is not None and keys.are_for(sandbox):
             env = keys.hide(env)
             sandbox = keys.declare(sandbox)
+        elif keys is not None:
+            keys.kept.forget()
+            keys = None
         if proxy is not None:
             env |= proxy.variables
             sandbox = proxy.declare(sandbox)
         services = None if proxy is None else proxy.services
-        capture = functools.partial(read_output, self._launcher, self._owner, sandbox.confinement, services)
-        prepared = await self._snapshots.apply(params, cwd, env, capture)
+        argv, state = params.argv, None
+        if params.shell_snapshot is not None:
+            confinement = sandbox.confinement
+            capture = functools.partial(read_output, self._launcher, self._owner, confinement, services)
+            argv, env, state = await self._snapshots.apply(params, cwd, env, capture)
         if not params.argv:
             raise UsageError("argv must not be empty")
         if params.process_id in self._entries:
             raise InvalidRequest(f"process {params.process_id} already exists")
         # What start-up files say of proxies is not meant for a command that has one of its own.
-        final = prepared.env if proxy is None else prepared.env | proxy.variables
-        command = _command(prepared.argv, params.arg0, cwd, final)
+        command = _command(argv, params.arg0, cwd, env if proxy is None else env | proxy.variables)
         process = SessionProcess(
             params.process_id,
             push=self._push,
@@ -192,9 +197,7 @@ class Processes:
             if params.process_id in self._entries:  # while we waited
                 process.discard()
                 raise InvalidRequest(f"process {params.process_id} already exists")
-        task = asyncio.ensure_future(
-            self._launch(process, command, params, prepared.state, sandbox, services, keys)
-        )
+        task = asyncio.ensure_future(self._launch(process, command, params, state, sandbox, services, keys))
         entry = self._entries[params.process_id] = _Starting(task)
         try:
             started = await task
@@ -221,6 +224,10 @@ class Processes:
         if self._paused:
             process.pause()
         return self._build_result(process, started.enforcement, started.watch)
+
+    @functools.cached_property
+    def _snapshots(self) -> ShellSnapshots:
+        return ShellSnapshots()
 
     def _make_proxy(
         self, params: wire.StartParams, taken: tuple[int, ...], keys: "ProcessKeys | None"
@@ -317,6 +324,7 @@ class Processes:
                 process.watch, report = await begin(
                     self._launcher, self._owner, sandbox, process.process_id, tell
                 )
+            by_name = sandbox.bound is not None and sandbox.bound.by_name
             with process.watch.channel() if process.watch else contextlib.nullcontext() as channel:
                 started = await self._launcher.start(
                     command,
@@ -328,8 +336,8 @@ class Processes:
                     confinement=sandbox.confinement,
                     watch=channel,
                     services=services,
-                    ask=self._find_asker(params.process_id),
-                    traffic=process.traffic,
+                    ask=self._find_asker(params.process_id) if by_name else None,
+                    traffic=process.traffic if by_name else None,
                     keys=None if keys is None or not keys.kept.by_name else await keys.open(sandbox),
                     limits=limits_of(params)
                     if self._ceiling is None
@@ -511,20 +519,34 @@ class Processes:
             del self._entries[process.process_id]
 
 
-def _keep_keys(params: wire.StartParams, env: dict[str, str]) -> "ProcessKeys | None":
-    """The keys that stay outside of it; their code is loaded with the first."""
-    if not params.secrets:
-        proxied = params.network_proxy is not None and params.network_proxy.proxy.credential_masking
+def _keep_keys(
+    params: wire.StartParams, env: dict[str, str], ceiling: CommandCeiling | None
+) -> "ProcessKeys | None":
+    """The keys that stay outside of it, or the certificates by which its requests are read.
+
+    The code for that is loaded with the first.
+    """
+    proxied = params.network_proxy is not None and params.network_proxy.proxy.credential_masking
+    asked = params.sandbox.hosts if params.sandbox is not None else None
+    rules = (asked.allow if asked else ()) if ceiling is None else ceiling.bound.hosts.allow
+    inspects = any(map(is_inspected, rules))
+    if not params.secrets and not inspects:
         if not proxied or params.sandbox is None:
             return None
         from holdfast.server.processes.keeping import keep_known
 
-        return keep_known(params.argv, env)
-    if params.sandbox is None:
+        given = None if params.network_proxy is None else params.network_proxy.proxy.credential_providers
+        return keep_known(params.argv, env, given)
+    if params.secrets and params.sandbox is None:
         raise UsageError("keys stay outside of a process that is confined, and this one is not")
+    if proxied:
+        raise UsageError(
+            "credentialMasking is for hosts of a proxy, secrets and rules about requests for hosts by name",
+            remedy="leave one out",
+        )
     from holdfast.server.processes.keeping import keep_given
 
-    return keep_given(params.secrets, params.argv, env)
+    return keep_given(params.secrets, params.argv, env, inspects=inspects)
 
 
 def _forgetting(keys: "ProcessKeys | None", on_exit: Callable[[Exit], None]) -> Callable[[Exit], None]:

@@ -18,11 +18,11 @@ from holdfast.egress import proxy, socks
 from holdfast.egress.dial import Dialer
 from holdfast.egress.gate import Gate
 from holdfast.egress.hosts import HostRule, HostRules, parse_rule
-from holdfast.egress.upstream import Proxies, Upstreams
+from holdfast.egress.upstream import REPEATS, Proxies, Upstreams
 from holdfast.egress.variables import name_proxy
 from holdfast.egress.verdicts import GRANTED, UNDECIDED, Attempt, Outcome, ProxyPolicy, Source, Verdict
 from holdfast.errors import UsageError
-from holdfast.sandbox.values import replace
+from holdfast.light import replace
 from holdfast.server.processes.hostasking import AskClient
 from holdfast.wire import network as wire
 from holdfast.wire.rpc import JsonValue, notification
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 HTTP_PORT: Final = 23128  # inside; only the command itself is there, and hardly on these
 SOCKS_PORT: Final = 21080
 MAX_METHOD: Final = 32  # bytes of a request's method that are told
-UPSTREAM: Final = "an upstream proxy looks names up once more: what it connects to cannot be pinned"
 _INVALID: Final = "invalid network proxy config"
 _NO_REASON: Final = "policy_denied"  # what a denial without words is called
 
@@ -95,7 +94,7 @@ def make_proxy(
     variables = {} if keys is None else keys.variables
     variables |= name_proxy(f"127.0.0.1:{http}", named, local_binding=settings.allow_local_binding)
     proxied = above.proxies is not None and (above.proxies.http or above.proxies.https)
-    return ProcessProxy(services, variables, (UPSTREAM,) if proxied else ())
+    return ProcessProxy(services, variables, (REPEATS,) if proxied else ())
 
 
 def find_port(wanted: int, taken: tuple[int, ...]) -> int:
@@ -113,8 +112,8 @@ def check(process_id: str, asked: wire.NetworkProxy) -> None:
         raise UsageError(f"{_INVALID}: a proxy is launched for a process only if it is enabled")
     if asked.proxy.dangerously_allow_all_unix_sockets:
         raise UsageError("dangerouslyAllowAllUnixSockets is not granted: it would lead out of the sandbox")
-    if asked.proxy.credential_providers:
-        raise UsageError(f"{_INVALID}: this executor masks the credentials that it knows, and no others")
+    if asked.proxy.credential_providers and not asked.proxy.credential_masking:
+        raise UsageError(f"{_INVALID}: credentialProviders are for credentialMasking")
     if asked.policy_decision_timeout_ms is None:
         return
     if not asked.policy_decision_timeout_ms:

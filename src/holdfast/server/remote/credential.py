@@ -7,7 +7,7 @@ last:
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -19,7 +19,7 @@ VARIABLE: Final = "HOLDFAST_REGISTRY_TOKEN"
 API_KEY: Final = "CODEX_API_KEY"
 FIRST_LINE_S: Final = 10.0  # for the first credential of a pipe
 MAX_LINE_BYTES: Final = 64 * 1024
-_VENDOR: Final = ("openai.com", "chatgpt.com")  # where an API key of the vendor may be sent
+_VENDOR: Final = ("openai.com", "openai.org")  # where an API key of the vendor may be sent
 
 
 class _Line(msgspec.Struct, forbid_unknown_fields=True):
@@ -37,6 +37,13 @@ class Credential(NamedTuple):
         return "<Credential>"
 
 
+class Shown(Protocol):
+    """Whatever an executor shows its registry."""
+
+    def headers(self) -> dict[str, str]:
+        """What to show now. Raises: TokenRefused: there is nothing, or nothing that is good any more."""
+
+
 class CredentialHolder:
     """The credential of the moment; `clock` gives the seconds since 1970."""
 
@@ -48,7 +55,6 @@ class CredentialHolder:
         self._current = first
 
     def headers(self) -> dict[str, str]:
-        """What to show now. Raises: TokenRefused: there is nothing, or nothing that is good any more."""
         held = self._current
         if held is None or (held.expires_at is not None and held.expires_at <= self._clock()):
             raise TokenRefused("the registry's credential has expired", remedy="send a new one by the pipe")
@@ -98,6 +104,11 @@ def choose(
     raise StartupError(
         "the registry wants a token", remedy=f"give it: --remote-token-file FILE, or {VARIABLE}"
     )
+
+
+def is_given(token_file_text: str | None, environ: Mapping[str, str]) -> bool:
+    """Whether `choose` would look at anything."""
+    return token_file_text is not None or any(environ.get(name, "").strip() for name in (VARIABLE, API_KEY))
 
 
 def is_for_vendor(url: str) -> bool:

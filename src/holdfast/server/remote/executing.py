@@ -1,8 +1,9 @@
 """The life of an executor behind a registry: register, dial, serve, and dial again.
 
-The first registration decides: whatever goes wrong with it ends the process, but for a registry that cannot
-tell right now who asks. After that an ended connection is dialled again at the same address; only a relay
-that refuses the address with 4xx makes us register again.
+How it is reached is a route: through a relay (`RelayRoute`), or by a host that it dials (`direct`).
+The first registration decides: whatever goes wrong with it ends the process, but for a relay's registry that
+cannot tell right now who asks. After that an ended connection is dialled again at the same address; only who
+refuses the address, in words that `rendezvous.attempts` knows, makes us register again or give up.
 """
 
 import asyncio
@@ -10,21 +11,48 @@ import logging
 import random
 import secrets
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Generic, NoReturn, Protocol, TypeVar
 
 from holdfast.errors import HoldfastError, StartupError
-from holdfast.rendezvous.attempts import Redial, registering
+from holdfast.rendezvous.attempts import AfterRefusal, Redial, after_relay, registering
 from holdfast.rendezvous.registryclient import Registry, RegistryUnavailable
-from holdfast.rendezvous.relaysocket import UpgradeRefused, dial_relay
-from holdfast.server.remote.relayedge import RelayEdge, StreamEnd, StreamPort
+from holdfast.rendezvous.relaysocket import RelayLost, UpgradeRefused, dial_relay
+from holdfast.server.metrics import timed
+from holdfast.server.remote.relayedge import Lead, Port, RelayEdge
 from holdfast.server.remote.streams import Streams, Validate
 from holdfast.wire.noise import KeyPair
 from holdfast.wire.registry import AUTHENTICATION_DOWN, RegisterAnswer
 
 if TYPE_CHECKING:
     from holdfast.server.connection import ExecConnection
+    from holdfast.server.metrics import PrometheusMetrics
 
 log = logging.getLogger(__name__)
+R = TypeVar("R")
+
+
+class Pace(Protocol):
+    def after(self, lasted_s: float) -> float:
+        """How long to wait after a connection that lasted so long; one that never was lasted 0."""
+
+
+class Route(Protocol[R]):
+    """How an executor is reached. `R` is what a registration says."""
+
+    registry: Registry
+    waits_for_registry: bool  # is one asked again that cannot tell right now who asks?
+
+    @property
+    def redial(self) -> Pace: ...
+
+    def judge(self, status: int) -> AfterRefusal:
+        """What an upgrade means that was refused with this status."""
+
+    async def register(self) -> R:
+        """Raises: HoldfastError: the registry does not take us, or not now."""
+
+    async def serve(self, registered: R) -> HoldfastError:
+        """Dial and serve; why the connection ended. Raises: HoldfastError: there was none."""
 
 
 class ExecStream:
@@ -32,8 +60,8 @@ class ExecStream:
 
     def __init__(
         self,
-        port: StreamPort,
-        connect: "Callable[[StreamPort], ExecConnection]",
+        port: Port,
+        connect: "Callable[[Port], ExecConnection]",
         adopt: Callable[["asyncio.Task[None]"], None],
     ) -> None:
         self._connection = connect(port)
@@ -54,15 +82,12 @@ class ExecStream:
         self._task.cancel()  # the session can be resumed at once
 
 
-class RemoteExecutor:
-    """One environment at one registry. `lead` makes what a stream leads to."""
+class RemoteExecutor(Generic[R]):
+    """One environment at one registry."""
 
-    def __init__(
-        self, registry: Registry, identity: KeyPair, lead: Callable[[StreamPort], StreamEnd]
-    ) -> None:
-        self._registry = registry
-        self._identity = identity
-        self._lead = lead
+    def __init__(self, route: Route[R], metrics: "PrometheusMetrics | None" = None) -> None:
+        self._route = route
+        self._metrics = metrics
         self._now = asyncio.get_running_loop().time
 
     async def run(self, on_registered: Callable[[], None] = lambda: None) -> NoReturn:
@@ -71,36 +96,43 @@ class RemoteExecutor:
         Raises:
             StartupError: the registry does not take us, at first or again.
         """
+        route = self._route
         try:
             registered = await self._register()
             on_registered()
-            redial = Redial(random.random)
             while True:
-                began, reason = self._now(), "connect_failed"
+                began, lasted_s, why = self._now(), 0.0, "connect_failed"
                 try:
-                    error = await self._serve(registered)
-                    reason = str(error)
-                    log.info("the relay connection ended", extra={"reason": reason})
+                    error = await route.serve(registered)
+                    lasted_s = self._now() - began
+                    why = error.why if isinstance(error, RelayLost) else "read_error"
+                    log.info("the connection ended", extra={"reason": str(error)})
                 except UpgradeRefused as exc:
-                    log.warning("the relay refused the connection", extra={"reason": f"HTTP {exc.status}"})
-                    began = self._now()
-                    if 400 <= exc.status < 500:
-                        registered = await self._register()
+                    log.warning("the connection was refused", extra={"reason": str(exc)})
+                    match route.judge(exc.status):
+                        case AfterRefusal.REGISTER:
+                            why = "registration_rejected"
+                            registered = await self._register()
+                        case AfterRefusal.GIVE_UP:
+                            raise StartupError(str(exc)) from None
                 except HoldfastError as exc:
-                    log.warning("the relay cannot be reached", extra={"reason": str(exc)})
-                    began = self._now()
-                await asyncio.sleep(redial.after(self._now() - began))
+                    log.warning("there is no connection", extra={"reason": str(exc)})
+                if self._metrics is not None:
+                    self._metrics.record_reconnect(why)
+                await asyncio.sleep(route.redial.after(lasted_s))
         finally:
-            await self._registry.aclose()
+            await route.registry.aclose()
 
-    async def _register(self) -> RegisterAnswer:
+    async def _register(self) -> R:
         delays = registering(random.random)
         while True:
             try:
-                answer = await self._registry.register(self._identity.public)
+                with timed(self._metrics, "registration"):
+                    answer = await self._route.register()
             except RegistryUnavailable as exc:
                 failure = exc.failure
-                if failure is None or (failure.status, failure.code) != (502, AUTHENTICATION_DOWN):
+                passing = failure is not None and (failure.status, failure.code) == (502, AUTHENTICATION_DOWN)
+                if not (passing and self._route.waits_for_registry):
                     raise StartupError(str(exc), remedy=exc.remedy) from None
                 log.warning("the registry cannot tell who asks; trying again")
                 await asyncio.sleep(next(delays))
@@ -110,19 +142,39 @@ class RemoteExecutor:
                 log.info("registered")
                 return answer
 
-    async def _serve(self, registered: RegisterAnswer) -> HoldfastError:
-        """Why the connection ended. Raises: HoldfastError: there was none."""
+
+class RelayRoute:
+    """Through a relay, by streams that it cannot read. `lead` makes what a stream leads to."""
+
+    waits_for_registry = True
+
+    def __init__(
+        self, registry: Registry, identity: KeyPair, lead: Lead, metrics: "PrometheusMetrics | None" = None
+    ) -> None:
+        self.registry = registry
+        self.redial = Redial(random.random)
+        self._identity = identity
+        self._lead = lead
+        self._metrics = metrics
+
+    def judge(self, status: int) -> AfterRefusal:
+        return after_relay(status)
+
+    async def register(self) -> RegisterAnswer:
+        return await self.registry.register(self._identity.public)
+
+    async def serve(self, registered: RegisterAnswer) -> HoldfastError:
         registration = registered.executor_registration_id
 
         async def validate(asked: Validate) -> bool:
-            return await self._registry.validate(
-                registration, asked.key, asked.authorization, asked.stream_id
-            )
+            return await self.registry.validate(registration, asked.key, asked.authorization, asked.stream_id)
 
-        streams = Streams(self._identity, self._registry.environment_id, registration)
+        streams = Streams(self._identity, self.registry.environment_id, registration)
         edge = RelayEdge(streams, validate=validate, lead=self._lead)
         try:
-            await dial_relay(registered.url, edge, headers={"x-request-id": f"req_{secrets.token_hex(16)}"})
+            headers = {"x-request-id": f"req_{secrets.token_hex(16)}"}
+            with timed(self._metrics, "rendezvous"):
+                await dial_relay(registered.url, edge, headers=headers)
             log.info("connected to the relay")
             return await edge.ended
         finally:

@@ -19,7 +19,7 @@ from websockets.uri import parse_uri
 
 from holdfast.errors import StartupError
 from holdfast.rendezvous.attempts import DIAL_S
-from holdfast.server.remote.relayedge import StreamPort
+from holdfast.server.remote.relayedge import Port
 from holdfast.wire.sizes import MAX_MESSAGE_BYTES
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ def check_destination(url: str) -> str:
 class ForwardedStream:
     """One stream and its WebSocket."""
 
-    def __init__(self, port: StreamPort, url: str, adopt: Callable[["asyncio.Task[None]"], None]) -> None:
+    def __init__(self, port: Port, url: str, adopt: Callable[["asyncio.Task[None]"], None]) -> None:
         self._port = port
         self._url = url
         self._waiting: deque[bytes] = deque()

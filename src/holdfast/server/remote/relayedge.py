@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from holdfast.errors import ConnectionLost, HoldfastError, RemoteProtocolError
 from holdfast.local.tasks import TaskSet
 from holdfast.rendezvous.relaysocket import RelaySocket
-from holdfast.server.remote.streams import Action, Close, Deliver, Open, Send, Streams, Validate
+from holdfast.server.remote.streams import Action, Close, Deliver, Note, Open, Send, Streams, Validate
 from holdfast.wire.sizes import MAX_MESSAGE_BYTES
 
 log = logging.getLogger(__name__)
@@ -38,8 +38,27 @@ class StreamEnd(Protocol):
         """The other side is gone."""
 
 
+class Port(Protocol):
+    """What an end uses of whatever leads to it: a wire, and a way to say that it is done."""
+
+    def send(self, message: bytes) -> None: ...
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def abort(self) -> None:
+        """This end is done; what it has not sent yet is for nobody."""
+
+    def finish(self) -> None:
+        """This end is done once everything that it sent is on its way."""
+
+
+Lead = Callable[[Port], StreamEnd]
+
+
 class StreamPort:
-    """A stream as its end sees it: a wire."""
+    """A stream as its end sees it."""
 
     def __init__(self, edge: "RelayEdge", number: int) -> None:
         self.end: StreamEnd
@@ -78,11 +97,9 @@ class StreamPort:
             self.end.receive(message)
 
     def abort(self) -> None:
-        """This end is done; what it has not sent yet is for nobody."""
         self._edge.end(self._number)
 
     def finish(self) -> None:
-        """This end is done once everything that it sent is on its way."""
         self._finishing = True
         if not self._output:
             self.abort()
@@ -126,12 +143,13 @@ class RelayEdge:
         streams: Streams,
         *,
         validate: Callable[[Validate], Awaitable[bool]],
-        lead: Callable[[StreamPort], StreamEnd],
+        lead: Lead,
     ) -> None:
         """`lead` makes what a new stream leads to."""
         loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[HoldfastError] = loop.create_future()
-        self._now = loop.time
+        self._loop = loop
+        self._gap_timer: asyncio.TimerHandle | None = None
         self._streams = streams
         self._validate = validate
         self._lead = lead
@@ -148,7 +166,8 @@ class RelayEdge:
         self._socket = socket
 
     def on_frame(self, frame: bytes | None) -> None:
-        self._do(self._streams.take(frame, self._now()))
+        self._do(self._streams.take(frame, self._loop.time()))
+        self._watch_gaps()
 
     def on_writable(self, now: bool) -> None:
         self._writable = now
@@ -156,6 +175,8 @@ class RelayEdge:
 
     def on_end(self, error: HoldfastError) -> None:
         self._socket = None
+        if self._gap_timer is not None:
+            self._gap_timer.cancel()
         self._tasks.cancel()
         ports, self._ports = self._ports, {}
         for port in ports.values():
@@ -196,6 +217,8 @@ class RelayEdge:
                         self._socket.send(frame)
                 case Validate():
                     self._tasks.start(self._ask(action))
+                case Note(reason):
+                    log.warning("a client was not let in", extra={"reason": reason})
                 case Open(number):
                     log.debug("a stream through the relay opened")
                     port = self._ports[number] = StreamPort(self, number)
@@ -207,6 +230,19 @@ class RelayEdge:
                     port_or_none = self._ports.pop(number, None)
                     if port_or_none is not None:
                         port_or_none.end.close()
+
+    def _watch_gaps(self) -> None:
+        ends = self._streams.gap_ends if self._gap_timer is None else None
+        if ends is not None:
+            self._gap_timer = self._loop.call_at(ends, self._check_gaps)
+
+    def _check_gaps(self) -> None:
+        self._gap_timer = None
+        overdue = self._streams.check(self._loop.time())
+        if overdue:
+            log.warning("a stream through the relay was reset: a record of it did not come")
+        self._do(overdue)
+        self._watch_gaps()
 
     def _deliver(self, number: int, message: bytes) -> None:
         port = self._ports.get(number)
@@ -230,7 +266,7 @@ class RelayEdge:
             if not allowed:
                 log.warning("a client was not let in", extra={"reason": "the registry does not know it"})
         finally:
-            self._do(self._streams.settle(asked.attempt, allowed=allowed, now=self._now()))
+            self._do(self._streams.settle(asked.attempt, allowed=allowed, now=self._loop.time()))
 
     def _pump(self) -> None:
         if self._pumping:

@@ -23,6 +23,9 @@ MAX_STREAMS: Final = 128
 MAX_VALIDATIONS: Final = 32
 MAX_FAILURES: Final = 8
 PAUSE_S: Final = 10.0
+UNREADABLE: Final = "its handshake cannot be read, or is for another key or registration"
+FULL: Final = "as many streams as there may be are open, or about to be"
+PAUSED: Final = f"{MAX_FAILURES} handshakes came to nothing: no other is looked at for {PAUSE_S:g} s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,14 @@ class Close:
     stream: int
 
 
-Action: TypeAlias = Send | Validate | Open | Deliver | Close
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Say why a client is not let in: words of ours, each at most once in PAUSE_S."""
+
+    reason: str
+
+
+Action: TypeAlias = Send | Validate | Open | Deliver | Close | Note
 
 
 class _Pending(NamedTuple):
@@ -90,8 +100,10 @@ class Streams:
         self._by_number: dict[int, _Stream] = {}
         self._pending: dict[str, _Pending] = {}
         self._validating: set[int] = set()
+        self._gaps: dict[int, float] = {}
         self._failures = 0
         self._paused_until = 0.0
+        self._noted: dict[str, float] = {}
         self._last = 0
 
     # --- what comes in
@@ -123,10 +135,10 @@ class Streams:
         if id_ in self._active:
             return [*refusal]  # what is open stays open
         if self._pending.pop(id_, None) is not None:
-            self._count_failure(now)
-            return [*refusal]
-        full = len(self._active) >= MAX_STREAMS or len(self._validating) >= MAX_VALIDATIONS
-        if full or now < self._paused_until:
+            return [*self._count_failure(now), *refusal]
+        if len(self._active) >= MAX_STREAMS or len(self._validating) >= MAX_VALIDATIONS:
+            return [*self._note(FULL, now), *refusal]
+        if now < self._paused_until:
             return [*refusal]
         handshake = Handshake(Role.RESPONDER, self._identity, prologue(*self._place, id_))
         try:
@@ -135,8 +147,7 @@ class Streams:
                 raise RemoteProtocolError("an authorization is too long")
             authorization = payload.decode()
         except (RemoteProtocolError, UnicodeDecodeError):
-            self._count_failure(now)
-            return [*refusal]
+            return [*self._note(UNREADABLE, now), *self._count_failure(now), *refusal]
         attempt = self._number()
         self._pending[id_] = _Pending(attempt, handshake)
         self._validating.add(attempt)
@@ -146,15 +157,31 @@ class Streams:
         id_ = frame.stream_id
         stream = self._active.get(id_)
         if stream is None:
-            if self._pending.pop(id_, None) is not None:
-                self._count_failure(now)
-            return [Send(relayframes.reset(id_))]
+            early = self._pending.pop(id_, None) is not None
+            return [*(self._count_failure(now) if early else ()), Send(relayframes.reset(id_))]
         done: list[Action] = []
         try:
-            for record in stream.window.push(frame.seq, frame.payload):
+            for record in stream.window.push(frame.seq, frame.payload, now):
                 done += [Deliver(stream.number, message) for message in stream.channel.open(record)]
         except RemoteProtocolError:
             return [*done, *self._drop(id_), Send(relayframes.reset(id_))]
+        if stream.window.gap_ends is not None:
+            self._gaps[stream.number] = stream.window.gap_ends
+        elif self._gaps:
+            self._gaps.pop(stream.number, None)
+        return done
+
+    @property
+    def gap_ends(self) -> float | None:
+        """When to `check`, if a record is missing anywhere."""
+        return min(self._gaps.values(), default=None)
+
+    def check(self, now: float) -> list[Action]:
+        """End the streams whose missing record has not come."""
+        done: list[Action] = []
+        for number in [number for number, ends in self._gaps.items() if now >= ends]:
+            id_ = self._by_number[number].stream_id
+            done += [*self._drop(id_), Send(relayframes.reset(id_))]
         return done
 
     def settle(self, attempt: int, *, allowed: bool, now: float) -> list[Action]:
@@ -167,15 +194,13 @@ class Streams:
         del self._pending[id_]
         refusal = Send(relayframes.reset(id_))
         if not allowed:
-            self._count_failure(now)
-            return [refusal]
+            return [*self._count_failure(now), refusal]
         if len(self._active) >= MAX_STREAMS:
-            return [refusal]
+            return [*self._note(FULL, now), refusal]
         try:
             answer = pending.handshake.write()
         except RemoteProtocolError:
-            self._count_failure(now)
-            return [refusal]
+            return [*self._count_failure(now), refusal]
         stream = _Stream(self._number(), id_, pending.handshake.finish())
         self._active[id_] = self._by_number[stream.number] = stream
         return [Send(relayframes.handshake(id_, answer)), Open(stream.number)]
@@ -205,13 +230,22 @@ class Streams:
         if stream is None:
             return []
         del self._by_number[stream.number]
+        self._gaps.pop(stream.number, None)
         return [Close(stream.number)]
 
-    def _count_failure(self, now: float) -> None:
+    def _count_failure(self, now: float) -> list[Action]:
         self._failures += 1
-        if self._failures >= MAX_FAILURES:
-            self._failures = 0
-            self._paused_until = now + PAUSE_S
+        if self._failures < MAX_FAILURES:
+            return []
+        self._failures = 0
+        self._paused_until = now + PAUSE_S
+        return self._note(PAUSED, now)
+
+    def _note(self, reason: str, now: float) -> list[Action]:
+        if now < self._noted.get(reason, now):
+            return []
+        self._noted[reason] = now + PAUSE_S
+        return [Note(reason)]
 
     def _number(self) -> int:
         self._last += 1

@@ -60,12 +60,12 @@ function go(change) {
   history.replaceState(null, "", now.size ? `#${now}` : location.pathname);
 }
 
-function counted({ board: { slug }, counts, places }) {
+function counted({ board: { slug }, counts, asking, places }) {
   const away = places.filter(({ shut }) => shut).length;
   const button = byId("places");
   button.hidden = !places.length;
   button.textContent = `${places.length === 1 ? "1 host" : `${places.length} hosts`}${away ? ` · ${away} not taking work` : ""}`;
-  const waiting = [...PEOPLE].reduce((sum, status) => sum + (counts[status] ?? 0), 0);
+  const waiting = [...PEOPLE].reduce((sum, status) => sum + (counts[status] ?? 0), asking);
   byId("waiting").textContent = waiting ? waiting.toLocaleString() : "";
   document.title = `${waiting ? `(${waiting}) ` : ""}${slug} · Holdfast`;
 }

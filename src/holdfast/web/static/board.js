@@ -85,6 +85,7 @@ export class Board {
   shown() {
     return [...this.columns.values()].filter(({ status, total }) => {
       if (status === "archived") return this.archived && !this.wanted.mine;
+      if (this.wanted.mine && status === "running") return this.standing.asking; // of those, what asks about a host
       if (this.wanted.mine) return PEOPLE.has(status) && (total || status === "waiting_human");
       return total || ALWAYS.has(status);
     });

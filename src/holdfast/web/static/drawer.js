@@ -63,14 +63,14 @@ export class Drawer {
     const { task } = detail;
     const put = (name, ...children) => {
       const part = this.parts[name];
-      if (name === "ask" && part.contains(document.activeElement)) return;
+      if (name === "ask" && part.querySelector("input:focus")) return;
       const filled = children.flat().filter(Boolean);
       part.hidden = !filled.length;
       part.replaceChildren(...filled);
     };
     put("head", this.#head(task));
     put("actions", actions(task, detail.moves));
-    put("ask", this.#ask(task));
+    put("ask", this.#ask(task), this.#hosts(detail));
     put("facts", this.#facts(detail));
     put("body", task.body ? [el("h3", {}, "Description"), el("div", { class: "text" }, task.body)] : []);
     put("result", task.result ? [el("h3", {}, "Result"), el("div", { class: "text" }, task.result)] : []);
@@ -118,6 +118,22 @@ export class Drawer {
         el("button", { type: "submit", class: "primary" }, "Answer"),
       ),
     ];
+  }
+
+  /** Hosts that its worker waits for, each with the answers that there are. */
+  #hosts({ task, questions }) {
+    const open = questions.filter((one) => !one.answer && !one.outcome);
+    const said = (one) => [["yes", "Allow"], ["no", "Refuse"], ...(one.pattern ? [["pattern", `Allow ${one.pattern}`]] : [])];
+    return open.flatMap((one) => [
+      el("p", { class: "question" }, `${one.program || "it"} wants to reach ${one.host}`),
+      el(
+        "div",
+        { class: "answers" },
+        said(one).map(([answer, label]) =>
+          el("button", { type: "button", onclick: () => act(task.id, "answer", { answer, host: one.host }) }, label),
+        ),
+      ),
+    ]);
   }
 
   #facts(detail) {

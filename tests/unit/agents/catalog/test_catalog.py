@@ -41,7 +41,7 @@ from holdfast.agents.terminal.keys import KEYS, encode_click
 from tests.support.rows import every_row
 from tests.support.wording import in_words
 
-KNOWN = {**CATALOG, **read_shipped().agents}
+KNOWN = {**CATALOG, **read_shipped()}
 AGENTS = list(KNOWN.values())
 each = pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.name)
 NAMES = {"codex", "opencode", "claude", "gemini", "qwen", "aider", "hermes", "shell"}

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.agents.catalog.agent import launch
-from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.catalog.catalog import BUILT_IN, CATALOG, FILE, SHIPPED, find_agent
 from holdfast.agents.catalog.known import list_agents, read_known, read_shipped
-from holdfast.agents.catalog.lookup import BUILT_IN, FILE, SHIPPED, find_agent
 from holdfast.agents.catalog.userrecords import MAX_BYTES
 from holdfast.agents.sdk import find_withheld
 from holdfast.errors import UsageError
@@ -19,10 +18,10 @@ MINE = '[mine]\nbinary = "mine"\nheadless = ["{prompt}"]\n'
 
 def test_every_record_that_we_ship_is_right_and_says_how_it_was_tried() -> None:
     found = read_shipped()
-    assert found.invalid == {}
-    assert found.agents
-    assert not found.agents.keys() & CATALOG.keys()
-    for agent in found.agents.values():
+    assert found
+    assert not found.keys() & CATALOG.keys()
+    for name, agent in found.items():
+        assert (agent.name, agent.binary) == (name, found.find_program(name))
         assert agent.tried
         start = launch(agent, state="/s", prompt="PROMPT", model="m", unattended=True, base="http://h")
         assert (start.stdin or "") + " ".join(start.arguments) != ""

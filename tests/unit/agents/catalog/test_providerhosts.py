@@ -48,7 +48,7 @@ def test_what_its_user_says_comes_to_what_its_record_says_and_nonsense_is_left_o
 
 
 def test_the_hosts_of_every_record_are_rules() -> None:
-    known = [*CATALOG.values(), *read_shipped().agents.values()]
+    known = [*CATALOG.values(), *read_shipped().values()]
     named = [agent for agent in known if agent.reach is not None]
     assert {"codex", "claude", "gemini", "qwen", "opencode"} <= {agent.name for agent in named}
     for agent in named:

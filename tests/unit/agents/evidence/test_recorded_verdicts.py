@@ -21,7 +21,7 @@ def judged(case: str, until: float = math.inf) -> WorkerStatus:
     """What is said of a recorded run, at its end or while it goes on."""
     rows = (RECORDED / f"{case}.jsonl").read_text("utf-8").splitlines()
     header, *lines = map(json.loads, rows)
-    agent = {**CATALOG, **read_shipped().agents}[header["agent"]]
+    agent = {**CATALOG, **read_shipped()}[header["agent"]]
     lines = [line for line in lines if line["at"] <= until]
     parsers = {"stdout": parser_of(agent), "stderr": text_parser_of(agent), "log": log_parser_of(agent)}
     seen = [item for line in lines for item in parsers[line["from"]].feed(line["line"], line["at"])]

@@ -46,8 +46,8 @@ from holdfast.agents.evidence.status import (
     STORM,
     STORM_REQUESTS,
     STORM_S,
-    WorkerEnd,
     WorkerLimits,
+    WorkerStop,
     age,
     claim_words,
     classify,
@@ -820,7 +820,7 @@ def test_that_nobody_reads_its_terminal_is_shown_as_evidence() -> None:
     assert "nobody reads the terminal" in [item.seen for item in look(rows, 20).evidence]
 
 
-def act(rows: list[Row], now: float, limits: WorkerLimits = WorkerLimits()) -> WorkerEnd | None:  # noqa: B008 - a value
+def act(rows: list[Row], now: float, limits: WorkerLimits = WorkerLimits()) -> WorkerStop | None:  # noqa: B008 - a value
     status = classify(story(*rows), now, started_at=0.0, limits=limits)
     return decide_end(status, now, started_at=0.0, limits=limits)
 

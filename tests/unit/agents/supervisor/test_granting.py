@@ -86,6 +86,8 @@ def test_a_host_comes_to_those_that_it_has_and_the_whole_network_takes_their_pla
     assert (more.network, more.hosts) == (None, AllowedHosts(["a.test", "b.test:81"], ["x.a.test"]))
     private = regrant(kept(), GrantParams(worker="w", hosts=["b.test"], private=True, environ=ENVIRON))
     assert private.hosts == AllowedHosts(["b.test"], private=True)
+    client = regrant(kept(presets=["npm"]), GrantParams(worker="w", presets=["pip"], environ=ENVIRON))
+    assert (client.hosts, client.presets) == (AllowedHosts([]), ["npm", "pip"])
     whole = regrant(had, GrantParams(worker="w", network=True, environ=ENVIRON))
     assert (whole.network, whole.hosts) == (True, None)
 

@@ -7,12 +7,11 @@ import pytest
 
 from holdfast.agents.catalog.agent import StatePath
 from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.evidence.advice import Difference, EquivalenceReport
 from holdfast.agents.worker.equivalence import (
     EXITS,
     ITSELF,
     Case,
-    Difference,
-    EquivalenceReport,
     judge,
     lines,
     report_unknown,

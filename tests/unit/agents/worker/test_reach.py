@@ -5,15 +5,17 @@ import json
 import socket
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from holdfast.agents.catalog.catalog import CATALOG, SHELL
+from holdfast.agents.catalog.catalog import CATALOG, HERMES, SHELL
 from holdfast.agents.catalog.claude import CLAUDE
 from holdfast.agents.catalog.codex import CODEX
 from holdfast.agents.catalog.gemini import QWEN
 from holdfast.agents.worker.launching import WorkerSpec, prepare
 from holdfast.agents.worker.reach import (
+    UNNAMED,
     WorkerReach,
     decide_reach,
     find_bases,
@@ -24,7 +26,7 @@ from holdfast.agents.worker.reach import (
 from holdfast.errors import SandboxUnavailable, UsageError
 from holdfast.sandbox.policy.hostwish import HostWish
 from holdfast.wire.permissions import AllowedHosts
-from holdfast.wire.processes import EnforcementReport
+from holdfast.wire.processes import EnforcementReport, SecretKey
 from tests.support.rows import every_row
 
 HOSTS = CODEX.reach.hosts if CODEX.reach is not None else ()
@@ -55,6 +57,9 @@ def a_wish(**more: object) -> WorkerSpec:
         ),
         ({}, SHELL, False, WorkerReach(whole=True, whole_commands=True)),
         ({"network": False}, SHELL, False, WorkerReach()),
+        ({}, HERMES, False, WorkerReach(whole=True, whole_commands=True, lost=UNNAMED)),
+        ({"network": True}, HERMES, False, WorkerReach(whole=True, whole_commands=True)),
+        ({"hosts": NAMED}, HERMES, False, WorkerReach(hosts=ASKED, commands=ASKED)),
         ({"hosts": NAMED}, SHELL, False, WorkerReach(hosts=ASKED, commands=ASKED)),
         (
             {"base": "http://127.0.0.1:9/v1"},
@@ -221,3 +226,43 @@ def test_the_keys_of_a_record_are_for_hosts_that_its_workers_reach() -> None:
     for agent in CATALOG.values():
         for name, hosts in agent.key_hosts.items():
             assert agent.reach is None or {*hosts} <= {*agent.reach.hosts}, (agent.name, name)
+
+
+def a_worker(home: Path, **more: Any) -> WorkerSpec:
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(home), "CARGO_HOME": str(home / ".cargo")}
+    return WorkerSpec(agent="shell", cwd=str(home / "work"), env=env, prompt="p", private_tmp=True, **more)
+
+
+def test_the_hosts_of_a_preset_are_read_from_what_the_worker_cannot_write(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / ".cargo").mkdir()
+    settings = '[registries.a]\nindex = "sparse+https://crates.test/"\n'
+    (tmp_path / ".cargo" / "config.toml").write_text(settings, "utf-8")
+    asked = AllowedHosts(["GET https://a.test/v1/"], limits=["5M"])
+    ready = prepare(a_worker(tmp_path, presets=["cargo"], hosts=asked), state=str(tmp_path / "state"))
+    assert ready.policy.wish.hosts.allow == ("GET https://a.test/v1/", "crates.test:443")
+    assert ready.policy.wish.hosts.limits == ("5M",)
+    assert ready.presets == (f"cargo: crates.test:443, from {tmp_path}/.cargo/config.toml",)
+    for writable in (str(tmp_path / ".cargo"), str(tmp_path)):
+        with pytest.raises(UsageError, match="nothing outside of the workspace"):
+            prepare(a_worker(tmp_path, presets=["cargo"], writable=[writable]), state=str(tmp_path / "state"))
+    planted = a_worker(tmp_path, presets=["cargo"])
+    planted.env["CARGO_HOME"] = planted.cwd
+    (tmp_path / "work" / "config.toml").write_text(settings, "utf-8")
+    with pytest.raises(UsageError, match="nothing outside of the workspace"):
+        prepare(planted, state=str(tmp_path / "state"))
+
+
+@pytest.mark.parametrize("more", [{"network": True}, {"unconfined": True}])
+def test_a_preset_is_refused_where_every_host_is_reached(more: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="every host is reached"):
+        prepare(a_worker(tmp_path, presets=["pip"], **more), state=str(tmp_path / "state"))
+
+
+def test_a_key_lifts_no_rule_about_requests_also_not_for_what_has_no_key(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    key, rule = SecretKey("TOKEN", "x1Y2z3" * 8, ["api.test:443"]), "GET https://api.test/v1/"
+    wish = a_worker(tmp_path, hosts=AllowedHosts([rule]), keys=[key])
+    ready = prepare(wish, state=str(tmp_path / "state"))
+    assert ready.reach.commands.allow == (rule,)
+    assert ready.policy.without_keys().wish.hosts.allow == (rule,)

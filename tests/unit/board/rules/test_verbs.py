@@ -15,6 +15,7 @@ from tests.support.rows import every_row
 
 CREATE = find_verb("create", BoardCaller.PERSON)
 EXAMPLES = {"title": "t", "summary": "s", "question": "q", "body": "b", "parent": "t_1", "child": "t_2"}
+EXAMPLES |= {"answer": "yes"}
 
 
 def example(verb: Verb) -> dict[str, object]:

@@ -74,6 +74,7 @@ def test_a_report_that_says_nothing_new_is_not_written_again_for_a_while() -> No
     later = msgspec.structs.replace(first, at=102.0, round_at=101.0)
     assert is_news(None, first)
     assert not is_news(first, later)
+    assert is_news(msgspec.structs.replace(first, round_at=None), later)  # the first look at the board
     assert is_news(first, msgspec.structs.replace(later, claims=1))
     assert is_news(first, msgspec.structs.replace(first, at=100.0 + SAME_S))
     assert is_news(first, msgspec.structs.replace(first, at=50.0))  # the clock was set back

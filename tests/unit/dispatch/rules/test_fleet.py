@@ -60,6 +60,14 @@ def test_a_host_offers_what_its_environments_take() -> None:
     assert places(box=4).list_claimable("plain") == [""], "this host itself goes on"
 
 
+def test_the_slots_of_a_machine_that_is_reached_are_told_to_the_board() -> None:
+    assert places().slots == {"box": 4}
+    full = places().close_full({"box": 4, "gone": 9})
+    assert full.environments["box"] == "all 4 slots are taken"
+    assert full.environments["gone"] == places().environments["gone"], "why it is shut stays"
+    assert places().close_full({"box": 3}) == places()
+
+
 def test_why_a_task_waits_for_its_place_is_said() -> None:
     assert places().find_holdup(a_task(assignee="plain")) is None
     assert places().find_holdup(a_task(assignee="far")) is None

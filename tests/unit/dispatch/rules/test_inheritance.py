@@ -97,7 +97,32 @@ def test_a_cli_that_reaches_its_model_is_more_than_a_script_without_a_network() 
             {"hosts": {"a.test": "allow", "addresses": {"a.test": "192.0.2.7"}}},
             ["the host a.test elsewhere"],
         ),
+        ({"hosts": {"presets": ["pip"]}}, {"hosts": {"presets": ["pip", "npm"]}}, ["the hosts of npm"]),
+        ({"hosts": {"presets": ["pip"]}}, {"hosts": {"presets": ["pip"]}}, []),
+        (
+            {"hosts": {"GET https://a.test/v1/": "allow"}},
+            {"hosts": {"GET https://a.test/": "allow"}},
+            ["the host GET https://a.test/"],
+        ),
+        (
+            {"hosts": {"*.test": "allow", "GET https://a.test/": "allow", "b.test": "allow"}},
+            {"hosts": {"*.test": "allow", "b.test": "allow"}},
+            ["all of the host a.test:443"],
+        ),
+        (
+            {"hosts": {"GET http://a.test/": "allow", "secrets": {"K": "http://a.test:80"}}},
+            {"hosts": {"secrets": {"K": "http://a.test:80"}}},
+            ["the host a.test:80", "all of the host a.test:80"],
+        ),
+        (
+            {"hosts": {"a.test": "allow", "limits": ["5M"]}},
+            {"hosts": {"a.test": "allow"}},
+            ["no limit of 5M on hosts"],
+        ),
         ({"hosts": {"a.test": "allow"}}, {"network": None}, ["the network"]),
+        ({"network": None, "ask_network": True}, {"network": None}, ["the network"]),
+        ({"network": None, "ask_network": True}, {"network": None, "ask_network": 30.0}, []),
+        ({"network": False}, {"network": None, "ask_network": True}, []),  # a person decides about each
         ({"network": True}, {"hosts": {"a.test": "allow"}}, []),
         ({"agent": "codex", "network": None}, {"agent": "claude", "network": False}, []),
         (

@@ -76,6 +76,7 @@ def test_a_worker_looks_stuck_with_a_reason_in_words(
         (replace(AT_REST, files=(3, 101), calls=LOOPING), NOTHING_S),
         (replace(AT_REST, note="half way", calls=LOOPING), NOTHING_S),
         (replace(AT_REST, calls=replace(LOOPING, fresh=2)), NOTHING_S),
+        (replace(AT_REST, state=WorkerState.WAITING, state_s=STILL_S, calls=LOOPING, asks=True), NOTHING_S),
     ],
 )
 def test_a_worker_that_gets_on_does_not_look_stuck(look: LivenessSample, seconds: float) -> None:
@@ -88,6 +89,17 @@ def test_how_long_a_worker_takes_to_start_does_not_count() -> None:
         assert watch.look(replace(AT_REST, at=seconds, state=WorkerState.STARTING)) == ""
     assert watch.look(replace(AT_REST, at=NOTHING_S * 3)) == ""
     assert watch.look(replace(AT_REST, at=NOTHING_S * 4)) != ""
+
+
+def test_how_long_a_person_takes_to_decide_about_a_host_does_not_count() -> None:
+    watch = LivenessWatch(LIMITS)
+    for seconds in (0.0, NOTHING_S - 1):
+        assert watch.look(replace(AT_REST, at=seconds)) == ""
+    for seconds in (NOTHING_S + 1, NOTHING_S * 2):
+        assert watch.look(replace(AT_REST, at=seconds, asks=True)) == ""
+    assert watch.look(replace(AT_REST, at=NOTHING_S * 2 + 1)) == ""
+    assert watch.look(replace(AT_REST, at=NOTHING_S * 3)) == ""
+    assert watch.look(replace(AT_REST, at=NOTHING_S * 3 + 1)) != ""
 
 
 def test_of_a_worker_of_which_nothing_can_be_seen_nothing_is_said() -> None:

@@ -41,6 +41,26 @@ def test_a_launcher_may_bound_what_one_run_uses() -> None:
     assert BUILTIN["claude"].budget == Budget()
 
 
+@every_row(
+    ("said", "asked_ms"),
+    [("true", 600_000), ("30", 30_000), ("0.5", 500), ("false", msgspec.UNSET), ("0", msgspec.UNSET)],
+)
+def test_a_profile_says_whether_and_for_how_long_somebody_is_asked_about_hosts(
+    said: str, asked_ms: object
+) -> None:
+    named = decode(f'[x]\nagent = "shell"\nask_network = {said}\nhosts = {{ "a.test" = "deny" }}\n')["x"]
+    assert named.allowed_hosts is not None
+    assert named.allowed_hosts.ask_timeout_ms == asked_ms
+    alone = decode(f'[x]\nagent = "shell"\nask_network = {said}\n')["x"]
+    assert (alone.allowed_hosts is None) is (asked_ms is msgspec.UNSET)
+
+
+@pytest.mark.parametrize("said", ["true\nnetwork = true", "-1", "nan", "86401", '"yes"'])
+def test_asking_that_cannot_be_meant_is_refused(said: str) -> None:
+    with pytest.raises(UsageError, match="ask_network"):
+        decode(f'[x]\nagent = "shell"\nask_network = {said}\n')
+
+
 def test_the_user_replaces_ours_by_name() -> None:
     text = '[script]\nagent = "shell"\nsuccess = "report"\n'
     assert combine(text)["script"].success == "report"
@@ -141,3 +161,32 @@ def test_the_newest_session_that_can_be_gone_on_with(
     earlier: list[Run], session: AgentSession | None
 ) -> None:
     assert session_before(earlier, run(5)) == session
+
+
+def test_hosts_of_a_profile_have_every_form_that_a_command_line_has() -> None:
+    text = """
+[x]
+agent = "claude"
+[x.hosts]
+"GET,HEAD https://api.test/v1/" = "allow"
+"*.wild.test" = "allow"
+presets = ["pip", "npm"]
+limits = ["500M", "api.test=20conn/s"]
+[x.hosts.secrets]
+TOKEN = "api.test"
+"""
+    made = decode(text)["x"]
+    assert made.presets == ("pip", "npm")
+    assert made.allowed_hosts is not None
+    # The key's own rule, which is for the whole host, lifts nothing.
+    assert made.allowed_hosts.allow == ["GET,HEAD https://api.test/v1/", "*.wild.test"]
+    assert made.allowed_hosts.limits == ["500M", "api.test=20conn/s"]
+    for wrong, why in (
+        ('presets = ["pypi"]', "there is no such preset"),
+        ("presets = true", "must be a list of clients"),
+        ('limits = ["fast"]', "is no limit"),
+        ('"get https://api.test/" = "allow"', "is no rule about hosts"),
+        ('"https://api.test/a/../b" = "allow"', "is no rule about hosts"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            decode(f'[x]\nagent = "claude"\n[x.hosts]\n{wrong}\n')

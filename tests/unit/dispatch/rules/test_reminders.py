@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 
-from holdfast.board.rules.rows import Task
 from holdfast.dispatch.rules import reminders
 from holdfast.dispatch.rules.reminders import (
     MOST,
@@ -16,7 +15,6 @@ from holdfast.dispatch.rules.reminders import (
     note,
     record_try,
 )
-from tests.support.dispatch import a_task
 
 
 def test_what_begins_to_wait_is_due_at_once_and_the_events_are_read_once() -> None:
@@ -63,13 +61,15 @@ def test_a_delivery_forgets_the_failures_before_it() -> None:
 @pytest.mark.parametrize(
     ("now", "owed"),
     [
-        (a_task(status_ms=5), True),
-        (a_task(status_ms=5, acknowledged_ms=9), False),
-        (a_task(status_ms=6), False),
+        ((5, None), True),
+        ((5, 9), False),
+        ((6, None), False),
     ],
 )
-def test_a_reminder_is_owed_until_it_is_acknowledged_or_begins_to_wait_anew(now: Task, owed: bool) -> None:
-    assert is_still_owed(Owed(since_ms=5), now) is owed
+def test_a_reminder_is_owed_until_it_is_acknowledged_or_begins_to_wait_anew(
+    now: tuple[int, int | None], owed: bool
+) -> None:
+    assert is_still_owed(Owed(since_ms=5), *now) is owed
 
 
 def test_nothing_is_forgotten_that_was_not_delivered() -> None:

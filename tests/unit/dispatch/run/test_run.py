@@ -156,3 +156,11 @@ async def test_a_run_that_was_cancelled_before_it_began_starts_nothing(scene: Sc
     await scene.dispatch(once=True)
     assert scene.supervisor.started == []
     assert list(marks(scene.home).iterdir()) == []
+
+
+async def test_a_script_is_no_cli_that_is_compared_with_the_host_and_a_command_is(scene: Scene) -> None:
+    (scene.home / "worker-profiles.toml").write_text('[mine]\ncommand = ["sh", "-c", "{prompt}"]\n', "utf-8")
+    scene.context.profiles.look()
+    for assignee in ("script", "mine"):
+        await only_run(scene, scene.create(assignee=assignee))
+    assert [worker.wish.compared for worker in scene.supervisor.workers.values()] == [False, True]

@@ -21,7 +21,7 @@ from holdfast.doctor.escape.scorecard import (
     report,
 )
 from holdfast.errors import UsageError
-from holdfast.sandbox.plan import rights
+from holdfast.sandbox.plan.grants import NEWEST_KNOWN_ABI
 from holdfast.sandbox.plan.select import Way
 from tests.support.rows import every_row
 
@@ -59,7 +59,7 @@ def test_a_reason_counts_only_where_it_applies() -> None:
 @pytest.mark.parametrize("way", [Way.USER_NAMESPACE, Way.AS_ROOT])
 def test_namespaces_on_the_newest_kernel_have_no_excuse(way: Way) -> None:
     for attempt in ATTEMPTS:
-        assert not find_excuses(attempt.id, way, privileged=False, abi=rights.NEWEST_KNOWN_ABI)
+        assert not find_excuses(attempt.id, way, privileged=False, abi=NEWEST_KNOWN_ABI)
 
 
 @every_row(

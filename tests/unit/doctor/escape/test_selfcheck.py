@@ -66,6 +66,7 @@ def test_a_result_is_described_in_one_breath() -> None:
 def test_every_attempt_is_in_one_group_of_those_that_have_the_same_sandbox() -> None:
     groups = group_attempts(ATTEMPTS)
     assert sorted(one.id for group in groups for one in group) == sorted(one.id for one in ATTEMPTS)
+    assert groups[0][0].limits is not None  # what takes longest is begun first
     shared = [group for group in groups if len(group) > 1]
     assert max(map(len, shared)) <= TOGETHER
     for group in shared:

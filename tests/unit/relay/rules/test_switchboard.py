@@ -96,6 +96,8 @@ def test_the_newest_socket_of_an_environment_has_it() -> None:
     assert board.held_until("t", "box", 1) is None
     assert board.held_until("t", "box", 2) == "E2"
     assert board.executors() == [second]
+    newer = [board.has_newer(HELD._replace(epoch=epoch)) for epoch in (1, 2, 3)]
+    assert newer == [True, False, False]
 
 
 @every_row(

@@ -1,7 +1,7 @@
 import pytest
 
 from holdfast.sandbox.kernel import landlock
-from holdfast.sandbox.plan.rights import NEWEST_KNOWN_ABI
+from holdfast.sandbox.plan.grants import NEWEST_KNOWN_ABI
 
 
 def test_an_older_kernel_can_be_faked(monkeypatch: pytest.MonkeyPatch) -> None:

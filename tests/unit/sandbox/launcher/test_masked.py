@@ -9,6 +9,7 @@ from typing import ClassVar, NoReturn
 
 import pytest
 
+from holdfast.light import replace
 from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.kernel.dnotify import Dnotify
 from holdfast.sandbox.kernel.inotify import Inotify
@@ -17,7 +18,6 @@ from holdfast.sandbox.launcher.children import Children
 from holdfast.sandbox.launcher.masked import WEAKER, MaskedCommand, MaskedCommands
 from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind, encode
 from holdfast.sandbox.protocol import orders
-from holdfast.sandbox.values import replace
 from holdfast.sandbox.watcher import listener
 
 LEADER, OTHER = 1 << 22, (1 << 22) + 1  # no process has such a number

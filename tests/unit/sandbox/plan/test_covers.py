@@ -7,7 +7,6 @@ from holdfast.sandbox.plan.covers import (
     covers_of,
     declare_bwrap,
     names_of,
-    needs_covers,
 )
 from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
 
@@ -51,9 +50,9 @@ def test_of_too_many_those_in_writable_roots_are_kept_and_it_is_said() -> None:
 
 
 def test_a_plan_that_covers_nothing_needs_nobody() -> None:
-    assert not needs_covers(plan(WORKSPACE, (StepKind.PIN, "/w/a"), (StepKind.READABLE, "/usr")))
-    assert needs_covers(plan(WORKSPACE, later=("/w/.env",)))
-    assert needs_covers(plan(WORKSPACE, (StepKind.READ_ONLY, "/w/.git")))
+    assert not plan(WORKSPACE, (StepKind.PIN, "/w/a"), (StepKind.READABLE, "/usr")).covers
+    assert plan(WORKSPACE, later=("/w/.env",)).covers
+    assert plan(WORKSPACE, (StepKind.READ_ONLY, "/w/.git")).covers
 
 
 def test_what_the_view_makes_itself_is_not_replaced_by_anybody() -> None:

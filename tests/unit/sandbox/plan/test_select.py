@@ -15,12 +15,12 @@ from holdfast.sandbox.plan.select import (
     Choice,
     Enforcement,
     Losses,
-    Need,
     Trial,
     Way,
     declare,
     select,
 )
+from holdfast.sandbox.policy.policy import Need
 from tests.support.rows import every_row
 
 WORKS = Trial()

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from holdfast.light import replace
 from holdfast.sandbox.policy.narrowing import find_excess, narrow
 from holdfast.sandbox.policy.policy import (
     Access,
@@ -15,7 +16,6 @@ from holdfast.sandbox.policy.policy import (
     read_only,
     workspace_write,
 )
-from holdfast.sandbox.values import replace
 from tests.support.rows import every_row
 
 WORK = Where("/project", ("/project",), "/state/tmp", slash_tmp=False)
@@ -141,3 +141,21 @@ def test_where_a_host_is_only_the_ceiling_says() -> None:
     left = narrow(elsewhere, BY_NAME)
     assert (left.hosts.addresses, left.hosts.private) == ((), False)
     assert find_excess(elsewhere, BY_NAME) == "a host"
+
+
+def test_a_pattern_gives_back_no_host_of_which_certain_requests_are_allowed() -> None:
+    """A rule about requests takes its host out of a pattern: without it the pattern would be more."""
+    rule = "GET https://api.org.test/v1/"
+    ceiling = of(workspace_write().allow_host("**.org.test").allow_host("api.test").allow_host(rule))
+    without = of(workspace_write().allow_host("**.org.test").allow_host("api.test"))
+    left = narrow(without, ceiling)
+    assert left.hosts.allow == ("api.test",)
+    assert find_excess(left, ceiling) is None
+    assert find_excess(without, ceiling) == "a host"
+    assert narrow(ceiling, ceiling).hosts.allow == ceiling.hosts.allow
+    assert narrow(ceiling, without).hosts.allow == ("api.test",)
+    for plain in (rule.replace("https", "http"), "*"):
+        other = of(workspace_write().allow_host("*").allow_host(plain))
+        assert narrow(of(workspace_write().allow_host("*")), other).hosts.allow == (
+            () if "://" in plain else ("*",)
+        )

@@ -6,8 +6,9 @@ import tomllib
 import pytest
 
 from holdfast.errors import UsageError
+from holdfast.sandbox.policy.paths import is_pattern
 from holdfast.sandbox.policy.policy import Access, At, Glob, Network, Place, Policy, Rule, Special, Target
-from holdfast.sandbox.policy.profile import escape, is_pattern, policy_of
+from holdfast.sandbox.policy.profile import escape, policy_of
 from tests.support.rows import every_row
 
 

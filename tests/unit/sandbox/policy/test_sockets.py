@@ -1,8 +1,7 @@
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast.sandbox.plan.select import Need, needs_of
-from holdfast.sandbox.policy.policy import Where, bind, workspace_write
+from holdfast.sandbox.policy.policy import Need, Where, bind, needs_of, workspace_write
 from holdfast.sandbox.policy.sockets import AGENT_GRANT, check_granted, find_risk, grant_for
 
 RISKY = [

@@ -341,8 +341,8 @@ HOSTS: list[tuple[str, str, str | None]] = [
     ),
     (
         "net.dns",
-        "  [6] Could not resolve hostname (Could not resolve host: index.crates.io)",
-        "index.crates.io",
+        "  [6] Could not resolve hostname (Could not resolve host: registry.example.com)",
+        "registry.example.com",
     ),
     (
         "net.dns",

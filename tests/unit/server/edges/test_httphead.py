@@ -8,7 +8,16 @@ from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
 from holdfast.errors import PeerRefused, RemoteProtocolError
-from holdfast.server.edges.httphead import HeadAnswer, RequestHead, accept, answer, parse_head
+from holdfast.server.edges.httphead import (
+    METRICS,
+    HeadAnswer,
+    RequestHead,
+    accept,
+    answer,
+    parse_head,
+    refuse,
+    show_metrics,
+)
 from tests.support.rows import every_row
 
 NO_HEADERS: dict[str, str] = {}
@@ -26,12 +35,13 @@ def ask(
 ) -> HeadAnswer | None:
     """The answer of a server that wants this token and has this metrics page."""
 
-    def authenticate(value: str | None) -> None:
-        if token is not None and value != token:
-            raise PeerRefused("invalid websocket bearer token")
-
     head = RequestHead(method, path, tuple(headers.items()))
-    return answer(head, authenticate=authenticate, metrics=lambda: page)
+    reply = answer(head, metrics=page is not None)
+    if reply is None and token is not None and head.get("authorization") != token:
+        return refuse(head, PeerRefused("invalid websocket bearer token"))
+    if reply is None and page is not None and head.path == METRICS:
+        return show_metrics(head, page)
+    return reply
 
 
 @pytest.mark.parametrize(

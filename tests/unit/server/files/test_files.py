@@ -27,6 +27,7 @@ from holdfast.wire.files import (
 )
 from holdfast.wire.paths import PathUri
 from holdfast.wire.structs import Empty
+from tests.support.patience import patient
 from tests.support.rows import every_row
 
 
@@ -188,7 +189,7 @@ def test_concurrent_creators_of_one_tree_do_not_fail_each_other(tmp_path: Path) 
     failures: list[HoldfastError] = []
 
     def create() -> None:
-        gate.wait(timeout=5)
+        gate.wait(timeout=patient(5))
         try:
             for level in range(50):
                 make(tmp_path / f"{level}" / "b" / "c")
@@ -199,7 +200,7 @@ def test_concurrent_creators_of_one_tree_do_not_fail_each_other(tmp_path: Path) 
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=5)
+        thread.join(timeout=patient(5))
     assert failures == []
 
 

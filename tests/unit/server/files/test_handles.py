@@ -14,6 +14,7 @@ from holdfast.server.files.handles import MAX_BLOCK_BYTES, FileHandles
 from holdfast.wire.files import HandleParams, HandleResult, OpenParams, ReadBlockParams, WriteBlockParams
 from holdfast.wire.paths import PathUri
 from holdfast.wire.structs import Empty
+from tests.support.patience import patient
 
 
 @pytest.fixture
@@ -234,7 +235,7 @@ def test_a_close_during_a_read_waits_until_the_descriptor_is_unused(
     def close_meanwhile(fd: int, length: int, offset: int) -> bytes:
         closer = threading.Thread(target=handles.close, args=[HandleParams("h")])
         closer.start()
-        closer.join(timeout=5)
+        closer.join(timeout=patient(5))
         newcomer = os.open(os.devnull, os.O_RDONLY)  # takes the number if it is free
         try:
             return whole(fd, length, offset)

@@ -9,13 +9,12 @@ import pytest
 from msgspec import structs
 
 from holdfast.egress.hosts import parse_host
-from holdfast.egress.upstream import Proxies, Upstreams
+from holdfast.egress.upstream import REPEATS, Proxies, Upstreams
 from holdfast.egress.verdicts import GRANTED, UNDECIDED, Attempt, Outcome, Protocol, Source, Verdict, judge
 from holdfast.errors import UsageError
 from holdfast.server.processes.proxying import (
     HTTP_PORT,
     SOCKS_PORT,
-    UPSTREAM,
     ProcessProxy,
     check,
     make_proxy,
@@ -23,7 +22,7 @@ from holdfast.server.processes.proxying import (
     read_answer,
     tell_decision,
 )
-from holdfast.wire.network import NetworkProxy, ProxySettings
+from holdfast.wire.network import CredentialProvider, NetworkProxy, ProxySettings
 from tests.support.rows import every_row
 
 SETTINGS = ProxySettings(True, True, False, True, False, False, "full")
@@ -54,7 +53,7 @@ def test_a_proxy_has_two_ports_inside_that_nothing_else_has() -> None:
 
 def test_an_upstream_proxy_is_declared_where_it_is_used() -> None:
     above = Upstreams(Proxies.from_environ({"HTTPS_PROXY": "http://p"}))
-    assert made(asked(), upstream=above).weakened == (UPSTREAM,)
+    assert made(asked(), upstream=above).weakened == (REPEATS,)
     assert made(asked(allow_upstream_proxy=False), upstream=above).weakened == ()
     assert made(asked(), upstream=Upstreams(Proxies.from_environ({}))).weakened == ()
 
@@ -64,7 +63,7 @@ def test_an_upstream_proxy_is_declared_where_it_is_used() -> None:
     [
         asked(enabled=False),
         asked(dangerously_allow_all_unix_sockets=True),
-        asked(credential_providers={"x": {}}),
+        asked(credential_providers={"x": CredentialProvider()}),
         asked(0),
     ],
 )

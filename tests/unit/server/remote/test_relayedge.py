@@ -11,10 +11,13 @@ from holdfast.rendezvous.relaysocket import RelaySocket
 from holdfast.server.remote.relayedge import (
     MAX_KEPT,
     WRITE_HIGH_BYTES,
+    Port,
     RelayEdge,
-    StreamPort,
 )
-from holdfast.server.remote.streams import Action, Close, Deliver, Open, Send, Streams, Validate
+from holdfast.server.remote.streams import Action, Close, Deliver, Note, Open, Send, Streams, Validate
+from tests.support.patience import patient
+
+LIMIT_S = patient(10.0)
 
 
 class Socket:
@@ -42,6 +45,13 @@ class Scripted:
     def __init__(self) -> None:
         self.next: list[Action] = []
         self.ended: list[int] = []
+        self.gap_ends: float | None = None
+
+    def check(self, now: float) -> list[Action]:
+        if self.gap_ends is None or now < self.gap_ends:
+            return []
+        self.gap_ends = None
+        return [Close(1), Send(b"reset 1")]
 
     def take(self, _raw: bytes | None, _now: float) -> list[Action]:
         return self.next
@@ -59,7 +69,7 @@ class Scripted:
 
 
 class End:
-    def __init__(self, port: StreamPort) -> None:
+    def __init__(self, port: Port) -> None:
         self.port = port
         self.heard: list[bytes] = []
         self.told: list[str] = []
@@ -86,7 +96,7 @@ class Scene:
         self.socket = Socket(self.edge)
         self.edge.on_open(cast(RelaySocket, self.socket))
 
-    def _lead(self, port: StreamPort) -> End:
+    def _lead(self, port: Port) -> End:
         self.ends.append(End(port))
         return self.ends[-1]
 
@@ -164,6 +174,26 @@ async def test_a_stream_that_is_closed_sends_nothing_more(scene: Scene) -> None:
     one.port.send(b"abc")
     one.port.abort()
     assert scene.socket.sent == []
+
+
+async def test_a_stream_whose_record_stays_missing_is_closed_when_it_is_time(scene: Scene) -> None:
+    scene.streams.gap_ends = asyncio.get_running_loop().time()
+    scene.happen()
+    async with asyncio.timeout(LIMIT_S):
+        while not scene.socket.sent:
+            await asyncio.sleep(0)
+    one, two = scene.ends
+    assert (one.told, two.told, scene.socket.sent) == (["closed"], [], [b"reset 1"])
+
+
+async def test_what_is_to_be_noted_is_a_warning(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    scene.happen(Note("why"))
+    (told,) = caplog.records
+    assert (told.levelname, told.message, vars(told)["reason"]) == (
+        "WARNING",
+        "a client was not let in",
+        "why",
+    )
 
 
 async def test_everything_ends_with_the_connection(scene: Scene) -> None:

@@ -3,13 +3,17 @@
 from collections.abc import Callable
 
 from holdfast.server.remote.streams import (
+    FULL,
     MAX_FAILURES,
     MAX_STREAMS,
     MAX_VALIDATIONS,
     PAUSE_S,
+    PAUSED,
+    UNREADABLE,
     Action,
     Close,
     Deliver,
+    Note,
     Open,
     Send,
     Streams,
@@ -17,7 +21,7 @@ from holdfast.server.remote.streams import (
 )
 from holdfast.wire import relayframes
 from holdfast.wire.noise import Channel, Handshake, KeyPair, Role, prologue
-from holdfast.wire.relayframes import Body
+from holdfast.wire.relayframes import MAX_GAP_S, Body
 from tests.support.rows import every_row
 
 EXECUTOR = KeyPair.from_seed(bytes(32))
@@ -87,6 +91,32 @@ def test_records_are_put_in_order_and_copies_dropped() -> None:
     assert all_.take(one, NOW) == [Deliver(number, b"1")]
     assert all_.take(one, NOW) == []
     assert all_.take(two, NOW) == [Deliver(number, b"2"), Deliver(number, b"3")]
+
+
+def test_a_stream_whose_record_stays_missing_is_reset_and_no_other() -> None:
+    all_ = streams()
+    number, client = opened(all_)
+    other, other_client = opened(all_, "t")
+    first, second = (says(other_client, text, "t")[0] for text in (b"1", b"2"))
+    assert all_.take(second, NOW) == []
+    says(client, b"1")
+    assert all_.take(says(client, b"2")[0], NOW + 1) == []
+    assert all_.take(first, NOW + 2) == [Deliver(other, b"1"), Deliver(other, b"2")]
+    assert all_.gap_ends == NOW + 1 + MAX_GAP_S
+    assert all_.check(NOW + MAX_GAP_S) == []
+    done = all_.check(NOW + 1 + MAX_GAP_S)
+    assert done[0] == Close(number)
+    assert resets(done) == ["s"]
+    assert all_.check(NOW + 100) == []
+
+
+def test_a_stream_that_ends_is_no_longer_waited_for() -> None:
+    all_ = streams()
+    _, client = opened(all_)
+    says(client, b"1")
+    all_.take(says(client, b"2")[0], NOW)
+    all_.take(relayframes.reset("s"), NOW)
+    assert all_.gap_ends is None
 
 
 def test_a_changed_record_ends_its_stream_and_no_other() -> None:
@@ -207,6 +237,23 @@ def test_after_eight_failures_no_handshake_is_looked_at_for_a_while(fail: Callab
         assert resets(all_.take(greeting("u"), at)) == ["u"]
     assert all_.take(says(client, b"still here")[0], NOW) == [Deliver(number, b"still here")]
     opened(all_, "u", now=NOW + PAUSE_S)
+
+
+def notes(actions: list[Action]) -> list[str]:
+    return [action.reason for action in actions if isinstance(action, Note)]
+
+
+def test_why_nobody_comes_in_is_said_and_not_for_each_of_those_who_knock() -> None:
+    all_ = streams()
+    said = [notes(all_.take(greeting("w", key=CLIENT), NOW)) for _ in range(MAX_FAILURES)]
+    assert said == [[UNREADABLE], *[[]] * (MAX_FAILURES - 2), [PAUSED]]
+    assert notes(all_.take(greeting("w"), NOW)) == []
+    later = NOW + PAUSE_S
+    assert notes(all_.take(greeting("w", key=CLIENT), later)) == [UNREADABLE]
+    for n in range(MAX_STREAMS):
+        opened(all_, f"s{n}", now=later)
+    for at, wanted in ((later, [FULL]), (later, []), (later + PAUSE_S, [FULL])):
+        assert notes(all_.take(greeting("more"), at)) == wanted
 
 
 def test_there_are_only_so_many_streams() -> None:

@@ -354,3 +354,10 @@ ORDER BY created_ms DESC, id DESC LIMIT :most;
 SELECT id, host FROM runs WHERE board IN (SELECT slug FROM boards) AND outcome IS NULL
     AND workspace = :workspace AND host <> :host
 ORDER BY started_ms, id LIMIT 1;
+
+-- name: hosts_asked_by
+SELECT question, answer FROM answers WHERE scope = :scope ORDER BY at_ms, name;
+
+-- name: hosts_asked_on
+SELECT question, answer FROM runs JOIN answers ON answers.scope = :scope || runs.id
+WHERE runs.board = :board AND runs.outcome IS NULL ORDER BY answers.at_ms, answers.name;
