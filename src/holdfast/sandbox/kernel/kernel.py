@@ -45,6 +45,7 @@ _AT_RECURSIVE: Final = 0x8000
 _RESOLVE_NO_XDEV: Final = 0x01
 _RESOLVE_NO_MAGICLINKS: Final = 0x02
 _RESOLVE_NO_SYMLINKS: Final = 0x04
+_RESOLVE_IN_ROOT: Final = 0x10
 _CLOSE_RANGE_CLOEXEC: Final = 4
 _LAST_FD: Final = 0xFFFFFFFF
 _CLONE: Final = {"x86_64": 56, "aarch64": 220}.get(os.uname().machine)  # asm/unistd.h
@@ -77,13 +78,18 @@ class _MountAttr(ctypes.Structure):
     )
 
 
-class OpenHow(ctypes.Structure):
+class _OpenHow(ctypes.Structure):
     _fields_ = (("flags", c_uint64), ("mode", c_uint64), ("resolve", c_uint64))
 
 
-_NO_LINKS: Final = OpenHow(os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)
-_BARE: Final = OpenHow(os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_XDEV)
-_LED: Final = OpenHow(os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_MAGICLINKS | _RESOLVE_NO_XDEV)
+_NO_LINKS: Final = _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)
+_BARE: Final = _OpenHow(os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_XDEV)
+_LED: Final = _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_MAGICLINKS | _RESOLVE_NO_XDEV)
+_IN_ROOT: Final = {
+    follow: _OpenHow(os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW), 0, _RESOLVE_IN_ROOT)
+    for follow in (False, True)
+}
+_MAX_TRIES: Final = 1000  # to open a path while files are moved elsewhere; a few are the most that were seen
 
 
 class _CapHeader(ctypes.Structure):
@@ -165,7 +171,7 @@ _fsopen = numbered(430, c_char_p, c_uint)
 _fsconfig = numbered(431, c_int, c_uint, c_char_p, c_char_p, c_int)
 _fsmount = numbered(432, c_int, c_uint, c_uint)
 _close_range = numbered(436, c_uint, c_uint, c_uint)
-openat2 = numbered(437, c_int, c_char_p, c_void_p, c_size_t)
+_openat2 = numbered(437, c_int, c_char_p, c_void_p, c_size_t)
 _mount_setattr = numbered(442, c_int, c_char_p, c_uint, c_void_p, c_size_t)
 
 
@@ -219,12 +225,12 @@ def open_path(path: str, root: int = _AT_FDCWD) -> int:
     """
     if root != _AT_FDCWD:
         path = path.lstrip("/") or "."
-    return openat2(root, os.fsencode(path), ctypes.byref(_NO_LINKS), ctypes.sizeof(_NO_LINKS))
+    return _openat2(root, os.fsencode(path), ctypes.byref(_NO_LINKS), ctypes.sizeof(_NO_LINKS))
 
 
 def open_uncovered(name: str, folder: int) -> int:
     """A descriptor of an entry on which nothing is mounted, a link itself; EXDEV when something is."""
-    return openat2(folder, os.fsencode(name), ctypes.byref(_BARE), ctypes.sizeof(_BARE))
+    return _openat2(folder, os.fsencode(name), ctypes.byref(_BARE), ctypes.sizeof(_BARE))
 
 
 def open_led(name: str, folder: int) -> int:
@@ -232,7 +238,22 @@ def open_led(name: str, folder: int) -> int:
 
     EXDEV when the way leaves the mount that it begins on: on another one whoever looks may hang.
     """
-    return openat2(folder, os.fsencode(name), ctypes.byref(_LED), ctypes.sizeof(_LED))
+    return _openat2(folder, os.fsencode(name), ctypes.byref(_LED), ctypes.sizeof(_LED))
+
+
+def open_in_root(path: bytes, root: int, *, follow: bool) -> int:
+    """A descriptor that names what a path leads to for whoever has this root, by its links and its "..".
+
+    While anything on the machine is moved or mounted the kernel cannot vouch for a ".." and says EAGAIN, of
+    a path that has nothing to do with it. That is no answer: it is asked again.
+    """
+    how, name = _IN_ROOT[follow], path.lstrip(b"/") or b"."
+    for _ in range(_MAX_TRIES):
+        try:
+            return _openat2(root, name, ctypes.byref(how), ctypes.sizeof(how))
+        except BlockingIOError:
+            continue
+    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
 
 def copy_tree(fd: int) -> int:

@@ -34,7 +34,7 @@ from ctypes import c_int, c_uint, c_ulong, c_void_p
 from typing import Final, NamedTuple, NoReturn
 
 from holdfast.sandbox.kernel import kernel, seccomp
-from holdfast.sandbox.kernel.kernel import OpenHow, named, numbered, openat2
+from holdfast.sandbox.kernel.kernel import named, numbered, open_in_root
 from holdfast.sandbox.watcher.memory import Memory
 from holdfast.sandbox.watcher.sockaddr import Abstract, Autobind, InPath, encode_unix, is_of_host, parse_unix
 
@@ -61,7 +61,6 @@ _SOL_SOCKET, _SO_TYPE, _SO_DOMAIN = 1, 3, 39
 _MAX_ADDRESS: Final = 128  # struct sockaddr_storage
 _SIOCUNIXFILE: Final = 0x89E0
 _PIDFD_THREAD: Final = os.O_EXCL  # Linux 6.9
-_IN_ROOT: Final = 0x10  # RESOLVE_IN_ROOT
 _O_PATH: Final = os.O_PATH | os.O_CLOEXEC
 # linux/capability.h
 _CAP_NET_ADMIN, _CAP_SYS_CHROOT, _CAP_SYS_PTRACE = 12, 18, 19
@@ -287,7 +286,7 @@ class Broker:
         path, root = _from_root(pid, asked.path, fds)
         target = self._granted_by_name(path)
         if target is None:
-            target = _open_in(root, path, 0)
+            target = open_in_root(path, root, follow=True)
         fds.append(target)
         self._still_waits(id_)
         found = os.fstat(target)
@@ -440,11 +439,6 @@ def _from_root(pid: int, path: bytes, fds: list[int]) -> tuple[bytes, int]:
     return path, root
 
 
-def _open_in(root: int, path: bytes, flags: int) -> int:
-    how = OpenHow(_O_PATH | flags, 0, _IN_ROOT)
-    return openat2(root, path.lstrip(b"/") or b".", ctypes.byref(how), ctypes.sizeof(how))
-
-
 def _open_granted(granted: GrantedSocket) -> int:
     return kernel.open_path(os.fsdecode(granted.path)) if granted.pinned is None else os.dup(granted.pinned)
 
@@ -495,7 +489,7 @@ def _file_of(sock: int, root: int, path: bytes, *, own_network: bool) -> int | N
     if own_network:
         return None
     try:
-        fd = _open_in(root, path, os.O_NOFOLLOW)
+        fd = open_in_root(path, root, follow=False)
     except OSError:
         return None
     with contextlib.suppress(OSError):

@@ -35,7 +35,7 @@ import time
 from typing import Final, NamedTuple, NoReturn
 
 from holdfast.sandbox.kernel import kernel
-from holdfast.sandbox.kernel.kernel import OpenHow, openat2
+from holdfast.sandbox.kernel.kernel import open_in_root
 from holdfast.sandbox.plan.plan import MAX_SOCKETS
 from holdfast.sandbox.protocol.orders import receive_with_fds
 from holdfast.sandbox.watcher import broker, foresight
@@ -60,8 +60,8 @@ from holdfast.sandbox.watcher.memory import Memory
 from holdfast.sandbox.watcher.notifyfilter import LISTEN, WRITE_INTENT, Aim, Call, PathArgument, list_watched
 
 MAX_LINKS: Final = 8  # dangling links followed by hand
-_O_PATH: Final = os.O_PATH | os.O_CLOEXEC
-_IN_ROOT: Final = 0x10  # RESOLVE_IN_ROOT
+# A way that leads nowhere for the command either; EXDEV: through a descriptor below /proc, which is ours there.
+_NOWHERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EXDEV)
 _SPECIAL: Final = (stat.S_IFCHR, stat.S_IFBLK, stat.S_IFIFO, stat.S_IFSOCK)
 
 
@@ -70,13 +70,9 @@ class View:
 
     def __init__(self, root: int) -> None:
         self._root = root
-        self._hows = {
-            follow: OpenHow(_O_PATH | (0 if follow else os.O_NOFOLLOW), 0, _IN_ROOT) for follow in (0, 1)
-        }
 
     def _open(self, path: bytes, *, follow: bool) -> int:
-        how = self._hows[follow]
-        return openat2(self._root, path.lstrip(b"/") or b".", ctypes.addressof(how), ctypes.sizeof(how))
+        return open_in_root(path, self._root, follow=follow)
 
     def look(self, path: bytes, *, follow: bool, whole: bool) -> Terrain:
         """What is at this path, resolved as the kernel would.
@@ -104,9 +100,15 @@ class View:
         return above._replace(exists=False, special=False)
 
     def _look_around(self, path: bytes, failed: OSError, *, follow: bool) -> Terrain:
-        """What can be said where a look failed: if nobody may look, the last that can be seen on the way."""
-        if failed.errno != errno.EACCES:
+        """What can be said where a look failed: if nobody may look, the last that can be seen on the way.
+
+        Raises:
+            OSError: of ours, and not what the command will be answered.
+        """
+        if failed.errno in _NOWHERE:
             return Terrain(decode_path(os.path.normpath(path)), exists=False)
+        if failed.errno != errno.EACCES:
+            raise failed
         seen: bytes = b"/"
         rest: tuple[bytes, ...] = ()
         for _ in range(MAX_LINKS):
