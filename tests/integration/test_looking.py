@@ -38,7 +38,7 @@ def moving(tmp_path: Path) -> Iterator[None]:
 
 @pytest.mark.usefixtures("moving")
 def test_what_others_move_does_not_hide_where_a_path_leads(tmp_path: Path) -> None:
-    """The kernel breaks off a look at a path with ".." while any file is moved; each was a denial not told."""
+    """The kernel breaks off a look at a path with ".." while any file is moved: denials were not told."""
     (tmp_path / "here").mkdir()
     root = os.open("/", os.O_PATH)
     try:

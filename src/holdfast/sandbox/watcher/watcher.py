@@ -60,7 +60,7 @@ from holdfast.sandbox.watcher.memory import Memory
 from holdfast.sandbox.watcher.notifyfilter import LISTEN, WRITE_INTENT, Aim, Call, PathArgument, list_watched
 
 MAX_LINKS: Final = 8  # dangling links followed by hand
-# A way that leads nowhere for the command either; EXDEV: through a descriptor below /proc, which is ours there.
+# A way that leads nowhere for the command either; EXDEV: a descriptor below /proc, which is ours there.
 _NOWHERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EXDEV)
 _SPECIAL: Final = (stat.S_IFCHR, stat.S_IFBLK, stat.S_IFIFO, stat.S_IFSOCK)
 
