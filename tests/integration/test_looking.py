@@ -15,7 +15,7 @@ LOOKS = 20_000
 
 @pytest.fixture
 def moving(tmp_path: Path) -> Iterator[None]:
-    """Somebody moves a file of his own to and fro."""
+    """Somebody moves a file of his own back and forth."""
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     (folder / "a").touch()
