@@ -17,6 +17,7 @@ from holdfast.server.processes import proxying
 from tests.support.egress import PUBLIC, Names, nothing_own
 from tests.support.managed import begin, decisions, finish, proxied, run
 from tests.support.peer import ready, serving
+from tests.support.tcp import tcp_server
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's")
 RULES = {"a.example": "allow", "*.wild.example": "allow", "**.a.example": "allow", "bad.a.example": "deny"}
@@ -36,11 +37,8 @@ async def victim() -> AsyncIterator[Victim]:
     async def serve(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         found.visits += 1
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecret")
-        writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        found.port = server.sockets[0].getsockname()[1]
+    async with tcp_server(serve) as found.port:
         yield found
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.chaos import Chaos, End, Target, chaos
 from tests.support.patience import patient
+from tests.support.tcp import tcp_server
 from tests.support.tiers import asyncio_first
 
 __all__ = ["asyncio_first"]
@@ -56,17 +57,15 @@ async def hang_up(writer: asyncio.StreamWriter) -> None:
 
 @contextlib.asynccontextmanager
 async def echoing() -> AsyncIterator[Target]:
-    server = await asyncio.start_server(echo, "127.0.0.1", 0)
-    async with server:
-        yield ("127.0.0.1", server.sockets[0].getsockname()[1])
+    async with tcp_server(echo) as port:
+        yield ("127.0.0.1", port)
 
 
 @contextlib.asynccontextmanager
 async def sinking() -> AsyncIterator[Sink]:
     sink = Sink(("127.0.0.1", 0))
-    server = await asyncio.start_server(sink.take, "127.0.0.1", 0)
-    sink.target = ("127.0.0.1", server.sockets[0].getsockname()[1])
-    async with server:
+    async with tcp_server(sink.take) as port:
+        sink.target = ("127.0.0.1", port)
         yield sink
 
 

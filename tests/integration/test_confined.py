@@ -17,6 +17,7 @@ from holdfast.sandbox.kernel import landlock
 from holdfast.sandbox.plan.select import Backend, Choice
 from tests.support.patience import patient
 from tests.support.peer import Peer, Refused, descendants_named, ready, serving
+from tests.support.tcp import tcp_server
 
 ROOT_READ = {"path": {"type": "special", "value": {"kind": "root"}}, "access": "read"}
 WORKSPACE = {"path": {"type": "special", "value": {"kind": "project_roots"}}, "access": "write"}
@@ -108,15 +109,16 @@ async def test_only_what_is_listed_can_be_read_when_reading_is_restricted(place:
 
 
 async def test_the_network_is_off_but_loopback_inside_works(place: Path) -> None:
-    server = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    outside = f"import socket; socket.create_connection(('127.0.0.1', {port}), 2)"
+    async def close_at_once(*_: object) -> None:
+        pass
+
     inside = (
         "import asyncio, socket\n"
         "s = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(s.getsockname())\n"
         "print(asyncio.run(asyncio.wait_for(asyncio.to_thread(lambda: 'works'), 5)))"
     )
-    async with server, serving() as (url, _), ready(url) as peer:
+    async with tcp_server(close_at_once) as port, serving() as (url, _), ready(url) as peer:
+        outside = f"import socket; socket.create_connection(('127.0.0.1', {port}), 2)"
         code, _ = await run(peer, place, f'python3 -c "{outside}"')
         assert code != 0
         assert await run(peer, place, f'python3 -c "{inside}"') == (0, "works\n")

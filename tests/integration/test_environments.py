@@ -19,6 +19,7 @@ from holdfast.errors import HoldfastError, SessionLost, TokenRefused, Unreachabl
 from holdfast.server.edges.auth import load
 from tests.support.peer import WAIT_S, serving
 from tests.support.recorder import Recorder, recording
+from tests.support.tcp import tcp_server
 
 SERVER = f"echo $$ > pid; exec {shlex.quote(sys.executable)} -m holdfast serve --listen stdio"
 CHILD = f"program = '/bin/sh'\nargs = ['-c', {json.dumps(SERVER)}]"
@@ -283,13 +284,14 @@ async def test_what_can_be_put_is_checked_first(tmp_path: Path) -> None:
 
 
 async def test_replacing_ends_an_attempt_and_whoever_waits_is_told(tmp_path: Path) -> None:
-    async def silent(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.transport.get_extra_info("socket")
+    async def silent(*_: object) -> None:
+        await asyncio.Event().wait()
 
-    listener = await asyncio.start_server(silent, "127.0.0.1", 0)
-    url = f"ws://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
-    text = f"[[environments]]\nid = 'box'\nurl = '{url}'"
-    async with listener, serving() as (other, _), named(tmp_path, text) as environments:
+    async with (
+        tcp_server(silent) as port,
+        serving() as (other, _),
+        named(tmp_path, f"[[environments]]\nid = 'box'\nurl = 'ws://127.0.0.1:{port}'") as environments,
+    ):
         waiting = asyncio.ensure_future(environments.get("box"))
         await asyncio.sleep(0)
         await environments.put("box", other)

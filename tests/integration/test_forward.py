@@ -24,6 +24,7 @@ from tests.support.relayservice import (
     relay_service,
 )
 from tests.support.rows import every_row
+from tests.support.tcp import tcp_server
 
 
 @pytest.fixture
@@ -145,20 +146,20 @@ async def test_a_client_that_is_gone_is_gone_for_the_server_as_well(service: Rel
 async def test_a_client_that_is_gone_is_not_dialled_for(service: RelayService) -> None:
     met, left = asyncio.Event(), asyncio.Event()
 
-    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def silent(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         met.set()
         await reader.readuntil(b"\r\n\r\n")
         assert await reader.read() == b""  # no upgrade was answered
-        writer.close()
         left.set()
 
-    server = await asyncio.start_server(silent, "127.0.0.1", 0)
-    url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with forwarding(service, url), raw(service):
+    async with (
+        tcp_server(silent) as port,
+        forwarding(service, f"ws://127.0.0.1:{port}"),
+        raw(service),
+    ):
         await met.wait()
         service.drop_clients()
         await left.wait()
-    server.close()
 
 
 @every_row("url", ["", "http://127.0.0.1:1", "ws://", "127.0.0.1:1", "ws://[::"])

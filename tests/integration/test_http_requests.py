@@ -24,6 +24,7 @@ from holdfast.server.httprules import MAX_BUFFERED_BYTES
 from holdfast.wire.http import BodyDelta, HttpHeader, HttpHeaderResult, HttpRequestParams
 from tests.support.httpd import httpd, reply
 from tests.support.patience import patient
+from tests.support.tcp import tcp_server
 
 DELTA_ERROR = "error decoding response body"
 
@@ -325,13 +326,11 @@ async def test_a_failed_connect_says_so_and_not_where(url: str) -> None:
 async def test_a_tls_handshake_that_never_ends_is_given_up() -> None:
     hung_up = asyncio.Event()
 
-    async def silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def silence(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await reader.read()
         hung_up.set()
-        writer.close()
 
-    async with await asyncio.start_server(silence, "127.0.0.1", 0) as server, connected() as client:
-        port = server.sockets[0].getsockname()[1]
+    async with tcp_server(silence) as port, connected() as client:
         with pytest.raises(OperationFailed, match="timed out"):
             await client.get(f"https://127.0.0.1:{port}/", timeout_ms=100)
         await hung_up.wait()

@@ -15,6 +15,7 @@ from holdfast.wire.registry import PROFILE, ConnectAnswer, PublicKey
 from tests.support.outwardproxy import outward_proxy
 from tests.support.relayservice import ENVIRONMENT, TOKEN, RelayService, relay_service
 from tests.support.rows import every_row
+from tests.support.tcp import tcp_server
 
 KEY = PublicKey.of(bytes(32), bytes(1184))
 GOOD = {
@@ -113,15 +114,12 @@ async def test_an_answer_that_is_cut_off_may_be_asked_for_again(rest: bytes) -> 
     async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + rest)
-        await writer.drain()
-        writer.close()
 
-    server = await asyncio.start_server(cut, "127.0.0.1", 0)
-    asking = Registry(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", ENVIRONMENT, dict)
-    with pytest.raises(RegistryUnavailable):
-        await asking.connect(KEY)
-    await asking.aclose()
-    server.close()
+    async with tcp_server(cut) as port:
+        asking = Registry(f"http://127.0.0.1:{port}", ENVIRONMENT, dict)
+        with pytest.raises(RegistryUnavailable):
+            await asking.connect(KEY)
+        await asking.aclose()
 
 
 async def test_a_registry_that_is_not_there_may_be_asked_again(service: RelayService) -> None:

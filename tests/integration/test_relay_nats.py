@@ -25,6 +25,7 @@ from tests.support.natsservers import NatsServer, nats_server
 from tests.support.patience import patient
 from tests.support.rawrelay import LIMIT_S, RelayUnderTest, dial, ended, receive, refused, relay_under_test
 from tests.support.relayservice import registering
+from tests.support.tcp import tcp_server
 from tests.support.tiers import DEEP
 
 
@@ -268,12 +269,10 @@ async def test_a_nats_that_turns_out_not_to_speak_tls_is_told_nothing(
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b'INFO {"version":"2.9.10","headers":true,"max_payload":1048576,"proto":1}\r\n')
         heard.append(await reader.read(10_000))
-        writer.close()
 
     credentials = tmp_path / "token"
     credentials.write_text("secret\n", "utf-8")
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as listener:
-        port = listener.sockets[0].getsockname()[1]
+    async with tcp_server(answer) as port:
         with pytest.raises(StartupError, match="NATS cannot be used"):
             await begin(tmp_path, monkeypatch, f"tls://127.0.0.1:{port}", credentials, None, None)
     assert heard == [b""]

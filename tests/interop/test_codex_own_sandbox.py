@@ -4,7 +4,6 @@ Its commands have `workspace-write` and no network, it reaches its model, and it
 tools that it was given. An executor of ours runs each command, under what the run allows.
 """
 
-import asyncio
 import json
 import os
 import shutil
@@ -22,6 +21,7 @@ from holdfast.board.rules.transitions import TaskStatus
 from tests.support.codex import requires_codex
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.provider import Item, Provider, call, command, patch, scripted, turns
+from tests.support.tcp import tcp_server
 from tests.support.webhosts import make_context
 
 __all__ = ["home_fixture", "yard_fixture"]
@@ -45,12 +45,10 @@ async def listening() -> AsyncIterator[Listener]:
     """A service of this host."""
     heard = Listener(0)
 
-    async def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def accept(*_: object) -> None:
         heard.callers += 1
-        writer.close()
 
-    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
-        heard.port = server.sockets[0].getsockname()[1]
+    async with tcp_server(accept) as heard.port:
         yield heard
 
 

@@ -15,6 +15,7 @@ from tests.support.codex import AppServer, CodexClient, requires_codex
 from tests.support.provider import command, patch, turns
 from tests.support.recorder import Recorder
 from tests.support.stage import ExamServer, Stage, write_below
+from tests.support.tcp import tcp_server
 
 ESCALATED = {"sandbox_permissions": "require_escalated", "justification": "May I write outside?"}
 COMMAND_ASKED = "item/commandExecution/requestApproval"
@@ -104,12 +105,10 @@ async def test_the_workspace_is_writable_its_metadata_and_what_is_outside_are_no
 async def test_without_network_a_listener_of_this_machine_is_out_of_reach(stage: Stage) -> None:
     accepted = asyncio.Event()
 
-    async def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def accept(*_: object) -> None:
         accepted.set()
-        writer.close()
 
-    async with await asyncio.start_server(accept, "127.0.0.1", 0) as listener:
-        port = listener.sockets[0].getsockname()[1]
+    async with tcp_server(accept) as port:
         ask = f"bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port} && echo CONNECTED'"
         model, recorder = await stage.play(turns([command("c1", ask)]), sandbox="workspace-write")
     assert not accepted.is_set()

@@ -13,8 +13,8 @@ from holdfast.egress.hosts import parse_rules
 from holdfast.egress.upstream import Upstreams
 from holdfast.egress.verdicts import Attempt, ProxyPolicy, Verdict
 from tests.support.patience import patient
+from tests.support.tcp import tcp_server
 
-CLOSING_TURNS: Final = 10
 PUBLIC: Final = "93.184.216.34"  # an address that nobody here dials
 Serve: TypeAlias = Callable[[socket.socket, Gate], Awaitable[None]]
 
@@ -71,14 +71,9 @@ async def listening(
         if head:
             heard.append(await reader.readuntil(b"\r\n\r\n"))
         writer.write(answer)
-        await writer.drain()
-        writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        yield server.sockets[0].getsockname()[1], heard
-    for _ in range(CLOSING_TURNS):  # of the loop, which serves and closes whoever has just come
-        await asyncio.sleep(0)
+    async with tcp_server(serve) as port:
+        yield port, heard
 
 
 class Proxied:

@@ -18,6 +18,7 @@ from holdfast.egress.dial import Dialer
 from holdfast.egress.hosts import parse_rules
 from holdfast.egress.inside import InsideSockets
 from tests.support.patience import patient
+from tests.support.tcp import tcp_server
 from tests.unit.egress.test_names import ask, rcode
 
 
@@ -95,10 +96,9 @@ async def echo() -> AsyncIterator[int]:
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(65536):
                 writer.write(data)
-        writer.close()
 
-    async with await asyncio.start_server(answer, "127.0.0.1", 0, backlog=512) as server:
-        yield server.sockets[0].getsockname()[1]
+    async with tcp_server(answer, backlog=512) as port:
+        yield port
 
 
 @contextlib.asynccontextmanager

@@ -11,6 +11,7 @@ from holdfast.egress.upstream import Proxies, Upstreams
 from holdfast.egress.verdicts import GRANTED, Attempt, Verdict
 from tests.support.egress import Names, Proxied, listening
 from tests.support.rows import every_row
+from tests.support.tcp import tcp_server
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nSet-Cookie: a\r\nSet-Cookie: b\r\nKeep-Alive: 5\r\n\r\nhi"
 
@@ -83,11 +84,8 @@ async def test_a_body_passes_in_both_framings_and_without_trailers() -> None:
         writer.write(
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nX-Trailer: 1\r\n\r\n"
         )
-        writer.close()
 
-    server = await asyncio.start_server(echo, "127.0.0.1", 0)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
+    async with tcp_server(echo) as port:
         stage = Proxied(proxy.serve, allow=[f"*:{port}"])
         url = f"http://a.example:{port}/"
         plain = await stage.say(last(url, "Content-Length: 5", method="POST", body="hello"))
@@ -129,11 +127,8 @@ async def test_an_answer_without_a_length_and_one_to_head_are_framed() -> None:
 async def test_a_tunnel_is_joined_with_what_was_sent_before_it_stood() -> None:
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"server first;" + await reader.read(100))
-        writer.close()
 
-    server = await asyncio.start_server(echo, "127.0.0.1", 0)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
+    async with tcp_server(echo) as port:
         stage = Proxied(proxy.serve, allow=[f"a.example:{port}"])
         said = f"CONNECT a.example:{port} HTTP/1.1\r\nHost: a.example:{port}\r\n\r\nearly".encode()
         answer = await stage.say(said)
@@ -232,11 +227,8 @@ async def test_a_request_hidden_in_a_body_is_a_body() -> None:
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         heard.append(await reader.readuntil(b"\r\n\r\n") + await reader.read(1000))
         writer.write(OK)
-        writer.close()
 
-    server = await asyncio.start_server(listen, "127.0.0.1", 0)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
+    async with tcp_server(listen) as port:
         stage = Proxied(proxy.serve, allow=[f"a.example:{port}"])
         hidden = f"GET http://b.example:{port}/ HTTP/1.1\r\nHost: b.example:{port}\r\n\r\n"
         url, length = f"http://a.example:{port}/", f"Content-Length: {len(hidden)}"
