@@ -14,6 +14,7 @@ from holdfast.agents.evidence.evidence import WorkerStatus
 from holdfast.agents.evidence.status import WorkerLimits
 from tests.agents.cases import SITUATIONS
 from tests.support.arena import Arena, arena
+from tests.support.tiers import ASYNCIO, Backend
 from tools.get_agents import AGENTS
 
 # A stall shows within seconds and not after minutes: how it is told is tested, not how long it takes.
@@ -22,8 +23,8 @@ RECORD: Final = "HOLDFAST_RECORD_AGENTS"  # a file: what was seen of every case 
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
+def anyio_backend() -> Backend:
+    return ASYNCIO
 
 
 @pytest.fixture(scope="module")

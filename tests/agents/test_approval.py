@@ -15,15 +15,15 @@ from tests.support.agent_clis import requires_cli
 from tests.support.arena import Arena, arena
 from tests.support.model import CONTENT, MADE
 from tests.support.patience import patient
-from tests.support.tiers import DEEP
+from tests.support.tiers import ASYNCIO, DEEP, Backend
 
 LIMIT_S: Final = patient(100.0)  # opencode alone takes 20 s to start on a machine with much to do
 CLIS: Final = ("opencode", "gemini", "qwen")
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
+def anyio_backend() -> Backend:
+    return ASYNCIO
 
 
 @pytest.fixture(scope="module")

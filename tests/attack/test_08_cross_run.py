@@ -20,6 +20,7 @@ from holdfast.home import runtime_directories
 from holdfast.local import rundirs
 from tests.support.dispatch import Yard, fresh_yard_fixture, own_yard
 from tests.support.handoff import KEY, started
+from tests.support.tiers import ASYNCIO, Backend
 
 __all__ = ["fresh_yard_fixture"]
 
@@ -27,8 +28,8 @@ HOLDFAST = shlex.join([sys.executable, "-P", "-m", "holdfast"])
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+def anyio_backend() -> Backend:
+    return ASYNCIO
 
 
 async def test_a_worker_completes_another_s_task(yard: Yard) -> None:

@@ -10,13 +10,14 @@ from holdfast.handoff.broker import Broker
 from tests.attack.test_08_cross_run import HOLDFAST
 from tests.support.dispatch import Yard, fresh_yard_fixture, own_yard
 from tests.support.handoff import KEY, started
+from tests.support.tiers import ASYNCIO, Backend
 
 __all__ = ["fresh_yard_fixture"]
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+def anyio_backend() -> Backend:
+    return ASYNCIO
 
 
 async def test_a_worker_makes_a_task_for_a_profile_that_has_more(yard: Yard) -> None:

@@ -19,6 +19,7 @@ from holdfast.web.server import DashboardOptions, serve
 from tests.support.jumping import JumpingLoop
 from tests.support.patience import patient
 from tests.support.root_only import root_only
+from tests.support.tiers import ASYNCIO, Backend
 
 WITHIN_S = patient(20)
 STRANGER = 12345
@@ -44,8 +45,8 @@ pytestmark = root_only("to become another user")
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+def anyio_backend() -> Backend:
+    return ASYNCIO
 
 
 @contextlib.contextmanager
@@ -159,6 +160,7 @@ async def test_whoever_waits_longest_makes_room() -> None:
 
 UPGRADE = """
 import os, socket, sys
+from tests.support.tiers import ASYNCIO, Backend
 uid, port, said = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 if os.getuid() != uid:
     os.setgroups([]); os.setresgid(uid, uid, uid); os.setresuid(uid, uid, uid)

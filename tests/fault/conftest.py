@@ -2,7 +2,9 @@
 
 import pytest
 
+from tests.support.tiers import ASYNCIO, Backend
+
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+def anyio_backend() -> Backend:
+    return ASYNCIO

@@ -11,6 +11,7 @@ from holdfast.board.rules.rows import Task
 from holdfast.board.rules.transitions import TaskStatus
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.dispatch import Yard, dispatcher, fresh_yard_fixture
+from tests.support.tiers import ASYNCIO, Backend
 
 __all__ = ["fresh_yard_fixture"]
 
@@ -18,8 +19,8 @@ CHECK: Final = "echo started >> starts; until [ -e go ]; do sleep 0.05; done; ex
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"  # the dispatcher is a process and brings its own loop
+def anyio_backend() -> Backend:
+    return ASYNCIO  # the dispatcher is a process and brings its own loop
 
 
 def starts(yard: Yard, task: Task) -> int:

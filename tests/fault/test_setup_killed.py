@@ -4,13 +4,14 @@ import pytest
 
 from holdfast.board.rules.transitions import TaskStatus
 from tests.support.dispatch import Yard, dispatcher, fresh_yard_fixture
+from tests.support.tiers import ASYNCIO, Backend
 
 __all__ = ["fresh_yard_fixture"]
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"  # the command brings its own loop
+def anyio_backend() -> Backend:
+    return ASYNCIO  # the command brings its own loop
 
 
 async def test_a_setup_goes_on_without_its_dispatcher_and_is_not_run_again(yard: Yard) -> None:

@@ -10,6 +10,7 @@ import pytest
 from holdfast.board.rules.transitions import TaskStatus
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.patience import patient
+from tests.support.tiers import ASYNCIO, Backend
 
 __all__ = ["home_fixture", "yard_fixture"]
 
@@ -17,8 +18,8 @@ WAIT_S = patient(60)
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"  # the command brings its own loop
+def anyio_backend() -> Backend:
+    return ASYNCIO  # the command brings its own loop
 
 
 def dispatch(yard: Yard, *words: str) -> "subprocess.CompletedProcess[str]":

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.patience import patient
 from tests.support.servers import holdfast_server
+from tests.support.tiers import ASYNCIO, Backend
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RUN_S: Final = patient(50.0)
@@ -21,8 +22,8 @@ PAGES: Final = sorted((ROOT / "docs" / "howto").glob("*.md"))
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"  # each script has a loop of its own
+def anyio_backend() -> Backend:
+    return ASYNCIO  # each script has a loop of its own
 
 
 class Done(NamedTuple):

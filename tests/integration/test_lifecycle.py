@@ -22,6 +22,7 @@ from holdfast.board.store import open_store
 from tests.support import warm
 from tests.support.home import WAIT_S, command, environment, home, started, until
 from tests.support.patience import patient
+from tests.support.tiers import ASYNCIO, Backend
 
 __all__ = ["home"]
 
@@ -32,8 +33,8 @@ pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"  # the commands bring their own loops
+def anyio_backend() -> Backend:
+    return ASYNCIO  # the commands bring their own loops
 
 
 def asked(home: Path, *words: str) -> tuple[int, dict[str, Any]]:

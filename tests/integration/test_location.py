@@ -29,6 +29,7 @@ from holdfast.errors import UsageError
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.patience import patient
+from tests.support.tiers import ASYNCIO, Backend
 
 __all__ = ["home_fixture", "yard_fixture"]
 
@@ -38,8 +39,8 @@ SHARED: Final = "/tmp"
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"  # where things lie has nothing to do with a loop
+def anyio_backend() -> Backend:
+    return ASYNCIO  # where things lie has nothing to do with a loop
 
 
 @pytest.fixture

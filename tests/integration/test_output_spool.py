@@ -16,6 +16,7 @@ from holdfast.confine.starts import Exit
 from holdfast.server.processes import spool
 from holdfast.server.processes.process import SessionProcess
 from tests.support.patience import patient
+from tests.support.tiers import ASYNCIO, Backend
 
 MIB: Final = 1 << 20
 SIZE: Final = 16 * MIB  # what one answer of a real CLI had
@@ -75,8 +76,8 @@ def start(process: SessionProcess, *, on_terminal: bool = False) -> subprocess.P
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+def anyio_backend() -> Backend:
+    return ASYNCIO
 
 
 @pytest.mark.anyio

@@ -19,6 +19,7 @@ import pytest
 import holdfast
 from tests.support.patience import patient
 from tests.support.sshd import SshServer, ssh_server
+from tests.support.tiers import ASYNCIO, Backend
 
 LIMIT_S: Final = patient(60.0)  # pip installs a dozen wheels
 FAILED: Final = 71  # exit code
@@ -28,8 +29,8 @@ pytestmark = [pytest.mark.deep, pytest.mark.timeout(LIMIT_S * 4)]
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+def anyio_backend() -> Backend:
+    return ASYNCIO
 
 
 @pytest.fixture

@@ -19,14 +19,15 @@ from holdfast.dispatch import demo
 from holdfast.dispatch.demo import FORBIDDEN
 from tests.support import proc
 from tests.support.home import WAIT_S, home, started, until
+from tests.support.tiers import ASYNCIO, Backend
 from tests.support.web import Dashboard, listening
 
 __all__ = ["home"]
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"  # the command brings its own loop
+def anyio_backend() -> Backend:
+    return ASYNCIO  # the command brings its own loop
 
 
 async def test_the_example_is_done_denied_and_asked_about_and_the_answer_is_used(home: Path) -> None:

@@ -22,6 +22,7 @@ from holdfast.web import app, feed
 from holdfast.web.app import ROUTES, STATIC
 from tests.support.boards import claimed, made
 from tests.support.patience import patient
+from tests.support.tiers import ASYNCIO, Backend
 from tests.support.web import WHO, Dashboard, board, dashboard, listening, path
 
 __all__ = ["board", "path"]
@@ -31,8 +32,8 @@ MANY = 20_000  # events: more than all buffers hold
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"  # what the command runs on
+def anyio_backend() -> Backend:
+    return ASYNCIO  # what the command runs on
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from holdfast.web import cookies, server
 from holdfast.web.entrance import PORT
 from tests.support import warm
 from tests.support.patience import patient
+from tests.support.tiers import ASYNCIO, Backend
 from tests.support.web import Dashboard, board, dashboard, path
 
 __all__ = ["board", "path"]
@@ -25,8 +26,8 @@ PAGE: Final = {"x-holdfast": "page"}
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"  # what the command runs on
+def anyio_backend() -> Backend:
+    return ASYNCIO  # what the command runs on
 
 
 @pytest.fixture

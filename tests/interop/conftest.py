@@ -8,11 +8,12 @@ import pytest
 
 from tests.support.codex import CodexClient, requires_codex
 from tests.support.stage import SERVERS, ExamServer, Stage, exam_server
+from tests.support.tiers import ASYNCIO, Backend
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
+def anyio_backend() -> Backend:
+    return ASYNCIO
 
 
 @pytest.fixture(scope="module", params=SERVERS)

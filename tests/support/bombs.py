@@ -6,9 +6,12 @@ MEMORY_BYTES: Final = 256 << 20
 PROCESSES: Final = 150
 DISK_BYTES: Final = 24 << 20
 
+# It stays for a moment, so that whoever only looks can see it.
 MEMORY: Final = f"""
+import time
 kept = [bytearray(b"x") * (4 << 20) for _ in range({MEMORY_BYTES} >> 22)]
-print("allocated")
+print("allocated", flush=True)
+time.sleep(1)
 """
 
 # In a process below the command, which survives it if nothing ends both.

@@ -5,11 +5,15 @@ A promise is tried once by default. What only tries it again, more often or on t
 """
 
 import sys
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pytest
 
+from tests.support.loops import SettlingLoop
+
 DEEP: Final = pytest.mark.deep
+Backend: TypeAlias = tuple[str, dict[str, object]]
+ASYNCIO: Final[Backend] = ("asyncio", {"loop_factory": SettlingLoop})
 
 
 def sizes(name: str, *, quick: object, deep: object) -> pytest.MarkDecorator:
@@ -24,24 +28,26 @@ def _loops(*, first: str) -> list[Any]:
     return [pytest.param(name, marks=() if name == first else DEEP) for name in order]
 
 
-def _backend(name: str) -> tuple[str, dict[str, bool]]:
+def _backend(name: str) -> Backend:
     # Who has taken Linux away has not taken it from uvloop, which is built for it.
-    return "asyncio", {"use_uvloop": name == "uvloop" and sys.platform == "linux"}
+    if name == "uvloop" and sys.platform == "linux":
+        return "asyncio", {"use_uvloop": True}
+    return ASYNCIO
 
 
 @pytest.fixture(name="anyio_backend", params=_loops(first="asyncio"))
-def asyncio_first(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+def asyncio_first(request: pytest.FixtureRequest) -> Backend:
     """For code that users run in a loop of their own, and for our commands, which take asyncio's."""
     return _backend(request.param)
 
 
 @pytest.fixture(name="anyio_backend", params=_loops(first="uvloop"))
-def uvloop_first(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+def uvloop_first(request: pytest.FixtureRequest) -> Backend:
     """For the exec server, which runs on uvloop where that is installed."""
     return _backend(request.param)
 
 
 @pytest.fixture(name="anyio_backend", params=["asyncio", "uvloop"])
-def both_loops(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+def both_loops(request: pytest.FixtureRequest) -> Backend:
     """For what leans on the loop itself: sockets, pipes and children differ between the two."""
     return _backend(request.param)

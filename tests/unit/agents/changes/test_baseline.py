@@ -13,13 +13,14 @@ from holdfast.agents.changes.git import Git, find_repository, read_head
 from holdfast.agents.changes.manifest import NOT_WHOLE, Changes
 from tests.support.git_traps import git
 from tests.support.plain_git import PlainGit
+from tests.support.tiers import ASYNCIO, Backend
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+def anyio_backend() -> Backend:
+    return ASYNCIO
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from holdfast.agents.worker.logins import MAX_RENEWALS, LoginState, SharedLogin
 from holdfast.local.atomicfile import write_new
 from tests.support.logins import DAY_S, REFRESH, chatgpt
 from tests.support.rows import every_row
+from tests.support.tiers import ASYNCIO, Backend
 
 
 class Crew:
@@ -53,9 +54,9 @@ def crew(tmp_path: Path) -> Iterator[Crew]:
         worker.end()
 
 
-@pytest.fixture(params=["asyncio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+@pytest.fixture
+def anyio_backend() -> Backend:
+    return ASYNCIO
 
 
 def refresh_of(path: Path) -> str:
