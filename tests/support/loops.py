@@ -6,8 +6,10 @@ fails that one.
 
 import asyncio
 import contextlib
+import socket
 from asyncio import sslproto
 from collections.abc import Iterator
+from typing import Any
 
 from tests.support.patience import patient
 
@@ -21,6 +23,14 @@ class SettlingLoop(asyncio.SelectorEventLoop):
         left = [] if self.is_closed() else self.run_until_complete(self._settle())
         super().close()
         assert not left, f"left open: {left}"
+
+    async def _accept_connection2(  # of asyncio, where a server that was closed meanwhile leaves it open
+        self, factory: object, sock: socket.socket, extra: object, tls: object, server: Any, *more: object
+    ) -> None:
+        if server.sockets:
+            await super()._accept_connection2(factory, sock, extra, tls, server, *more)  # type: ignore[misc]
+        else:
+            sock.close()
 
     async def _settle(self) -> list[str]:
         for transport in self._connections():
