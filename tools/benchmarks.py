@@ -38,9 +38,8 @@ REMARKS: Final = """\
   half as long again: the command may write there, so everything is loaded before it starts. In 0.1.0
   it took 6.6 times as long as `codex sandbox -- true`, and `serve` was ready 12 times later than
   `codex exec-server`.
-- `exec` and `codex sandbox` are so close that the machine decides which is first. On a slower one the
-  commit of this table took 1.09 times as long as `codex sandbox` (52.8 beside 48.4 ms, 40 rounds), and the
-  release 0.2.0 between 1.05 and 1.12 times in five runs.
+- How `exec` and `codex sandbox` compare depends on the machine. This table's took 0.67 times as long in
+  two runs; on slower ones commits of the same release took 0.90 to 1.12 times as long in eight runs.
 - Eight processes that write to one board of Hermes 0.19.0 at once are all told that they succeeded,
   and the file has none of it afterwards; six of them win the same task. Here everything that was
   acknowledged is in the file, and one wins. The row above compares with a Hermes without the check
