@@ -12,6 +12,7 @@ from holdfast.board.rules.transitions import TaskStatus
 from holdfast.dispatch.run import workspace
 from holdfast.errors import OperationFailed, UsageError
 from holdfast.local.programs import find_program
+from tests.support import identity
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.git_traps import ARMED, arm, git
 from tests.support.tiers import asyncio_first
@@ -105,6 +106,25 @@ def test_a_git_in_a_folder_that_a_worker_may_write_is_not_found(tmp_path: Path) 
     planted.chmod(0o777)
     assert find_program("another", search, []) is None, "another user could replace it"
     assert find_program("another", "bin:.", []) is None, "a relative folder is not looked into"
+
+
+def test_where_root_has_no_number_the_systems_programs_are_found_and_no_others() -> None:
+    """As in a sandbox, whose user namespace has one user: everything else seems to belong to nobody."""
+    script = (
+        "from holdfast.local.programs import find_program\n"
+        "print(find_program('git', ''), find_program('git', '/usr/bin', before=()))\n"
+        "print(find_program('git', '/usr/sbin/../bin', before=()))\n"  # as a folder of somebody's would be
+    )
+    inside = ["unshare", "--map-current-user", identity.python(identity.USER), "-c", script]
+    done = subprocess.run(
+        identity.command_as(identity.USER, inside),
+        cwd=identity.top(identity.USER),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    git = os.path.realpath("/usr/bin/git")
+    assert done.stdout == f"{git} {git}\nNone\n"
 
 
 def test_git_is_found_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

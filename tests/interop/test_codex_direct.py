@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.certificates import certify
+from tests.support.certificates import certify, tls_of_old
 from tests.support.codex import requires_codex
 from tests.support.cut import way_to
 from tests.support.hosts import KEY, OURS, direct_executor, direct_host
 from tests.support.patience import patient
 
 LIMIT_S = patient(30.0)
+
+__all__ = ["tls_of_old"]
 
 
 def argv_of(whose: str) -> tuple[str, ...]:
@@ -48,6 +50,7 @@ async def test_a_host_runs_commands_on_an_executor_that_dials_it_and_goes_on_aft
     assert KEY.secret not in (folder / "executor.log").read_text("utf-8")
 
 
+@pytest.mark.usefixtures("tls_of_old")
 @pytest.mark.parametrize("whose", ["ours", "theirs"])
 async def test_a_host_with_a_certificate_is_dialled_by_tls(whose: str, tmp_path: Path) -> None:
     certified = certify(tmp_path, [])

@@ -3,6 +3,7 @@
 The Codex CLI's own server sits the same examination (`-k theirs`).
 """
 
+import shlex
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import holdfast
 from holdfast.client.events.result import Result
 from holdfast.client.networkfilter import NetworkFilter
 from holdfast.wire.network import CredentialProvider
-from tests.support.codex import CodexClient, requires_codex
+from tests.support.codex import CodexClient, requires_codex, requires_its_shell
 from tests.support.httpd import httpd, reply
 from tests.support.provider import command, turns
 from tests.support.stage import ExamServer, Stage
@@ -58,7 +59,7 @@ async def test_codex_has_the_executor_filter_the_network_of_its_commands(stage: 
         (exec 3<>/dev/tcp/127.0.0.1/{web.port}) 2>/dev/null && echo DIRECTLY
         true
         """
-        script = turns([command("c1", ask)])
+        script = turns([command("c1", shlex.join(["bash", "-c", ask]))])
         async with stage.connected(script, **FILTERED) as (model, recorder):
             await stage.client.execute(recorder.url)
     said = model.output("c1")
@@ -90,6 +91,8 @@ async def test_codex_has_the_executor_mask_the_keys_of_its_commands(stage: Stage
 
     In a login shell, which codex starts, the reference leaves the key as it is.
     """
+    if not stage.ours:
+        requires_its_shell()
     wish = FILTERED | {"features": ["network_proxy", "credential_masking"], "config": PROFILE + MASKED}
     script = turns([command("c1", 'echo "key:$OPENAI_API_KEY"; test -s "$SSL_CERT_FILE" && echo trusted')])
     async with stage.connected(script, **wish) as (model, recorder):
@@ -117,6 +120,8 @@ set = { MY_KEY = "mine_zQ8vT3kLmN5pR7wXyB2c" }
 
 async def test_codex_describes_keys_of_its_own_to_the_executor(stage: Stage) -> None:
     """By `credentialProviders`; the command has a placeholder. The reference leaves the key as it is here."""
+    if not stage.ours:
+        requires_its_shell()
     wish = FILTERED | {"features": ["credential_masking"], "config": PROFILE + DESCRIBED}
     script = turns([command("c1", 'echo "key:$MY_KEY"; test -s "$SSL_CERT_FILE" && echo trusted')])
     async with stage.connected(script, **wish) as (model, recorder):
@@ -138,6 +143,8 @@ async def test_codex_describes_keys_of_its_own_to_the_executor(stage: Stage) -> 
 
 async def test_our_client_has_either_server_mask_keys(stage: Stage) -> None:
     """Both take what it sends; the reference, started like this, leaves the key as it is."""
+    if not stage.ours:
+        requires_its_shell()
     keys = CredentialProvider(["MY_KEY"], ["mine_.+"], ["https://api.mine.test/"], auth=["bearer"])
     env = {"PATH": "/usr/bin:/bin", "MY_KEY": "mine_zQ8vT3kLmN5pR7wXyB2c"}
     async with holdfast.connect(stage.server.url) as environment:

@@ -3,15 +3,37 @@
 import datetime
 import ipaddress
 import ssl
+from asyncio import sslproto
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 DAY: Final = datetime.timedelta(days=1)
+
+
+@pytest.fixture
+def tls_of_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who closes a connection again can never abort it, as in Python 3.11.2."""
+    transport: Any = vars(sslproto)["_SSLProtocolTransport"]
+    close, abort = transport.close, transport.abort
+
+    def close_or_forget(self: Any) -> None:
+        if self._closed:
+            self._ssl_protocol = None
+        else:
+            close(self)
+
+    def abort_unless_forgotten(self: Any) -> None:
+        assert self._ssl_protocol is not None
+        abort(self)
+
+    monkeypatch.setattr(transport, "close", close_or_forget)
+    monkeypatch.setattr(transport, "abort", abort_unless_forgotten)
 
 
 class Certified(NamedTuple):

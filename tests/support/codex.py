@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import pwd
 import signal
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
@@ -36,6 +37,13 @@ def requires_codex() -> Path:
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+def requires_its_shell() -> None:
+    """A login shell in which the reference keeps keys outside; with another its server does not offer to."""
+    shell = Path(pwd.getpwuid(os.getuid()).pw_shell)
+    if shell.name not in ("bash", "zsh"):
+        pytest.skip(f"the login shell is {shell}, with which the Codex CLI's server masks no keys")
 
 
 class CodexClient:

@@ -1,4 +1,4 @@
-"""What an interpreter does first that is to be without Linux; a `sitecustomize`, see `without_linux`.
+"""What an interpreter does first that is to be without Linux, see `without_linux`.
 
 The tests themselves are not what is tried: what they look up below /proc, they see.
 """
@@ -87,6 +87,10 @@ def look_first(name: str) -> None:
     setattr(os, name, looked)
 
 
+def find_no_library(name: str, *_: object) -> str:
+    raise ValueError(f"{name} could not be found")
+
+
 def say_darwin() -> None:
     from sysconfig import _get_sysconfigdata_name  # type: ignore[attr-defined]
 
@@ -97,6 +101,10 @@ def say_darwin() -> None:
     proxies: Any = types.ModuleType("_scproxy")  # of macOS; urllib asks it
     proxies._get_proxy_settings = proxies._get_proxies = dict
     sys.modules["_scproxy"] = proxies
+    libraries: Any = types.ModuleType("ctypes.macholib.dyld")  # some Linuxes leave it out
+    libraries.dyld_find = find_no_library
+    sys.modules["ctypes.macholib"] = types.ModuleType("ctypes.macholib")
+    sys.modules["ctypes.macholib.dyld"] = libraries
     trust: Any = types.ModuleType("truststore._macos")  # asks Apple's Security framework about certificates
     trust._configure_context = trust._verify_peercerts_impl = None
     sys.modules["truststore._macos"] = trust

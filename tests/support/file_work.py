@@ -203,6 +203,7 @@ def _grow(dice: random.Random, tree: Path) -> Iterator[Path]:
             yield made
     for _ in range(dice.randrange(4, 10)):
         made = dice.choice(folders) / dice.choice(("f", "g", "h"))
+        made.unlink(missing_ok=True)  # it may be there, and closed to an ordinary user
         made.write_text("text\n", "utf-8")
         if dice.random() < 0.1:
             made.chmod(0)

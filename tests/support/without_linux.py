@@ -86,21 +86,22 @@ def make_interpreter(folder: Path) -> Path:
     packages = folder / "lib" / version / "site-packages"
     packages.mkdir(parents=True)
     ours = Path(importlib.util.find_spec("pytest").origin).parents[1]  # type: ignore[union-attr, arg-type]
-    (packages / "ours.pth").write_text(f"import site; site.addsitedir({str(ours)!r})\n", "utf-8")
+    first = f"import site; site.addsitedir({str(ours)!r})\nimport {CUSTOMIZE.stem}\n"
+    (packages / "ours.pth").write_text(first, "utf-8")  # a sitecustomize would stand behind the system's own
     facts = {
         "python": sys.executable,
         "tests": str(CHECKOUT / "tests"),
         "names": {module: [twin, sorted(lacking(module))] for module, twin in MODULES.items()},
     }
     text = CUSTOMIZE.read_text("utf-8").replace('"the facts"', repr(json.dumps(facts)))
-    (packages / "sitecustomize.py").write_text(text, "utf-8")
+    (packages / CUSTOMIZE.name).write_text(text, "utf-8")
     return python
 
 
 def linux_python() -> str:
     """The interpreter of a machine with Linux: ours, unless that was taken away."""
     if sys.platform != "linux":
-        return str(importlib.import_module("sitecustomize").FACTS["python"])
+        return str(importlib.import_module(CUSTOMIZE.stem).FACTS["python"])
     return sys.executable
 
 

@@ -142,7 +142,8 @@ class AcceptedLink(asyncio.Protocol):
         if self._frames.state is OPEN:
             self._frames.send_close(1000)
             self._flush()
-        self._transport.close()
+        if not self._transport.is_closing():
+            self._transport.close()  # once: TLS of Python 3.11.2 cannot abort what was closed again
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._gone.wait(), CLOSE_S)
         self._transport.abort()

@@ -2,11 +2,12 @@
 
 import os
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Final
 
 # Before whatever the search path says: a folder of a project on it may hold a program of the same name.
 SYSTEM: Final = ("/usr/bin", "/bin", "/usr/local/bin", "/run/current-system/sw/bin", "/opt/homebrew/bin")
+_NOBODY: Final = 65534  # fs/overflowuid, as every kernel has it that nobody has changed
 _WRITABLE: Final = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - where nothing is looked for
 
 
@@ -23,28 +24,48 @@ def find_program(
     `before` are looked into first; those that every default policy lets commands write never are.
     """
     closed = [os.path.realpath(folder) for folder in (*_WRITABLE, *outside)]
+    ours = {0, os.geteuid()}
+    systems = ours | _find_nameless_root()
     for folder in (*before, *search.split(os.pathsep)):
         if os.path.isabs(folder):
             found = os.path.realpath(os.path.join(folder, name))
-            if os.path.isfile(found) and os.access(found, os.X_OK) and _is_out_of_reach(found, closed):
+            owners = systems if folder in SYSTEM else ours
+            if (
+                os.path.isfile(found)
+                and os.access(found, os.X_OK)
+                and _is_out_of_reach(found, closed, owners)
+            ):
                 return found
     return None
 
 
-def _is_out_of_reach(path: str, closed: Iterable[str]) -> bool:
+def _find_nameless_root() -> set[int]:
+    """Whom root's files seem to belong to in a user namespace without a number for root, as a sandbox's own.
+
+    Others without a number seem to be the same, so this is for directories that only root can have filled.
+    """
+    try:
+        with open("/proc/self/uid_map", encoding="ascii") as file:
+            starts = [int(line.split()[0]) for line in file]
+    except (OSError, ValueError, IndexError):
+        return set()
+    return set() if 0 in starts else {_NOBODY}
+
+
+def _is_out_of_reach(path: str, closed: Iterable[str], owners: Container[int]) -> bool:
     if any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in closed):
         return False
     at = path
     while True:
-        if _can_be_replaced(at):
+        if _can_be_replaced(at, owners):
             return False
         if at == "/":
             return True
         at = os.path.dirname(at)
 
 
-def _can_be_replaced(path: str) -> bool:
+def _can_be_replaced(path: str, owners: Container[int]) -> bool:
     status = os.lstat(path)
-    if status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if status.st_uid not in owners or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return True
     return os.geteuid() != 0 and os.access(path, os.W_OK, effective_ids=True)

@@ -235,8 +235,8 @@ class RelayConnection(asyncio.Protocol):
         for out in frames.data_to_send():  # answers to pings, and a goodbye
             if out:
                 self._transport.write(out)
-        if frames.close_expected():
-            self._transport.close()
+        if frames.close_expected() and not self._transport.is_closing():
+            self._transport.close()  # once: TLS of Python 3.11.2 cannot abort what was closed again
 
     def _take(self, frame: Frame) -> None:
         if self._transport.is_closing():

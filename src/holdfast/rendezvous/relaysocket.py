@@ -317,7 +317,8 @@ class RelaySocket(asyncio.Protocol):
     def close(self) -> None:
         """Send what is queued, then end."""
         self._error = self._error or ConnectionLost("the connection was closed here")
-        self._transport.close()
+        if not self._transport.is_closing():
+            self._transport.close()  # once: TLS of Python 3.11.2 cannot abort what was closed again
 
     async def aclose(self) -> None:
         """Send what is queued, for a bounded time, and wait until nothing of it is left."""

@@ -77,6 +77,10 @@ class Relay:
             self._closing = True
             self.loop.call_soon(self.socket.connection_lost, None)
 
+    def close(self) -> None:
+        assert not self._closing, "it is closed already, which TLS of Python 3.11.2 does not survive"
+        self.abort()
+
     # --- what the relay does
 
     def flush(self, *, unless: bool = False) -> None:
@@ -118,3 +122,11 @@ async def test_whatever_else_comes_does_not_stand_for_a_pong() -> None:
     assert after_s == pytest.approx(PING_S + PONG_S + LAST_LOOK_S)
     assert relay.pings == 1
     assert len(relay.heard) > PING_S + PONG_S
+
+
+async def test_what_the_relay_has_ended_is_not_closed_again() -> None:
+    relay = Relay()
+    await relay.socket.opened
+    relay.hang_up()
+    await relay.ended
+    await relay.socket.aclose()

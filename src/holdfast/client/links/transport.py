@@ -174,7 +174,8 @@ class _Socket(_Framing):
     async def aclose(self) -> None:
         self._error = self._error or ConnectionLost("the connection was closed here")
         self._say_goodbye()
-        self._transport.close()
+        if not self._transport.is_closing():
+            self._transport.close()  # once: TLS of Python 3.11.2 cannot abort what was closed again
         try:
             async with asyncio.timeout(CLOSE_S):
                 await self._gone.wait()
