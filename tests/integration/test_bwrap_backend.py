@@ -54,7 +54,7 @@ def refusal(path: str) -> tuple[str, int]:
 @pytest.fixture
 def anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take also what somebody else could replace, such as what a test can make."""
-    monkeypatch.setattr(programs, "_can_be_replaced", lambda _path: False)
+    monkeypatch.setattr(programs, "_can_be_replaced", lambda *_: False)
     monkeypatch.setattr(programs, "_WRITABLE", ())
 
 
