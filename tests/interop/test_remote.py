@@ -188,7 +188,7 @@ async def test_a_lie_of_the_relay_between_their_client_and_our_executor_does_no_
     """As above."""
     client = CodexClient(requires_codex(), base)
     client.variables = variables(service) | {"HOME": str(base / "client")}
-    wait = f"cd {base}; touch begun; echo begun; until test -e go; do sleep 0.05; done"
+    wait = f"cd {base}; touch begun; until test -e go; do echo waiting; sleep 0.05; done"
     ticks = f"{wait}; i=0; while [ $i -lt 30 ]; do i=$((i+1)); echo tick-$i.; sleep 0.05; done; exit 9"
     counts: list[int] = []
 
@@ -205,6 +205,9 @@ async def test_a_lie_of_the_relay_between_their_client_and_our_executor_does_no_
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(client.execute())
             await service.until((base / "begun").exists)
+            said = len(service.seen)
+            # A start whose answer is lost is not repeated, and output comes after the answer.
+            await service.until(lambda: sum(way == "down" for way, _ in service.seen[said:]) > 2)
             service.tamper = lie_once(name, "down")
             (base / "go").touch()
     assert model.exit_code("c1") == 9
