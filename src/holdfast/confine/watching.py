@@ -296,6 +296,7 @@ class CommandWatch:
     def finish(self, then: Callable[[], None]) -> None:
         """The command has ended: tell what is left to tell, then do this."""
         self._then = then
+        self._take_listener()  # sent before it began, but its end may be heard first
         if self._sock is None or not self._handed:
             self._over()
         else:
