@@ -92,6 +92,23 @@ async def test_nothing_is_lost_or_done_twice_over_a_line_that_is_cut_and_a_dispa
     assert not list(there.carried.glob("*")), "nothing of it is left over there"
 
 
+async def test_a_machine_that_is_lost_before_a_start_holds_up_nothing_else(yard: Yard) -> None:
+    seen = yard.create("exit 0", environment="box")
+    async with far_machine(yard.home, yard.folder / "there") as there, yard.dispatching():
+        await yard.until(seen, TaskStatus.DONE)
+        there.way.shut = True
+        there.way.cut()
+        task = yard.create("exit 0", environment="box")  # it was reached a moment ago
+        await yard.when(
+            lambda: (runs := yard.store.runs(task.id)) and yard.store.run(runs[0].id).note.startswith(WAITS)
+        )
+        here = yard.create("exit 0")
+        await yard.until(here, TaskStatus.DONE)
+        there.way.shut = False
+        await yard.until(task, TaskStatus.DONE)
+    assert [run.outcome for run in yard.store.runs(task.id)] == ["completed"]
+
+
 @pytest.mark.deep
 async def test_a_server_that_was_killed_loses_its_worker_and_not_what_that_had_done(yard: Yard) -> None:
     body = "cat effects; echo $$ >> effects; if [ $(wc -l < effects) = 2 ]; then exit 0; fi; sleep 1000"

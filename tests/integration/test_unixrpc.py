@@ -25,7 +25,7 @@ from holdfast.errors import (
 from holdfast.local import peers
 from holdfast.unixrpc import client as client_module
 from holdfast.unixrpc.calls import Notice, RpcMethod
-from holdfast.unixrpc.client import RpcClient
+from holdfast.unixrpc.client import PeerGone, RpcClient
 from holdfast.unixrpc.server import Peer, RpcLimits, RpcServer
 from holdfast.wire import rpc
 from tests.support.patience import patient
@@ -45,6 +45,7 @@ class Word(msgspec.Struct, frozen=True):
 ECHO: Final = RpcMethod("echo", Word, Word)
 HOLD: Final = RpcMethod("hold", Word, Word)
 FAIL: Final = RpcMethod("fail", Word, Word)
+LOSE: Final = RpcMethod("lose", Word, Word)
 CRASH: Final = RpcMethod("crash", Word, Word)
 REPEAT: Final = RpcMethod("repeat", Word, Word)
 NOBODYS: Final = RpcMethod("nobody's", Word, Word)
@@ -62,6 +63,7 @@ class Answers:
         self.server.answer(ECHO, self._echo)
         self.server.answer(HOLD, self._hold)
         self.server.answer(FAIL, self._fail)
+        self.server.answer(LOSE, self._lose)
         self.server.answer(CRASH, self._crash)
         self.server.answer(REPEAT, self._repeat)
 
@@ -76,6 +78,9 @@ class Answers:
 
     async def _fail(self, asked: Word, _peer: Peer) -> Word:
         raise NotFound(f"no {asked.word}", remedy="look elsewhere")
+
+    async def _lose(self, asked: Word, _peer: Peer) -> Word:
+        raise Unreachable(f"{asked.word} does not answer")
 
     async def _crash(self, _asked: Word, _peer: Peer) -> Word:
         raise ZeroDivisionError("secret")
@@ -142,6 +147,14 @@ async def test_what_is_no_call_is_answered_and_a_line_without_end_ends_the_conne
         writer.close()
 
 
+async def test_a_link_that_the_other_side_lost_is_not_taken_for_ours(tmp_path: Path) -> None:
+    async with answering(tmp_path / "s"), connected(tmp_path / "s") as client:
+        with pytest.raises(Unreachable, match="the machine does not answer") as told:
+            await client.call(LOSE, Word("the machine"))
+        assert not isinstance(told.value, PeerGone)
+        assert await client.call(ECHO, Word("hello")) == Word("hello")
+
+
 async def test_a_slow_call_holds_up_no_other_and_only_so_many_are_under_way(tmp_path: Path) -> None:
     async with answering(tmp_path / "s") as answers, connected(tmp_path / "s") as client:
         calls = [asyncio.create_task(client.call(HOLD, Word("a")))]
@@ -172,7 +185,7 @@ async def test_notices_come_in_order_until_the_other_side_is_gone(tmp_path: Path
         await end()
         assert [said async for said in notices] == []
         assert [said async for said in client.notices()] == []
-        with pytest.raises(ConnectionLost, match="the oracle is gone"):
+        with pytest.raises(PeerGone, match="the oracle is gone"):
             await client.call(ECHO, Word())
 
 
@@ -206,7 +219,7 @@ async def test_a_server_that_ends_says_so_to_everybody_who_waits(tmp_path: Path)
         waiting = asyncio.create_task(client.call(HOLD, Word(), timeout_s=None))
         await client.call(ECHO, Word())
         await end()
-        with pytest.raises(ConnectionLost):
+        with pytest.raises(PeerGone):
             await waiting
     assert not (tmp_path / "s").exists()
     with pytest.raises(Unreachable, match="no oracle answers"):

@@ -22,10 +22,11 @@ from holdfast.agents.supervisor.messages import (
     WorkerParams,
     WorkerReport,
 )
-from holdfast.errors import ConnectionLost, InvalidRequest
+from holdfast.errors import InvalidRequest
 from holdfast.local.relay import STDOUT, OwnTerminal, on_terminal
 from holdfast.local.streams import Writer, read_input
 from holdfast.local.tasks import TaskSet
+from holdfast.unixrpc.client import PeerGone
 
 LEAVE: Final = b"\x1c"  # Ctrl-\
 _CLEAR: Final = b"\x1b[2J\x1b[H"
@@ -50,7 +51,7 @@ async def attach(home: Path, worker: str) -> WorkerReport:
                 try:
                     async with Workers.connect(home) as workers:
                         return await _view(workers, worker, left)
-                except ConnectionLost:
+                except PeerGone:
                     continue  # the supervisor is gone; connecting starts it again
         finally:
             os.write(STDOUT, _CALM)
@@ -96,7 +97,7 @@ async def _show_output(
             try:
                 said = note.result()
             except StopAsyncIteration:
-                raise ConnectionLost("the supervisor is gone") from None
+                raise PeerGone("the supervisor is gone") from None
             if isinstance(said, WorkerOutput):
                 await writer.write(STDOUT, said.data)
             elif isinstance(said, WorkerReport):

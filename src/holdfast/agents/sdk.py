@@ -526,7 +526,7 @@ class Workers:
         return self._client.notices()
 
     async def call(self, method: RpcMethod[P, R], params: P, *, timeout_s: float | None = CALL_S) -> R:
-        """Raises HoldfastError as the supervisor does; ConnectionLost when it is gone."""
+        """Raises HoldfastError as the supervisor does; PeerGone, a ConnectionLost, when it is gone."""
         return await self._client.call(method, params, timeout_s=timeout_s)
 
 

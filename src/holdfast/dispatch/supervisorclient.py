@@ -22,9 +22,9 @@ from holdfast.agents.supervisor.messages import (
     WorkerReport,
 )
 from holdfast.agents.worker.launching import WorkerSpec
-from holdfast.errors import ConnectionLost, HoldfastError, NotFound
+from holdfast.errors import HoldfastError, NotFound
 from holdfast.unixrpc.calls import RpcMethod
-from holdfast.unixrpc.client import CALL_S
+from holdfast.unixrpc.client import CALL_S, PeerGone
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class SupervisorClient:
         """
         try:
             return await self._call(messages.RUN, wish, timeout_s=RUN_S, again=False)
-        except ConnectionLost:
+        except PeerGone:
             found = await self.find(wish.id or "")
             return found if found is not None else await self.start(wish)
 
@@ -130,9 +130,9 @@ class SupervisorClient:
             workers = self._workers
             try:
                 if workers is None:
-                    raise ConnectionLost("the supervisor is gone")
+                    raise PeerGone("the supervisor is gone")
                 return await workers.call(method, params, timeout_s=timeout_s)
-            except ConnectionLost:
+            except PeerGone:
                 if self._workers is workers:
                     self._there.clear()
                 if not again:

@@ -34,6 +34,10 @@ _AUTHENTICATE: Final = RpcMethod(
 )
 
 
+class PeerGone(ConnectionLost):
+    """This connection has ended. An answer of `ConnectionLost` tells of another one, further on."""
+
+
 class RpcClient:
     """One connection. `who` is how errors name the other side, which takes lines of `max_line` bytes."""
 
@@ -79,7 +83,7 @@ class RpcClient:
                 await client.call(_AUTHENTICATE, authentication.AuthenticateParams(token()))
             except MethodNotFound:  # it is of a version that had no token
                 pass
-            except ConnectionLost as exc:
+            except PeerGone as exc:
                 await client.aclose()
                 raise Unreachable(f"no {who} answers at {path}: {exc}") from None
             except BaseException:
@@ -95,7 +99,7 @@ class RpcClient:
             await self._writer.wait_closed()
 
     async def call(self, method: RpcMethod[P, R], params: P, *, timeout_s: float | None = CALL_S) -> R:
-        """Raises HoldfastError as the other side does, and ConnectionLost when that is gone."""
+        """Raises HoldfastError as the other side does, and PeerGone when that is gone."""
         self._last += 1
         number = self._last
         message = rpc.request(number, method.name, params)
@@ -122,7 +126,7 @@ class RpcClient:
         self._notices.put_nowait(None)  # for whoever asks again
 
     def _gone(self) -> HoldfastError:
-        return self._refused or ConnectionLost(f"the {self._who} is gone")
+        return self._refused or PeerGone(f"the {self._who} is gone")
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         lines = LineReader()

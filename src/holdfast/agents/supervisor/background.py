@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from holdfast.agents.supervisor import daemons, messages
 from holdfast.agents.supervisor.daemons import Daemon, ProcessInfo
 from holdfast.agents.worker import book
-from holdfast.errors import ConnectionLost, HoldfastError, OperationFailed, Unreachable
+from holdfast.errors import HoldfastError, OperationFailed, Unreachable
 from holdfast.home import default_home
 from holdfast.local import homekey
 from holdfast.local.linux import require_linux
 from holdfast.local.lock import take_lock
 from holdfast.sandbox.plan import prerequisites
-from holdfast.unixrpc.client import RpcClient
+from holdfast.unixrpc.client import PeerGone, RpcClient
 
 if TYPE_CHECKING:
     from holdfast.client.environment import Environment
@@ -132,7 +132,7 @@ async def _is_to_be_replaced(home: Path, client: RpcClient) -> bool:
     dispatcher = any(one.role == daemons.DISPATCHER and one.process.pid != os.getpid() for one in found)
     try:
         alive = await client.call(messages.COUNT, messages.ListParams())
-    except ConnectionLost:
+    except PeerGone:
         return False
     at = "" if home == default_home().absolute() else f"--home {shlex.quote(str(home))}"
     told = daemons.explain_keeping(differs, workers=len(alive), dispatcher=dispatcher, at=at)
