@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.agents.supervisor import background
+from holdfast.agents.worker.book import WorkerRecords
 from holdfast.board.rules.rows import Task
 from holdfast.board.rules.transitions import TaskStatus
+from holdfast.dispatch.context import worker_of
 from holdfast.dispatch.dispatcher import host_name
 from holdfast.errors import StaleRun
 from holdfast.handoff import envelope, outbox
@@ -29,6 +31,12 @@ def workspace(yard: Yard, task: Task) -> Path:
 def starts(yard: Yard, task: Task) -> int:
     found = workspace(yard, task) / "starts"
     return len(found.read_text("utf-8").splitlines()) if found.exists() else 0
+
+
+def is_answered(yard: Yard, task: Task) -> bool:
+    """Whether its supervisor has heard of its start: one that ends before that has its start undone."""
+    [run] = yard.store.runs(task.id)
+    return WorkerRecords(yard.home).read(worker_of(run.id)).phase == "started"
 
 
 async def test_the_next_dispatcher_takes_the_worker_over_and_starts_none_twice(yard: Yard) -> None:
@@ -106,7 +114,7 @@ async def test_there_is_one_dispatcher_for_each_home(yard: Yard) -> None:
 async def test_a_supervisor_that_is_killed_costs_nothing(yard: Yard) -> None:
     task = yard.create(WORK)
     async with dispatcher(yard, "--once") as process:
-        await yard.when(lambda: starts(yard, task))
+        await yard.when(lambda: starts(yard, task) and is_answered(yard, task))
         await end_listener(background.supervisor_socket(yard.home), signal.SIGKILL)
         (workspace(yard, task) / "go").touch()
         assert await process.left() == 0

@@ -42,9 +42,9 @@ async def test_an_exec_server_that_the_supervisor_lost_is_told_at_once_and_the_s
     supervisor.answer(messages.RUN, run)
     supervisor.answer(messages.STATUS, status)
     supervisor.answer(messages.CHANGES, changes)
-    async with supervisor.listening(background.supervisor_socket(tmp_path)):
-        async with SupervisorClient.open(tmp_path) as client:
-            with pytest.raises(lost, match="closed the connection") as told:
-                await client.start(WISH)
-            assert not isinstance(told.value, PeerGone)
-            assert await client.find("one") is None
+    listening = supervisor.listening(background.supervisor_socket(tmp_path))
+    async with listening, SupervisorClient.open(tmp_path) as client:
+        with pytest.raises(lost, match="closed the connection") as told:
+            await client.start(WISH)
+        assert not isinstance(told.value, PeerGone)
+        assert await client.find("one") is None
