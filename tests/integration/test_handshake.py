@@ -134,6 +134,17 @@ async def test_an_attached_session_cannot_be_taken_and_the_client_may_try_again(
         assert thief.session_id != owner.session_id
 
 
+async def test_a_session_whose_link_ends_a_moment_later_is_resumed_and_not_refused() -> None:
+    """On a busy machine a server comes to the new link before it comes to the end of the old one."""
+    async with serving() as (url, _), connected(url) as old, connected(url) as new:
+        await old.initialize()
+        asked = await new.ask("initialize", {"clientName": "test", "resumeSessionId": old.session_id})
+        await asyncio.sleep(0.05)
+        assert asked not in new.answers
+        old.link.transport.abort()
+        assert (await new.answer(asked))["sessionId"] == old.session_id
+
+
 async def test_of_two_resumes_exactly_one_wins() -> None:
     async with serving() as (url, _):
         async with ready(url) as peer:

@@ -43,6 +43,7 @@ MOMENT_S: Final = 4.0  # after that the fault comes at whatever moment that is
 LOOK_S: Final = 0.02
 SHORTEST_S, LONGEST_S = 0.2, 2.5  # how long a disk is at fault: also longer than three tries
 SETTLE_S: Final = patient(120.0)
+MAX_SAID: Final = 6000  # of a log, in characters
 HOURS_S: Final = 3 * 3600
 _MS_RDONLY, _MS_REMOUNT, _MS_BIND = 0x1, 0x20, 0x1000
 _MNT_DETACH: Final = 2
@@ -123,6 +124,7 @@ class Trouble:
         self._dice = random.Random(seed)  # noqa: S311 - a schedule
         self._story = Story(yard)
         self._clock = clock
+        self._log = clock.parent / "dispatch.log"
         self._library = faked_clock.library()
         self._dispatcher: subprocess.Popen[bytes] | None = None
         self._made = 0
@@ -167,7 +169,8 @@ class Trouble:
             return MOST
         finally:
             if self._dispatcher is not None and self._dispatcher.poll() is not None:
-                self.wrong.append(f"the dispatcher has ended: {self._dispatcher.returncode}")
+                said = self._log.read_text("utf-8", "replace")[-MAX_SAID:]
+                self.wrong.append(f"the dispatcher has ended: {self._dispatcher.returncode}: {said}")
                 self._start_dispatcher()
 
     def _nudge(self) -> None:
@@ -188,9 +191,9 @@ class Trouble:
         words += ["--max-load", "0", "--min-free-memory", "0", "--max", str(AT_ONCE)]
         faked = faked_clock.environment(self._library, self._clock) if self._library is not None else {}
         path = {"PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)}
-        with open(self._clock.parent / "dispatch.log", "ab") as log:
+        with self._log.open("ab") as log:
             self._dispatcher = subprocess.Popen(
-                [sys.executable, "-m", "tests.support.faked_clock", *words],
+                [sys.executable, "-X", "faulthandler", "-m", "tests.support.faked_clock", *words],
                 env={"PATH": os.environ["PATH"], "HOME": str(self.yard.user), **path, **faked},
                 stdout=subprocess.DEVNULL,
                 stderr=log,
@@ -251,7 +254,7 @@ class Trouble:
             self.wrong.append(f"not all is done after {SETTLE_S:g} s")
         self._end_dispatcher()
         self.wrong += wrong(self.yard) + complaints(self.yard)
-        log = (self._clock.parent / "dispatch.log").read_text("utf-8", "replace")
+        log = self._log.read_text("utf-8", "replace")
         if "Traceback" in log:
             self.wrong.append(f"dispatch.log: {log[log.find('Traceback') - 300 :][:3000]}")
         # A worker whose own workspace is full fails by itself; nothing else costs a run.

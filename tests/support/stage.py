@@ -67,7 +67,8 @@ class Stage:
         problems = broken_rules(recorder.entries, sorted_by_client=not self.ours)
         assert not problems, f"{len(problems)} broken rules, such as {problems[:3]}"[:2000]
         allowed = connections if isinstance(connections, range) else (connections,)
-        assert recorder.connections in allowed, f"{recorder.connections} connections"
+        begun = [e.message for e in recorder.entries if e.method == "initialize"]
+        assert recorder.connections in allowed, f"{recorder.connections} connections, begun with {begun}"
 
     async def play(
         self,

@@ -428,8 +428,16 @@ class ExecConnection:
         params = decode_params(method, request.params)
         gate(self._stage, method)
         if isinstance(params, InitializeParams):
+            resumed = params.resume_session_id
+            if resumed is not None and self._executor.sessions.is_attached(resumed):
+                return self._resume(params, resumed)
             return self._initialize(params)
         return self._router.handlers[method.name](params)
+
+    async def _resume(self, params: InitializeParams, session_id: str) -> InitializeResult:
+        """A session that a connection has, whose end may be on its way to us."""
+        await self._executor.wait_left(session_id)
+        return self._initialize(params)
 
     def _initialize(self, params: InitializeParams) -> InitializeResult:
         session = self._executor.attach(self, params.resume_session_id, extended=params.holdfast)

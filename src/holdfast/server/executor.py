@@ -1,6 +1,7 @@
 """What all connections of one server share: the launcher, the sessions, the file threads, the clock."""
 
 import asyncio
+import contextlib
 import functools
 import logging
 import os
@@ -35,6 +36,7 @@ C = TypeVar("C")
 
 CLOSED_RETENTION_S: Final = 30.0  # a client that reconnects in time still finds how its process ended
 DETACHED_S: Final = 30.0  # long enough to reconnect, short enough that nothing runs unwatched for long
+LEFT_S: Final = 0.5  # for a session whose link has ended, and whose end we have not come to on a busy machine
 MAX_KEPT: Final = 256  # detached sessions with something to come back for; beyond it the oldest idle one ends
 MAX_KEPT_BYTES: Final = 512 * 1024 * 1024  # of output that those hold
 LINGER_S: Final = 0.0001  # covers a client's turn-around on the same machine; longer gains nothing more
@@ -85,6 +87,10 @@ class Sessions(Generic[T, C]):
             raise SessionAttached(f"session {session_id} is already attached to another connection")
         entry.owner = owner
         return entry.value
+
+    def is_attached(self, session_id: str) -> bool:
+        entry = self._entries.get(session_id)
+        return entry is not None and entry.owner is not None
 
     def detach(self, session_id: str, owner: C, now: float, *, keep_s: float | None = None) -> bool:
         """The connection is gone; False when the session was not its own any more.
@@ -239,6 +245,7 @@ class Executor:
         self.clocks = clocks
         self._choice = choice
         self.sessions: Sessions[ServerSession, EventSink] = Sessions(detached_s=clocks.detached_s)
+        self._left = asyncio.Event()  # set whenever a connection has left its session
         self.linger = Linger()
         self._owners = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -321,10 +328,19 @@ class Executor:
         )
         return session
 
+    async def wait_left(self, session_id: str) -> None:
+        """Until no connection has this session, or for LEFT_S."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LEFT_S):
+                while self.sessions.is_attached(session_id):
+                    await self._left.wait()
+
     def detach(self, session: ServerSession, listener: EventSink) -> None:
         """The connection is gone; the session waits for another for a while."""
         keep_s = self.clocks.kept_s if session.processes.any else None
         if self.sessions.detach(session.session_id, listener, self._now(), keep_s=keep_s):
+            self._left.set()
+            self._left = asyncio.Event()
             session.listener = None
             session.processes.resume()
             log.info("session detached", extra={"session_id": session.session_id})
