@@ -45,6 +45,10 @@ async def place() -> AsyncIterator[Path]:
 async def test_the_denied_path_is_named_and_what_is_suggested_helps(place: Path) -> None:
     requires_cli("opencode")
     bench, path = Bench(place / "project"), link_clis(place / "bin")
+    # It makes folders in three places at once, and the first that is refused ends it: one is to be refused.
+    others = [str(bench.home / name) for name in (".cache", ".config")]
+    for other in others:
+        Path(other).mkdir()
     async with scripted_model() as model, Workers.connect(place / "h") as workers, tmux_server() as socket:
 
         async def run(name: str, **more: Any) -> tuple[str, list[WorkerReport]]:
@@ -65,7 +69,7 @@ async def test_the_denied_path_is_named_and_what_is_suggested_helps(place: Path)
             return pane, told
 
         async with asyncio.timeout(LIMIT_S / 2):  # that it is refused is told in seconds, not in minutes
-            pane, told = await run("first", relocate=False)
+            pane, told = await run("first", relocate=False, writable=others)
         *before_the_end, refused = told
         if before_the_end:  # on a busy machine its end is heard together with what was refused
             [blocked] = [change for change in before_the_end if change.state == "blocked"][:1]
