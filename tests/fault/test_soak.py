@@ -45,7 +45,7 @@ from tests.support.servers import ServerProcess
 from tests.support.tiers import sizes
 
 AT_ONCE: Final = 12  # sessions: enough to keep both ends busy on two cores
-DETACHED_S: Final = patient(4.0)  # shorter than in real life, so that the end can be waited for
+DETACHED_S: Final = patient(8.0)  # shorter than in real life, so that the end can be waited for
 PART_BYTES: Final = 60_000
 PARTS: Final = 8
 MOST_KEPT: Final = 1024 * 1024  # what a client may miss and still find: no droppable process says more

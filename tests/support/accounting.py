@@ -26,7 +26,7 @@ from websockets.exceptions import ConnectionClosed
 from tests.support.patience import patient
 from tests.support.peer import MAX_BYTES, Peer, Refused
 
-RESUME_S: Final = 3.5  # inside of the shortest time a session waits in these tests
+RESUME_S: Final = patient(7.0)  # inside of the time a session waits in these tests
 FINISH_S: Final = patient(30.0)  # for what one session runs, on a loaded machine
 MAX_VALUES: Final = 262_144
 MAX_DEPTH: Final = 127
