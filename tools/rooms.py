@@ -13,7 +13,7 @@ SRC: Final = ROOT / "src" / "holdfast"
 PAGE: Final = ROOT / "docs" / "architecture.md"
 LISTS: Final = re.compile(r"^(Imports|Open to other rooms): ", re.MULTILINE)
 # Imported by nearly all: no arrows to them.
-EVERYWHERE: Final = {"light", "errors", "home", "log", "tracing", "local"}
+EVERYWHERE: Final = {"decoding", "light", "errors", "home", "log", "tracing", "local"}
 ENTRY: Final = {"__init__", "__main__"}
 
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from holdfast import tracing
+from holdfast import decoding, tracing
 from holdfast.client.events.ordering import Pushed, convert_pushed, decode_pushed
 from holdfast.client.links.target import ServerLink, Target, UnixTarget
 from holdfast.client.links.transport import dial
@@ -273,13 +273,13 @@ class Dialer:
         try:
             await self._authenticate(connection)
             answer = await connection.call("initialize", params, timeout_s=self.initialize_timeout_s)
-            hello = msgspec.convert(answer, Hello)
+            hello = decoding.convert(answer, Hello)
             if resume not in (None, hello.session_id):
                 raise ProtocolMismatch("the server resumed another session than asked for")
             connection.notify("initialized", {})
             if hello.environment_info is None and introduce:
                 answer = await connection.call("environment/info", None, timeout_s=INFO_S)
-                hello.environment_info = msgspec.convert(answer, EnvironmentInfo)
+                hello.environment_info = decoding.convert(answer, EnvironmentInfo)
         except TimeoutError:
             raise Unreachable(f"{self.target} accepts connections and does not answer") from None
         except msgspec.ValidationError as exc:

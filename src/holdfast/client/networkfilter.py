@@ -15,6 +15,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.errors import UsageError
 from holdfast.wire.network import (
     MAX_HOST,
@@ -128,7 +129,7 @@ class Deciders:
     def ask(self, params: JsonValue, reply: Reply) -> None:
         """A question of the server; `reply` is called once, now or later."""
         try:
-            asked = msgspec.convert(params, PolicyRequest)
+            asked = decoding.convert(params, PolicyRequest)
         except msgspec.ValidationError:
             reply(None)
             return
@@ -156,7 +157,7 @@ class Deciders:
     def hear(self, params: JsonValue) -> None:
         """A record of the server's; what it says of a process that is not ours, or nonsense, is ignored."""
         try:
-            told = msgspec.convert(params, PolicyDecision)
+            told = decoding.convert(params, PolicyDecision)
         except msgspec.ValidationError:
             return
         network = self._filters.get(told.process_id)

@@ -7,6 +7,7 @@ from typing import Final, Literal, ParamSpec
 
 import click
 
+from holdfast import decoding
 from holdfast.commands.output import Answer, AnswerCommand, is_json, json_option, refuse, say
 from holdfast.errors import Unreachable, UsageError
 
@@ -221,7 +222,7 @@ def _parse_object(text: str | None) -> dict[str, object]:
     import msgspec
 
     try:
-        return msgspec.json.decode(text or "{}", type=dict[str, object])
+        return decoding.decode(text or "{}", dict[str, object])
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         raise UsageError("--metadata is not a JSON object", remedy="--metadata '{\"files\": 3}'") from None
 

@@ -2,9 +2,9 @@
 client, the watcher's life, and the verdict at the end. Server, `exec`, doctor and agents all start
 commands through here.
 
-Imports: egress, egress.asking, egress.bounds, egress.keys, errors, home, local, sandbox, sandbox.backends,
-sandbox.kernel,
-sandbox.launcher, sandbox.plan, sandbox.policy, sandbox.protocol, sandbox.reasons, sandbox.watcher, wire.
+Imports: decoding, egress, egress.asking, egress.bounds, egress.keys, errors, home, local, sandbox,
+sandbox.backends, sandbox.kernel, sandbox.launcher, sandbox.plan, sandbox.policy, sandbox.protocol,
+sandbox.reasons, sandbox.watcher, wire.
 Open to other rooms: childenv, deniedlog, guard, keys, keysprocess, launch, loopback, names, owner,
 permissions, sandboxes, starts, verdict, watching.
 """

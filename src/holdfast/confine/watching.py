@@ -23,6 +23,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.confine.deniedlog import Counted, DenialNotice, DeniedLog, Rules
 from holdfast.confine.launch import LOST_CODE, LauncherClient
 from holdfast.confine.starts import Confinement, Exit, Sandbox
@@ -42,8 +43,8 @@ MAX_RETRY_S: Final = 1.0
 MAX_REPORT: Final = 64 * 1024  # bytes of one report: a few words and two paths, escaped
 _PTRACE_SCOPE: Final = "/proc/sys/kernel/yama/ptrace_scope"
 
-_seen = msgspec.json.Decoder(DenialNotice)
-_counted = msgspec.json.Decoder(Counted)
+_seen = decoding.decoder(DenialNotice)
+_counted = decoding.decoder(Counted)
 
 
 def unwatchable(sandbox: Sandbox) -> str | None:

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.agents.supervisor import daemons
 from holdfast.dispatch.rules.dispatcherstatus import DispatcherReport
 from holdfast.errors import Conflict
@@ -106,5 +107,5 @@ def read_status(home: Path) -> tuple[bool, DispatcherReport | None]:
     """Whether there is a dispatcher, and what it, or without one the last, said."""
     alive = is_held(home)
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        return alive, msgspec.json.decode((home / STATUS).read_bytes(), type=DispatcherReport)
+        return alive, decoding.decode((home / STATUS).read_bytes(), DispatcherReport)
     return alive, None

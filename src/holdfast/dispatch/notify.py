@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.board.asyncstore import AsyncStore
 from holdfast.board.store import Store
 from holdfast.board.verbs import inbox
@@ -141,7 +142,7 @@ class Notifier:
 
 def _read(place: Path) -> ReminderBook:
     try:
-        return msgspec.json.decode(place.read_bytes(), type=ReminderBook)
+        return decoding.decode(place.read_bytes(), ReminderBook)
     except FileNotFoundError:
         return ReminderBook()
     except (OSError, msgspec.MsgspecError):

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.board.rules import verbs
 from holdfast.board.rules.rows import JsonObject, TaskMessage
 from holdfast.board.rules.verbs import BoardCaller
@@ -134,7 +135,7 @@ def decode(data: bytes) -> Envelope:
     if len(data) > MAX_ENVELOPE:
         raise RemoteProtocolError(f"an envelope has at most {MAX_ENVELOPE} bytes")
     try:
-        envelope = msgspec.json.decode(data, type=Envelope)
+        envelope = decoding.decode(data, Envelope)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         raise RemoteProtocolError("this is no envelope") from None
     check_shape(envelope)

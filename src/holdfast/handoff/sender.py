@@ -16,6 +16,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.board.rules.rows import JsonObject
 from holdfast.errors import NotFound, OperationFailed, RemoteProtocolError, Unreachable, UsageError
 from holdfast.handoff import envelope
@@ -168,7 +169,7 @@ def _grant(place: Path) -> Grant:
     except OSError as exc:
         raise OperationFailed(f"cannot read {place}: {exc.strerror}") from None
     try:
-        grant = msgspec.json.decode(data, type=Grant)
+        grant = decoding.decode(data, Grant)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         raise UsageError(f"{place} does not describe a run") from None
     if not grant.outbox:  # of a worker on another machine: who made the grant did not know where it lies
@@ -186,6 +187,6 @@ def _read_answer(place: Path) -> HandoffAnswer | None:
     """None while there is none; it is put there whole."""
     try:
         with place.open("rb") as file:
-            return msgspec.json.decode(file.read(MAX_ANSWER + 1), type=HandoffAnswer)
+            return decoding.decode(file.read(MAX_ANSWER + 1), HandoffAnswer)
     except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
         return None

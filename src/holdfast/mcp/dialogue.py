@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.mcp import toolbox
 from holdfast.mcp.toolbox import Tool, ToolAnswer
 
@@ -70,7 +71,7 @@ class Server:
 def hear(line: bytes, server: Server) -> Heard:
     """What to do about a line; None where nothing is to be done."""
     try:
-        said = msgspec.json.decode(line, type=_Message)
+        said = decoding.decode(line, _Message)
     except msgspec.ValidationError as exc:  # the protocol wants an answer, though nobody knows to what
         return Say(_error(None, NO_REQUEST, str(exc)))
     except (msgspec.MsgspecError, UnicodeError, RecursionError):

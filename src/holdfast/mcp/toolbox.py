@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.errors import HoldfastError, OperationFailed, UsageError
 
 MAX_ANSWER: Final = 128 * 1024  # bytes of one answer: more than a model reads of it
@@ -76,7 +77,7 @@ def read(tool: Tool, given: Mapping[str, Any]) -> tuple[Parameters, list[str]]:
     plain = {name: _plain(known[name], value) for name, value in given.items() if name in known}
     said = {name: value for name, value in plain.items() if value is not None}
     try:
-        taken = msgspec.convert(said, tool.takes, strict=False)
+        taken = decoding.convert(said, tool.takes, strict=False)
     except msgspec.ValidationError as exc:
         takes = ", ".join(known)
         raise UsageError(f"{tool.name}: {exc}", remedy=f"its parameters are: {takes}") from None

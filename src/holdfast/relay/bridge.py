@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.errors import RemoteProtocolError
 from holdfast.relay.rules import crossing
 from holdfast.relay.rules.crossing import ID_BYTES, NOBODY, Flow, Message, MessageKind, MessageLost, Opening
@@ -287,7 +288,7 @@ class Bridge:
         """Of a link that is not here: another node opens it, or does not know yet that it has ended."""
         if message.kind is MessageKind.OPEN and message.number == 0:
             try:
-                opening = msgspec.msgpack.decode(message.body, type=Opening)
+                opening = decoding.decode_msgpack(message.body, Opening)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 return  # of a later version
             link = Link(self, message.link, message.sender, opening.peer, now)

@@ -15,6 +15,7 @@ from typing import Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.board.database import opening
 from holdfast.board.database.database import Database, Row, Schema, Transaction
 from holdfast.errors import Conflict, NotFound, UsageError
@@ -247,7 +248,7 @@ def authorize(
         return None
     online = Online(
         str(row["registration"]),
-        msgspec.json.decode(str(row["public_key"]), type=PublicKey),
+        decoding.decode(str(row["public_key"]), PublicKey),
         str(row["node_url"]),
     )
     id_, text = secrets.token_hex(12), secrets.token_urlsafe(32)
@@ -325,7 +326,7 @@ def _is_valid(tx: Transaction, token_id: str) -> bool:
 
 def _token(row: Row) -> Token:
     lists = {name: msgspec.json.decode(str(row[name])) for name in ("roles", "environments")}
-    return msgspec.convert({**row, **lists}, Token)
+    return decoding.convert({**row, **lists}, Token)
 
 
 def _encode(words: tuple[str, ...]) -> str:

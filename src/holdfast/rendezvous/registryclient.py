@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from holdfast import tracing
+from holdfast import decoding, tracing
 from holdfast.errors import OperationFailed, ProtocolMismatch, TokenRefused, Unreachable, UsageError
 from holdfast.rendezvous.attempts import REQUEST_S
 from holdfast.rendezvous.credentials import is_loopback
@@ -177,7 +177,7 @@ class Registry:
         if not 200 <= status < 300:
             raise _refusal(operation, status, body)
         try:
-            return msgspec.json.decode(body, type=answered)
+            return decoding.decode(body, answered)
         except msgspec.DecodeError:  # its text may quote the answer
             raise ProtocolMismatch(f"the registry's answer to {operation} makes no sense") from None
 

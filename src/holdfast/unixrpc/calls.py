@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.errors import HoldfastError, RemoteProtocolError, UsageError, face, kind
 from holdfast.wire import rpc
 from holdfast.wire.rpc import RequestId
@@ -44,13 +45,13 @@ class _Members(msgspec.Struct):
     result: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-_members = msgspec.json.Decoder(_Members)
+_members = decoding.decoder(_Members)
 
 
 def decode_params(message: bytes, wanted: type[P]) -> P:
     """Of a message that `wire.rpc` has accepted. Raises UsageError when they do not fit."""
     try:
-        return msgspec.json.decode(_members.decode(message).params, type=wanted)
+        return decoding.decode(_members.decode(message).params, wanted)
     except msgspec.MsgspecError as exc:
         raise UsageError(str(exc)) from None
 
@@ -58,7 +59,7 @@ def decode_params(message: bytes, wanted: type[P]) -> P:
 def decode_result(message: bytes, wanted: type[R]) -> R:
     """Of a response that `wire.rpc` has accepted. Raises RemoteProtocolError when it does not fit."""
     try:
-        return msgspec.json.decode(_members.decode(message).result, type=wanted)
+        return decoding.decode(_members.decode(message).result, wanted)
     except msgspec.MsgspecError as exc:
         raise RemoteProtocolError(f"the answer is not what was asked for: {exc}") from None
 

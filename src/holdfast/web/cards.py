@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.board.rules.rows import Run, Task
 from holdfast.board.rules.transitions import TaskStatus
 from holdfast.errors import UsageError
@@ -53,7 +54,7 @@ def parse_filter(query: Mapping[str, str]) -> CardFilter:
     """
     given = {name: value for name, value in query.items() if value and name in CardFilter.__struct_fields__}
     try:
-        asked = msgspec.convert(given, CardFilter, strict=False)
+        asked = decoding.convert(given, CardFilter, strict=False)
     except msgspec.ValidationError as exc:
         raise UsageError(f"the query makes no sense: {exc}") from None
     if not 0 < asked.limit <= MAX_CARDS:

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.errors import UsageError
 from holdfast.wire import files, processes
 from holdfast.wire.discovery import DiscoverParams, DiscoverRootsParams
@@ -86,7 +87,7 @@ def _hook(kind: type, value: Any) -> Any:
 
 def json_decoder(params: type) -> msgspec.json.Decoder[Any]:
     """For params that were encoded by us: straight from JSON to a method's struct."""
-    return msgspec.json.Decoder(params, dec_hook=_hook)
+    return decoding.decoder(params, _hook)
 
 
 def decode_params(method: MethodRow, params: Any) -> Any:
@@ -100,6 +101,6 @@ def decode_params(method: MethodRow, params: Any) -> Any:
             raise UsageError("this method takes no parameters")
         return NoParams()
     try:
-        return msgspec.convert(params, method.params, dec_hook=_hook)
+        return decoding.convert(params, method.params, hook=_hook)
     except msgspec.ValidationError as exc:
         raise UsageError(str(exc)) from None

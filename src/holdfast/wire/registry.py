@@ -13,6 +13,8 @@ from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from holdfast import decoding
+
 SUITE: Final = "Noise_hybridIK_X25519+MLKEM768_AESGCM_SHA256"
 PROFILE: Final = "noise_hybrid_ik_v1"
 STREAM_HEADER: Final = "x-codex-noise-stream-id"  # on validate
@@ -140,7 +142,7 @@ def read_failure(status: int, body: bytes) -> RegistryFailure:
     """Make sense of a refusal, whatever its body is."""
     code = message = None
     try:
-        answer = msgspec.json.decode(body, type=ErrorAnswer)
+        answer = decoding.decode(body, ErrorAnswer)
     except msgspec.DecodeError:  # also what is JSON and no such object
         pass
     else:

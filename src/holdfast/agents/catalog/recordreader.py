@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.agents.evidence.evidence import Failure
 from holdfast.errors import UsageError
 
@@ -49,7 +50,7 @@ class RecordReader:
             if name not in known:
                 raise self.wrong(f"{key}.{name}".lstrip("."), "is not known", known)
         try:
-            made = msgspec.convert(tree, kind)
+            made = decoding.convert(tree, kind)
         except msgspec.ValidationError as exc:
             what, _, place = str(exc).partition(" - at `$")
             inner = place.rstrip("`").replace("[...]", "")

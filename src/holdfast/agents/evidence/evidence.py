@@ -14,6 +14,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from holdfast import decoding
+
 MAX_SEEN = 300  # characters of what was seen: enough to recognise it
 
 
@@ -448,7 +450,7 @@ class _Line(msgspec.Struct, omit_defaults=True):
     seq: int = 0
 
 
-_decoder = msgspec.json.Decoder(_Line)
+_decoder = decoding.decoder(_Line)
 
 
 def encode_entry(entry: JournalEntry) -> bytes:
@@ -465,7 +467,7 @@ def decode_entry(line: bytes) -> JournalEntry | None:
         found = _decoder.decode(line)
         if found.claim == Denied.__name__ and b'"predicted":true' in bytes(found.fields):
             return None  # of 0.1, where a denial was what nobody had seen
-        claim = msgspec.json.decode(found.fields, type=_CLAIMS[found.claim])
+        claim = decoding.decode(found.fields, _CLAIMS[found.claim])
     except (msgspec.MsgspecError, KeyError):
         return None
     return JournalEntry(Evidence(found.source, found.at, claim, found.seen), found.seq)

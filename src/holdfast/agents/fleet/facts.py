@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.local.shown import show_text
 
 MAX_WORDS: Final = 300  # characters of what is told of it
@@ -84,6 +85,6 @@ def read_facts(said: str) -> EnvironmentFacts:
 def _read_findings(told: str) -> list[_Finding]:
     """Of a doctor of any version; none of what is no such list."""
     try:
-        return msgspec.json.decode(told, type=_Findings).findings
+        return decoding.decode(told, _Findings).findings
     except msgspec.MsgspecError:
         return []

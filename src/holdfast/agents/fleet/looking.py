@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.agents.fleet.facts import MAX_WORDS, EnvironmentFacts, follow_on, read_facts
 from holdfast.client.environment import Environment
 from holdfast.client.environments import FILE, Environments
@@ -97,7 +98,7 @@ def read_known(home: Path, name: str) -> EnvironmentFacts | None:
     if not _NAME.fullmatch(name):
         return None
     try:
-        return msgspec.json.decode((home / FOLDER / f"{name}.json").read_bytes(), type=EnvironmentFacts)
+        return decoding.decode((home / FOLDER / f"{name}.json").read_bytes(), EnvironmentFacts)
     except (OSError, msgspec.MsgspecError):
         return None
 

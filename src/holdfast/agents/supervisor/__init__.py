@@ -1,7 +1,7 @@
 """The process that owns the workers of one home, its socket, and the daemons of that home: who starts them,
 replaces them, lists them and ends them.
 
-Imports: agents.catalog, agents.changes, agents.evidence, agents.fleet, agents.worker, client, doctor.explain,
-errors, home, local, sandbox.plan, sandbox.policy, unixrpc, wire.
+Imports: agents.catalog, agents.changes, agents.evidence, agents.fleet, agents.worker, client, decoding,
+doctor.explain, errors, home, local, sandbox.plan, sandbox.policy, unixrpc, wire.
 Open to other rooms: background, daemons, elsewhere, messages, service.
 """

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from holdfast import __version__
+from holdfast import __version__, decoding
 from holdfast.agents.worker.book import WorkerRecords, tail
 from holdfast.errors import OperationFailed
 from holdfast.home import remember, state_directory
@@ -361,7 +361,7 @@ def _read_held_card(path: Path) -> DaemonCard | None:
             path.unlink(missing_ok=True)
             return None
         with contextlib.suppress(OSError, msgspec.MsgspecError), open(fd, "rb", closefd=False) as file:
-            return msgspec.json.decode(file.read(), type=DaemonCard)
+            return decoding.decode(file.read(), DaemonCard)
         return None
     finally:
         os.close(fd)

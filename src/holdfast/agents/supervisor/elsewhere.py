@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.agents.catalog.agent import Agent
 from holdfast.agents.changes.git import Git
 from holdfast.agents.fleet import returned, sending, starting, there
@@ -132,7 +133,7 @@ async def send(
 def read_carried(book: WorkerRecords, worker: str) -> Carried:
     """Raises NotFound: nothing was carried for it."""
     try:
-        return msgspec.json.decode((book.folder(worker) / CARRIED).read_bytes(), type=Carried)
+        return decoding.decode((book.folder(worker) / CARRIED).read_bytes(), Carried)
     except (OSError, msgspec.MsgspecError):
         raise NotFound(f"nothing was carried to another machine for {worker}") from None
 

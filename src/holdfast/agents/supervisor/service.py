@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Final
 
-import msgspec
 from msgspec.structs import asdict
 
+from holdfast import decoding
 from holdfast.agents.catalog.answers import find_answer
 from holdfast.agents.catalog.output import resolve_announcement
 from holdfast.agents.evidence.advice import EquivalenceReport, Surroundings, advise
@@ -148,7 +148,7 @@ def _exit_code(items: list[Evidence]) -> int | None:
 
 def _calls(worker: FollowedWorker) -> messages.ReportedCalls | None:
     calls = worker.channel.calls()
-    return None if calls is None else msgspec.convert(calls, messages.ReportedCalls, from_attributes=True)
+    return None if calls is None else decoding.convert(calls, messages.ReportedCalls, from_attributes=True)
 
 
 def _limit_s(items: list[Evidence], at: float) -> float | None:
@@ -310,7 +310,7 @@ class SupervisorService:
         given = await answer(
             worker, worker.agent, option=asked.option, deny=asked.deny, request=asked.request
         )
-        return msgspec.convert({"id": asked.worker, **given}, messages.GivenAnswer)
+        return decoding.convert({"id": asked.worker, **given}, messages.GivenAnswer)
 
     async def _resize(self, asked: messages.SizeParams, _peer: Peer) -> messages.Done:
         await self._find(asked.worker).resize(asked.rows, asked.cols)

@@ -20,6 +20,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.agents.catalog.agent import Agent
 from holdfast.agents.catalog.catalog import describe_unknown, find_agent
 from holdfast.agents.catalog.known import read_known
@@ -441,7 +442,7 @@ class Supervisor:
         worker.leaving = lambda: self._leave(record)
         with contextlib.suppress(OSError, msgspec.MsgspecError, StopIteration):
             kept = (self.book.folder(record.id) / logins.FILE).read_bytes()
-            self._open_login(record, msgspec.json.decode(kept, type=logins.LoginState)).adopt()
+            self._open_login(record, decoding.decode(kept, logins.LoginState)).adopt()
 
     def _leave(self, record: Record) -> None:
         if (login := self._logins.pop(record.id, None)) is not None:

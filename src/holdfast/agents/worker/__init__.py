@@ -2,7 +2,7 @@
 what the kernel says of it, and what is kept of it on disk.
 
 Imports: agents.catalog, agents.changes, agents.evidence, agents.terminal, client, client.events, confine,
-doctor.compare, doctor.explain, egress, egress.bounds, errors, home, local, sandbox, sandbox.plan,
+decoding, doctor.compare, doctor.explain, egress, egress.bounds, errors, home, local, sandbox, sandbox.plan,
 sandbox.policy, sandbox.watcher, wire.
 Open to other rooms: acp, answering, book, bridge, channels, equivalence, explaining, launching, logins,
 ownfiles, ownsandbox, preflight, reach, statefiles, surroundings, worker.

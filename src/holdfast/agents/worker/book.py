@@ -31,6 +31,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.agents.changes.baseline import Baseline, read_rest, take_baseline
 from holdfast.agents.evidence.evidence import JournalEntry, decode_entry
 from holdfast.agents.worker.acp import AcpRequest
@@ -259,7 +260,7 @@ class WorkerRecords:
         except FileNotFoundError:
             raise NotFound(f"there is no worker {worker}", remedy="holdfast worker list --all") from None
         try:
-            return msgspec.json.decode(data, type=Record)
+            return decoding.decode(data, Record)
         except msgspec.MsgspecError as exc:
             raise OperationFailed(f"the record of {worker} is damaged: {exc}") from None
 
@@ -269,7 +270,7 @@ class WorkerRecords:
     def request(self, worker: str) -> AcpRequest | None:
         """None when there is none that can be read."""
         try:
-            return msgspec.json.decode((self.folder(worker) / "errand.json").read_bytes(), type=AcpRequest)
+            return decoding.decode((self.folder(worker) / "errand.json").read_bytes(), AcpRequest)
         except (OSError, msgspec.MsgspecError):
             return None
 
@@ -290,7 +291,7 @@ class WorkerRecords:
     def wish(self, worker: str) -> KeptWish:
         """Raises NotFound: it is an older worker, or one whose wish cannot be read."""
         try:
-            return msgspec.json.decode((self.folder(worker) / "wish.json").read_bytes(), type=KeptWish)
+            return decoding.decode((self.folder(worker) / "wish.json").read_bytes(), KeptWish)
         except (OSError, msgspec.MsgspecError):
             raise NotFound(
                 f"it is not known what {worker} was started with",
@@ -322,7 +323,7 @@ class WorkerRecords:
         """None when there is none that can be read."""
         try:
             found = (self.folder(worker) / "baseline.json").read_bytes()
-            return msgspec.json.decode(found, type=KeptBaseline)
+            return decoding.decode(found, KeptBaseline)
         except (OSError, msgspec.MsgspecError):
             return None
 

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.agents.catalog.agent import StatePath, state_paths
 from holdfast.agents.evidence.advice import EquivalenceReport
 from holdfast.agents.worker import procwatch
@@ -58,9 +59,7 @@ class WorkerSurroundings:
         """What was found, once it is."""
         await self.settled(record.id)
         try:
-            return msgspec.json.decode(
-                (self._book.folder(record.id) / FILE).read_bytes(), type=EquivalenceReport
-            )
+            return decoding.decode((self._book.folder(record.id) / FILE).read_bytes(), EquivalenceReport)
         except (OSError, msgspec.MsgspecError):
             why = (
                 "it runs on another machine"

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.board.rules.assign import ClockReading
 from holdfast.board.rules.rows import JsonObject
 
@@ -140,8 +141,8 @@ class Database(Protocol):
 def row_of(kind: type[T], row: Row) -> T:
     """A row as its struct. Members that are kept as JSON are decoded."""
     for name in _JSON_COLUMNS.keys() & row.keys():
-        row[name] = msgspec.json.decode(str(row[name]), type=_JSON_COLUMNS[name])
-    return msgspec.convert(row, kind, strict=False)
+        row[name] = decoding.decode(str(row[name]), _JSON_COLUMNS[name])
+    return decoding.convert(row, kind, strict=False)
 
 
 _JSON_COLUMNS: Final[Mapping[str, type]] = {

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from holdfast import decoding
 from holdfast.board.rules.rows import (
     MAX_FILE,
     MAX_NAME,
@@ -288,8 +289,8 @@ def parse(verb: Verb, given: bytes | msgspec.Raw | JsonObject) -> msgspec.Struct
     """The verb's form, from JSON or from values. Raises UsageError when it is none."""
     try:
         if isinstance(given, dict):
-            return msgspec.convert(given, form(verb))
-        return msgspec.json.decode(given, type=form(verb))
+            return decoding.convert(given, form(verb))
+        return decoding.decode(given, form(verb))
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
         detail = str(exc) if isinstance(exc, msgspec.ValidationError) else "they are not JSON"
         raise UsageError(f"these are no arguments of {verb.name}: {detail}") from None

@@ -1,7 +1,7 @@
 """What can be done to a board, written once over a transaction. `board.store` gives each verb a transaction
 of its own; nobody else calls them.
 
-Imports: board.database, board.rules, errors.
+Imports: board.database, board.rules, decoding, errors.
 Open to other rooms: boards, claims, files, hostquestions, inbox, ledger, lists, messages, reviews, runs,
 tasks, transfer.
 """

@@ -6,6 +6,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.board.database.database import Transaction, row_of
 from holdfast.board.rules import transitions
 from holdfast.board.rules.rows import Comment, JsonObject, Run, RunRef, Task, check_text, metadata_text
@@ -210,4 +211,4 @@ def recall_answer(tx: Transaction, scope: str, name: str, question: str, kind: t
     row = tx.row("answer_get", scope=scope, name=name)
     if row["question"] != question:
         raise Conflict(f"`{name}` was used before, for something else", remedy="use a new key")
-    return msgspec.json.decode(str(row["answer"]), type=kind)
+    return decoding.decode(str(row["answer"]), kind)

@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.board.database.database import Row, Transaction, Value, row_of
 from holdfast.board.rules import assign, budget, metrics
 from holdfast.board.rules.assign import Busy, Capacity, Places
@@ -340,7 +341,7 @@ def asked_scope(run_id: str) -> str:
 
 
 def _read_question(row: Row) -> HostQuestion:
-    return msgspec.json.decode(str(row["answer"] or row["question"]), type=HostQuestion)
+    return decoding.decode(str(row["answer"] or row["question"]), HostQuestion)
 
 
 def _waits_for(tx: Transaction, found: Task) -> list[str]:
@@ -360,9 +361,7 @@ def _offers(tx: Transaction, slug: str) -> dict[str, Offer]:
 def _offer(said: object) -> Offer:
     if said is None:
         return Offer()
-    found = msgspec.json.decode(
-        str(said), type=Offer | list[str]
-    )  # a list: from before there was more to say
+    found = decoding.decode(str(said), Offer | list[str])  # a list: from before there was more to say
     return found if isinstance(found, Offer) else Offer(tuple(found))
 
 

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.board.database.database import Transaction, row_of
 from holdfast.board.rules import transitions
 from holdfast.board.rules.rows import MAX_PATH, Comment, JsonObject, Run, RunRef, Task, TaskEvent, check_text
@@ -148,7 +149,7 @@ def find_requested(tx: Transaction, task_id: str) -> RequestedChanges | None:
     event = None if row is None else row_of(TaskEvent, row)
     if event is None or not event.payload.get("comments"):
         return None
-    first, last = msgspec.convert(event.payload["comments"], tuple[int, int])
+    first, last = decoding.convert(event.payload["comments"], tuple[int, int])
     rows = tx.all("comments_between", task=task_id, first=first, last=last)
     return RequestedChanges(
         who=event.actor, at_ms=event.at_ms, run=event.run_id, comments=[row_of(Comment, row) for row in rows]

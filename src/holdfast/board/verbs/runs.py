@@ -12,6 +12,7 @@ from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.board.database.database import Transaction, row_of
 from holdfast.board.rules import assign, budget, retry
 from holdfast.board.rules.budget import BudgetUse
@@ -549,9 +550,9 @@ def _recall_first(tx: Transaction, run: Run, envelope: str, question: str) -> An
         raise Conflict(f"the envelope {envelope} held something else before", remedy="use a new envelope")
     text = str(row["answer"])
     try:
-        return msgspec.json.decode(text, type=RefusedAnswer)
+        return decoding.decode(text, RefusedAnswer)
     except msgspec.ValidationError:
-        return msgspec.json.decode(text, type=Task)
+        return decoding.decode(text, Task)
 
 
 def _refuse(tx: Transaction, task: Task, run: Run, envelope: str, report: RunReport) -> RefusedAnswer:

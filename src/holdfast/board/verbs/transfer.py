@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.board.database.database import Transaction, Value
 from holdfast.board.rules.rows import Board, Comment, File, Run, Task, TaskEvent, TaskLink, TaskMessage
 from holdfast.errors import Conflict, InvalidRequest
@@ -177,7 +178,7 @@ def _plain(value: object) -> str | int | None:
 
 def _decode(line: bytes, kind: type[S]) -> S:
     try:
-        return msgspec.json.decode(line, type=kind)
+        return decoding.decode(line, kind)
     except msgspec.MsgspecError:
         raise InvalidRequest(
             "this is no export of a board, or it is damaged", remedy="use another copy"

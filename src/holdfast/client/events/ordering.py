@@ -19,6 +19,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar, cast
 import msgspec
 import pybase64
 
+from holdfast import decoding
 from holdfast.errors import InvalidRequest, RemoteProtocolError
 from holdfast.wire.processes import (
     DenialReport,
@@ -246,7 +247,7 @@ def convert(value: JsonValue, kind: type[T]) -> T:
         RemoteProtocolError: it is something else; the text says which member and why.
     """
     try:
-        return msgspec.convert(value, kind)
+        return decoding.convert(value, kind)
     except msgspec.ValidationError as exc:
         raise RemoteProtocolError(f"the server's answer does not fit the protocol: {exc}") from None
 
@@ -318,7 +319,7 @@ class _ClosedNote(msgspec.Struct, tag_field="method", tag="process/closed"):
 _Note: TypeAlias = _OutputNote | _ExitedNote | _ClosedNote
 _NAMES: Final = ("process/output", "process/exited", "process/closed")
 
-_notes = msgspec.json.Decoder(_Note)
+_notes = decoding.decoder(_Note)
 
 
 def decode_pushed(message: bytes | memoryview) -> Pushed | None:
@@ -356,7 +357,7 @@ def convert_pushed(method: str, params: JsonValue) -> Pushed | None:
     if method not in _NAMES:
         return None
     try:
-        return _to_pushed(msgspec.convert({"method": method, "params": params}, _Note))
+        return _to_pushed(decoding.convert({"method": method, "params": params}, _Note))
     except msgspec.ValidationError as exc:
         raise RemoteProtocolError(f"a process notification is broken: {exc}") from None
 

@@ -2,6 +2,6 @@
 is found there and what follows from it (`found`), the program that installs them there (`farside`), and the
 user's own ssh and scp (`install`).
 
-Imports: client.links, errors, local.
+Imports: client.links, decoding, errors, local.
 Open to other rooms: install.
 """

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.client.links.ssh import SEARCH, SshTarget
 from holdfast.errors import OperationFailed, RemoteProtocolError
 from holdfast.local.shown import cut_words, show_name
@@ -182,7 +183,7 @@ def read_answer(target: SshTarget, said: str) -> _Answer:
     """
     lines = re.findall(rf"^{_DONE} (\{{.*\}})$", said, re.MULTILINE)
     try:
-        answer = msgspec.json.decode(lines[-1] if lines else "", type=_Answer)
+        answer = decoding.decode(lines[-1] if lines else "", _Answer)
     except msgspec.MsgspecError:
         raise RemoteProtocolError(f"{target} does not say whether it installed anything") from None
     if answer.refused:

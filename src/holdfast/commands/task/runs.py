@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from holdfast import decoding
 from holdfast.commands.output import Answer, AnswerCommand
 from holdfast.commands.store import current_home, run_line, run_said, used_words, with_store
 from holdfast.errors import NotFound
@@ -177,7 +178,7 @@ def _read_ended(data: bytes) -> dict[str, Any] | None:
     import msgspec
 
     try:
-        worker = msgspec.json.decode(data, type=dict[str, object]).get("worker")
+        worker = decoding.decode(data, dict[str, object]).get("worker")
     except msgspec.MsgspecError:
         return None
     return worker if isinstance(worker, dict) else None

@@ -23,6 +23,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.agents.catalog.agent import Agent
 from holdfast.agents.catalog.catalog import CATALOG, find_agent
 from holdfast.board.rules import budget
@@ -289,7 +290,7 @@ def decode(
         session, resume = _SESSIONS.get(str(table.get("agent")), ("", ()))
         unsaid = {} if table.keys() & {"session", "resume"} else {"session": session, "resume": resume}
         try:
-            found[name] = msgspec.convert({**unsaid, **table, "name": name}, WorkerProfile)
+            found[name] = decoding.convert({**unsaid, **table, "name": name}, WorkerProfile)
             found[name].program(known)
         except msgspec.ValidationError as exc:
             raise UsageError(f"{source}: [{name}]: {exc}") from None

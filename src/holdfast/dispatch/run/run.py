@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.agents.changes import changes, manifest
 from holdfast.agents.changes.git import find_repository
 from holdfast.agents.changes.manifest import Changes, Manifest
@@ -462,7 +463,7 @@ class RunDriver:
 
     def _read_mark(self) -> RunMark:
         try:
-            return msgspec.json.decode((marks(self.context.home) / self.run.id).read_bytes(), type=RunMark)
+            return decoding.decode((marks(self.context.home) / self.run.id).read_bytes(), RunMark)
         except (OSError, msgspec.MsgspecError):
             return RunMark(self.run.id)
 

@@ -20,6 +20,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.agents.changes import changes, manifest
 from holdfast.agents.changes.git import Git, find_repository
 from holdfast.board.rules.rows import Task, WorkspaceKind
@@ -163,7 +164,7 @@ async def _begin(git: Git, home: Path, task: Task) -> Made:
 
 def _read(home: Path, task: str) -> Made | None:
     try:
-        return msgspec.json.decode((folder(home) / f"{task}.json").read_bytes(), type=Made)
+        return decoding.decode((folder(home) / f"{task}.json").read_bytes(), Made)
     except (FileNotFoundError, msgspec.MsgspecError):
         return None
 
@@ -178,7 +179,7 @@ def records(home: Path) -> list[Made]:
     found = []
     for place in sorted(folder(home).glob("*.json")):
         with contextlib.suppress(OSError, msgspec.MsgspecError):
-            found.append(msgspec.json.decode(place.read_bytes(), type=Made))
+            found.append(decoding.decode(place.read_bytes(), Made))
     return found
 
 

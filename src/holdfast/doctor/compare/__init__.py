@@ -1,5 +1,5 @@
 """A command plain and confined, side by side: what differs, and what that means for a worker.
 
-Imports: confine, errors, exec, sandbox, sandbox.host, sandbox.policy, server, wire.
+Imports: confine, decoding, errors, exec, sandbox, sandbox.host, sandbox.policy, server, wire.
 Open to other rooms: circumstances, compare, equivalence.
 """

@@ -26,6 +26,7 @@ from typing import Final, Self, TypeAlias
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.confine.launch import LauncherClient
 from holdfast.confine.starts import Command, Confinement, Exit, StartFailed
 from holdfast.confine.verdict import enforcement_report
@@ -265,7 +266,7 @@ def _parse(told: str) -> dict[str, dict[str, Value]] | None:
     if not mark:
         return None
     try:
-        groups = msgspec.json.decode(line.partition("\n")[0], type=dict[str, dict[str, Value] | None])
+        groups = decoding.decode(line.partition("\n")[0], dict[str, dict[str, Value] | None])
     except msgspec.MsgspecError:
         return None
     return {group: fields for group, fields in groups.items() if fields is not None}

@@ -1,7 +1,7 @@
 """The escape suite: attempts to get out of the sandbox, the scene they are made in, by every backend and
 user, and the score.
 
-Imports: confine, doctor.compare, doctor.facts, errors, sandbox, sandbox.backends, sandbox.kernel,
+Imports: confine, decoding, doctor.compare, doctor.facts, errors, sandbox, sandbox.backends, sandbox.kernel,
 sandbox.launcher, sandbox.plan, sandbox.policy, sandbox.reasons, server.
 Open to other rooms: checkup, scorecard.
 """

@@ -17,6 +17,7 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.doctor.escape import selfcheck
 from holdfast.doctor.escape.attempts import Attempt
 from holdfast.doctor.escape.scorecard import Column, ScoredAttempt, find_excuses
@@ -234,7 +235,7 @@ def _ask_as(entry: pwd.struct_passwd, ask: Callable[[], T], kind: type[T]) -> T:
         raise Interrupted(code - 128)
     if code != 0:
         raise OperationFailed(f"the part as {entry.pw_name} ended with {code}")
-    return msgspec.json.decode(told, type=kind)
+    return decoding.decode(told, kind)
 
 
 def _be(entry: pwd.struct_passwd, parent: int, ask: Callable[[], object], writer: int) -> NoReturn:

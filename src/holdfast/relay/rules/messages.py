@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.errors import RemoteProtocolError
 from holdfast.wire.registry import AUTHENTICATION_DOWN, OFFLINE, PublicKey
 
@@ -74,7 +75,7 @@ def decode(body: bytes, kind: type[T]) -> T:
         RemoteProtocolError: it is none.
     """
     try:
-        return msgspec.json.decode(body, type=kind)
+        return decoding.decode(body, kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise RemoteProtocolError(BAD_REQUEST.message) from None
 

@@ -21,6 +21,7 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import structs
 
+from holdfast import decoding
 from holdfast.errors import HoldfastError, InvalidRequest, from_os_error
 from holdfast.server.codex.executorconfig import SYSTEM_DIR, read_regular
 from holdfast.wire import discovery as wire
@@ -212,7 +213,7 @@ def _namespaces(
 
 def _plugin_files(bundle: _Bundle, root: str, manifest: wire.CapabilityFile) -> wire.PluginFiles:
     try:
-        declared = msgspec.json.decode(manifest.contents, type=_Declared)
+        declared = decoding.decode(manifest.contents, _Declared)
     except (msgspec.DecodeError, RecursionError):
         declared = _Declared()
     files: list[wire.CapabilityFile | None] = []
@@ -278,7 +279,7 @@ def check_count(params: wire.DiscoverRootsParams) -> None:
 
 def decode_root(answer: msgspec.Raw) -> wire.RootDiscovery:
     """What a confined worker found in a root."""
-    return msgspec.json.decode(answer, type=wire.RootDiscovery)
+    return decoding.decode(answer, wire.RootDiscovery)
 
 
 def discover(where: InstalledIn) -> wire.DiscoverResult:
@@ -362,7 +363,7 @@ def _describe(found: wire.RootDiscovery) -> tuple[list[wire.PluginSkill], bool]:
 def _manifest(file: wire.CapabilityFile) -> _Manifest | None:
     """The manifest, its name never blank; None if it is not one."""
     try:
-        manifest = msgspec.json.decode(file.contents, type=_Manifest)
+        manifest = decoding.decode(file.contents, _Manifest)
     except (msgspec.DecodeError, RecursionError):
         return None
     if not manifest.name.strip():
@@ -441,7 +442,7 @@ def _remote_id(path: str) -> str | None:
         return None
     if data is None or len(data) > MAX_REMOTE_BYTES:
         raise ValueError("not a small file")
-    remote_id = msgspec.json.decode(data, type=_RemoteInstall).remote_plugin_id.strip()
+    remote_id = decoding.decode(data, _RemoteInstall).remote_plugin_id.strip()
     if not remote_id or len(remote_id.encode("utf-8")) > MAX_REMOTE_ID_BYTES:
         raise ValueError("not an id")
     return remote_id

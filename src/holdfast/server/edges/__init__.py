@@ -1,7 +1,7 @@
 """Where connections come in: addresses, who may enter, WebSocket, HTTP head, lines on a unix socket or
 pipes.
 
-Imports: errors, local, rendezvous, sandbox.plan, server, server.processes, server.remote, wire.
+Imports: decoding, errors, local, rendezvous, sandbox.plan, server, server.processes, server.remote, wire.
 Open to other rooms: address, auth, binding, early, httphead, listen, plainfiles, remoteedge,
 websocket.
 """

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 import msgspec
 import pybase64
 
+from holdfast import decoding
 from holdfast.errors import PeerRefused, StartupError
 
 DEFAULT_SKEW_S: Final = 30.0
@@ -100,8 +101,8 @@ class SignedToken:
         if not hmac.compare_digest(_base64url(signature), expected):
             raise PeerRefused(_BAD_JWT)
         try:
-            algorithm = msgspec.convert(_json(_base64url(head)), _Head).alg
-            claims = msgspec.convert(_json(_base64url(payload)), _Claims)
+            algorithm = decoding.convert(_json(_base64url(head)), _Head).alg
+            claims = decoding.convert(_json(_base64url(payload)), _Claims)
         except (ValueError, RecursionError):
             raise PeerRefused(_BAD_JWT) from None
         # The bound also keeps out what is not finite.

@@ -1,6 +1,6 @@
 """File calls: plain ones, and those under a policy, which a confined worker process answers.
 
-Imports: confine, errors, home, sandbox.kernel, sandbox.plan, sandbox.policy, sandbox.protocol,
+Imports: confine, decoding, errors, home, sandbox.kernel, sandbox.plan, sandbox.policy, sandbox.protocol,
 server.codex, wire.
 Open to other rooms: confinedfiles, files, handles, mounts, walk, watch.
 """

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.confine.guard import HeldNames
 from holdfast.confine.launch import LauncherClient
 from holdfast.confine.permissions import check_cwd
@@ -262,7 +263,7 @@ async def exchange(sock: socket.socket, method: str, params: Any) -> tuple[bytes
     else:
         kind, reply = data[0], data[FRAME.size :]
     if kind == ERROR:
-        name, message = msgspec.json.decode(reply, type=tuple[str, str])
+        name, message = decoding.decode(reply, tuple[str, str])
         raise from_kind(name, message, None)
     return reply, fds[0] if kind == OPENED and fds else None
 

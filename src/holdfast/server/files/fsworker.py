@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.errors import HoldfastError, kind
 from holdfast.server.files import files, walk
 from holdfast.server.files.contents import closing
@@ -26,7 +27,7 @@ REQUEST, RESULT, ERROR, OPENED = 1, 2, 3, 4
 FIRST_READ: Final = 64 * 1024  # most messages whole
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(tuple[str, msgspec.Raw]).decode
+_decode = decoding.decoder(tuple[str, msgspec.Raw]).decode
 
 HANDLERS: Final[
     dict[str, Callable[[Any], Any]]

@@ -1,5 +1,6 @@
 """Processes of a session: start, input, numbered events, replay, the shell state that commands begin with.
 
-Imports: confine, egress, egress.asking, egress.keys, errors, sandbox, sandbox.plan, sandbox.policy, wire.
+Imports: confine, decoding, egress, egress.asking, egress.keys, errors, sandbox, sandbox.plan, sandbox.policy,
+wire.
 Open to other rooms: commands, processes.
 """

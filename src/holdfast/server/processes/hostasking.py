@@ -5,6 +5,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.egress.asking.asker import Ask
 from holdfast.egress.asking.questions import Answer, HostQuestion
 from holdfast.wire import network as wire
@@ -35,7 +36,7 @@ def make_asker(ask: AskClient, process_id: str) -> Ask:
 def read_answer(answer: JsonValue) -> Answer:
     """What the client decided; anything but an answer is none."""
     try:
-        decision = msgspec.convert(answer, wire.PolicyReply).decision
+        decision = decoding.convert(answer, wire.PolicyReply).decision
     except msgspec.ValidationError:
         return Answer.NOBODY
     if not isinstance(decision, wire.AllowDecision):

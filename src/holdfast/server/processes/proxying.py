@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.confine.loopback import Services
 from holdfast.confine.starts import Sandbox
 from holdfast.egress import proxy, socks
@@ -166,7 +167,7 @@ async def _ask(ask: AskClient, process_id: str, timeout_s: float, attempt: Attem
 def read_answer(answer: JsonValue) -> Verdict:
     """What the client decided; anything but an answer is a denial."""
     try:
-        decision = msgspec.convert(answer, wire.PolicyReply).decision
+        decision = decoding.convert(answer, wire.PolicyReply).decision
     except msgspec.ValidationError:
         return UNDECIDED
     if isinstance(decision, wire.AllowDecision):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.errors import StartupError, TokenRefused, UsageError
 from holdfast.rendezvous.credentials import check_header
 from holdfast.server.remote.login import may_go_there
@@ -54,7 +55,7 @@ class AgentIdentity:
         try:
             _, payload, _ = token.strip().split(".")
             decoded = base64.b64decode(payload + "=" * (-len(payload) % 4), altchars=b"-_", validate=True)
-            claims = msgspec.json.decode(decoded, type=_Claims)
+            claims = decoding.decode(decoded, _Claims)
             key = load_der_private_key(base64.b64decode(claims.agent_private_key, validate=True), None)
             self.account_id = check_header(claims.account_id, VARIABLE)
             self.agent_id = check_header(claims.agent_runtime_id, VARIABLE)
@@ -138,7 +139,7 @@ class AgentLogin:
         try:
             if answer.status_code != 200 or len(answer.content) > MAX_ANSWER_BYTES:
                 raise StartupError(f"the vendor refuses the agent identity (HTTP {answer.status_code})")
-            return check_header(msgspec.json.decode(answer.content, type=_Task).task_id, "the task")
+            return check_header(decoding.decode(answer.content, _Task).task_id, "the task")
         except (msgspec.DecodeError, UsageError):
             raise StartupError("the vendor's answer to the agent identity makes no sense") from None
 

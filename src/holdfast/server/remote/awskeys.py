@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.errors import StartupError, UsageError
 from holdfast.rendezvous.credentials import check_header
 from holdfast.wire import sigv4
@@ -138,7 +139,7 @@ def _run(command: str, environ: Mapping[str, str]) -> _Lent:
             ["/bin/sh", "-c", command],
             env=dict(environ), stdin=subprocess.DEVNULL, capture_output=True, timeout=PROCESS_S, check=True,
         )  # fmt: skip
-        said = msgspec.json.decode(done.stdout, type=_Printed)
+        said = decoding.decode(done.stdout, _Printed)
     except (OSError, subprocess.SubprocessError, msgspec.DecodeError):
         raise StartupError("the credential_process of the AWS profile gives no keys") from None
     until = None if said.expiration is None else said.expiration.timestamp() - EARLY_S

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from holdfast import decoding
 from holdfast.errors import StartupError, TokenRefused, UsageError
 from holdfast.rendezvous.credentials import check_header, is_loopback
 
@@ -67,7 +68,7 @@ class CredentialHolder:
             StartupError: it is none, or not for us, or too late.
         """
         try:
-            said = msgspec.json.decode(line, type=_Line)
+            said = decoding.decode(line, _Line)
             token = check_header(said.token, "the credential")
         except (msgspec.DecodeError, UsageError):  # whose text may quote it
             raise StartupError("what came on standard input is no credential") from None

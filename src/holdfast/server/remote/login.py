@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 import pybase64
 
+from holdfast import decoding
 from holdfast.errors import StartupError, TokenRefused, UsageError
 from holdfast.rendezvous.credentials import check_header
 from holdfast.server.remote.credential import is_for_vendor
@@ -102,7 +103,7 @@ def read_login(content: bytes, registry_url: str, now: float) -> dict[str, str]:
         TokenRefused: it holds none that may be shown to this registry, or one that has expired.
     """
     try:
-        said = msgspec.json.decode(content, type=_File)
+        said = decoding.decode(content, _File)
         by_key = bool(said.api_key) and said.auth_mode != "chatgpt"
         if by_key and is_for_vendor(registry_url):
             return {"authorization": f"Bearer {check_header(said.api_key or '', FILE)}"}
@@ -132,6 +133,6 @@ def _claims(token: str) -> _Claims:
         return _Claims()
     try:
         payload = pybase64.b64decode(parts[1] + "=" * (-len(parts[1]) % 4), altchars=b"-_", validate=True)
-        return msgspec.json.decode(payload, type=_Claims)
+        return decoding.decode(payload, _Claims)
     except (ValueError, msgspec.DecodeError):
         return _Claims()
