@@ -6,6 +6,7 @@ import json
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from holdfast.server import executor
 from holdfast.server.executor import Clocks
 from holdfast.wire.methods import METHODS
 from tests.support.patience import patient
@@ -134,8 +135,11 @@ async def test_an_attached_session_cannot_be_taken_and_the_client_may_try_again(
         assert thief.session_id != owner.session_id
 
 
-async def test_a_session_whose_link_ends_a_moment_later_is_resumed_and_not_refused() -> None:
+async def test_a_session_whose_link_ends_a_moment_later_is_resumed_and_not_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """On a busy machine a server comes to the new link before it comes to the end of the old one."""
+    monkeypatch.setattr(executor, "LEFT_S", patient(30.0))
     async with serving() as (url, _), connected(url) as old, connected(url) as new:
         await old.initialize()
         asked = await new.ask("initialize", {"clientName": "test", "resumeSessionId": old.session_id})
