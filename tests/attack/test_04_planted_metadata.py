@@ -125,6 +125,55 @@ def test_a_repository_that_its_user_replaced_stays(place: Path) -> None:
     held.close()
 
 
+@pytest.fixture
+def shared(place: Path) -> Path:
+    """As /tmp is: everybody may make something there."""
+    made = place / "shared"
+    made.mkdir()
+    made.chmod(0o1777)
+    return made
+
+
+def test_a_mount_point_of_another_sandbox_is_left_and_not_told(shared: Path) -> None:
+    """codex makes such directories in /tmp while a command of its own runs."""
+    git = shared / ".git"
+    held = HeldNames([str(git)])
+    git.mkdir()
+    assert not held.have_appeared()
+    assert held.set_aside() == ({}, {})
+    assert git.is_dir()
+    (git / "config").touch()
+    assert held.have_appeared()
+    assert list(held.set_aside()[0]) == [str(git)]
+    assert not git.exists()
+    held.close()
+
+
+@pytest.mark.parametrize("make", ["touch .git", "ln -s ../ws .git", "mkdir .git && touch .git/config"])
+def test_what_takes_the_place_of_a_mount_point_does_not_stay(shared: Path, make: str) -> None:
+    """It was there at the plan; then its owner removed it, and the command put a repository there."""
+    git = shared / ".git"
+    git.mkdir()
+    held = HeldNames([], [str(git)])
+    assert not held.have_appeared()
+    git.rmdir()
+    subprocess.run(["sh", "-c", make], cwd=shared, check=True)
+    assert held.have_appeared()
+    assert list(held.set_aside()[0]) == [str(git)]
+    assert not os.path.lexists(git)
+    held.close()
+
+
+@pytest.mark.parametrize("backend", ["namespaces", "bwrap", "landlock"])
+def test_a_command_is_not_blamed_for_a_mount_point(uid: int, shared: Path, backend: str) -> None:
+    flags = ("--backend", backend, "--allow-write", str(shared))
+    planted = run(uid, shared.parent, f"mkdir -p {shared}/.agents/x", *flags)
+    assert "has been moved to" in planted.stderr, "the control: one with something in it is"
+    assert not (shared / ".agents").exists()
+    empty = run(uid, shared.parent, f"mkdir {shared}/.git {shared}/.codex", *flags)
+    assert (empty.returncode, empty.stderr) == (0, "")
+
+
 def test_many_ends_at_once_do_not_fight(place: Path) -> None:
     ws = place / "ws"
     held = [HeldNames([f"{ws}/.git"]) for _ in range(8)]

@@ -11,6 +11,10 @@ Its directory is held open from the plan to the end, and everything is done belo
 the directory away, and puts a link to somebody's repository in its place, has us rename nothing there. Where
 a name was there at the plan but was moved aside meanwhile, for another command that had made it, it counts
 as absent from then on.
+
+Other sandboxes (codex's) make empty directories of these names as mount points, and remove them at their end,
+also in directories that everybody shares, as /tmp. There an empty directory counts as absent: it makes nobody
+run anything, and it was hardly the command that made it.
 """
 
 import os
@@ -27,6 +31,7 @@ OURS: Final = ("daemons", "homes")
 _ENDINGS: Final = (".key", ".sock", ".lock", ".log", ".json", ".db", ".db-wal", ".db-shm", ".db-journal")
 _PLACE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ASIDE = ".set-aside-"
+_SHARED_MODE: Final = stat.S_ISVTX | stat.S_IWOTH
 
 
 def hide_homes(
@@ -86,17 +91,22 @@ class HeldNames:
 
     def __init__(self, absent: Iterable[str], present: Iterable[str] = ()) -> None:
         self._folders: dict[str, int] = {}
+        self._shared: set[int] = set()  # of the descriptors
         self._absent: list[tuple[str, int, str]] = []  # path, descriptor, and the way from there
         self._present: list[tuple[str, int, str, tuple[int, int]]] = []  # with what it was then
         for path in absent:
             top, below = self._hold(path)
-            if top is not None and not os.access(below, os.F_OK, dir_fd=top, follow_symlinks=False):
+            if top is not None and not self._is_there(top, below):
                 self._absent.append((path, top, below))
         for path in present:
             top, below = self._hold(path)
             if top is not None and "/" not in below:
                 with suppress(OSError):  # it may be missing: some policies allow it to be made
-                    self._present.append((path, top, below, _identify(below, top)))
+                    was = _identify(below, top)
+                    if self._is_there(top, below):
+                        self._present.append((path, top, below, was))
+                    else:
+                        self._absent.append((path, top, below))
 
     def _hold(self, path: str) -> tuple[int | None, str]:
         """The nearest directory above it that exists, and the rest of its path."""
@@ -106,7 +116,9 @@ class HeldNames:
             if known is not None:
                 return known, below
             try:
-                self._folders[folder] = os.open(folder, _PLACE)
+                self._folders[folder] = top = os.open(folder, _PLACE)
+                if os.fstat(top).st_mode & _SHARED_MODE == _SHARED_MODE:
+                    self._shared.add(top)
             except FileNotFoundError:
                 folder, name = os.path.split(folder)
                 below = f"{name}/{below}"
@@ -118,17 +130,23 @@ class HeldNames:
         while self._folders:
             os.close(self._folders.popitem()[1])
         self._absent, self._present = [], []
+        self._shared.clear()
 
     __del__ = close
 
+    def _is_there(self, top: int, below: str) -> bool:
+        """Does it exist, and is it more than a mount point of others?"""
+        if not os.access(below, os.F_OK, dir_fd=top, follow_symlinks=False):
+            return False
+        return top not in self._shared or not _is_empty_directory(below, top)
+
     def have_appeared(self) -> bool:
         """Whether there is anything to be done or told."""
-        for path, top, below in self._absent:
-            if os.access(below, os.F_OK, dir_fd=top, follow_symlinks=False):
-                return True
-            if os.access(path, os.F_OK, follow_symlinks=False):  # below another directory than was held
-                return True
-        return any(_changed(below, top, was) for _, top, below, was in self._present)
+        return (
+            any(self._is_there(top, below) for _, top, below in self._absent)
+            or bool(self._find_replaced())
+            or any(_changed(below, top, was) for _, top, below, was in self._present)
+        )
 
     def set_aside(self) -> tuple[dict[str, str], dict[str, str]]:
         """Rename what appeared: old name to new name, and what could not be renamed with the reason."""
@@ -141,7 +159,7 @@ class HeldNames:
             if _changed(name, top, was) and _was_set_aside(name, top, was)
         ]
         for path, top, below in due:
-            if os.access(below, os.F_OK, dir_fd=top, follow_symlinks=False):
+            if self._is_there(top, below):
                 try:
                     moved[path] = _rename(path, top, below)
                 except FileNotFoundError:  # another command's end was faster
@@ -169,6 +187,21 @@ class HeldNames:
 def _identify(name: str, folder: int | None) -> tuple[int, int]:
     status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     return status.st_dev, status.st_ino
+
+
+def _is_empty_directory(name: str, folder: int) -> bool:
+    """One that we may not look into counts as one with something in it."""
+    try:
+        reading = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    except OSError:
+        return False
+    try:
+        with os.scandir(reading) as entries:
+            return next(entries, None) is None
+    except OSError:
+        return False
+    finally:
+        os.close(reading)
 
 
 def _changed(name: str, folder: int, was: tuple[int, int]) -> bool:
