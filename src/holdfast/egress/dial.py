@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 
 from holdfast.egress import upstream as upstreams
 from holdfast.egress.addresses import Address, is_loopback, is_public, unmap
-from holdfast.egress.hosts import Host
+from holdfast.egress.hosts import Host, HostRule
 from holdfast.egress.upstream import Scheme, Upstream, Upstreams
 from holdfast.local.listeners import is_ours, recall
 
@@ -31,6 +31,7 @@ MAX_LOOKUPS: Final = 64  # at once, of the whole process: each is a thread until
 MAX_HEAD: Final = 16 * 1024  # of a proxy's answer to CONNECT
 
 Resolver: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]  # the addresses of a name, as text
+FindDenial: TypeAlias = Callable[[Address], HostRule | None]
 
 
 class NotPublic(OSError):
@@ -39,6 +40,14 @@ class NotPublic(OSError):
     def __init__(self, address: Address) -> None:
         super().__init__(errno.EACCES, f"the host has the address {address}, which is not public")
         self.address = address
+
+
+class AddressDenied(OSError):
+    """The name leads to an address that a rule denies."""
+
+    def __init__(self, address: Address, rule: HostRule) -> None:
+        super().__init__(errno.EACCES, f"the host has the address {address}, which is denied")
+        self.address, self.rule = address, rule
 
 
 class LookupFailed(OSError):
@@ -106,6 +115,10 @@ def is_own(address: Address) -> bool:
     return True
 
 
+def deny_nothing(_address: Address) -> HostRule | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """The way to a host, looked up and looked at: its addresses, or the upstream proxy on the way."""
@@ -124,20 +137,30 @@ class Dialer:
     is_own: Callable[[Address], bool] = is_own
     is_daemon: Callable[[int], Awaitable[bool]] = is_daemon
 
-    async def dial(self, host: Host, port: int, *, private: bool = False) -> socket.socket:
+    async def dial(
+        self, host: Host, port: int, *, private: bool = False, find_denial: FindDenial = deny_nothing
+    ) -> socket.socket:
         """A connection to a host, through the upstream proxy if there is one; not blocking.
 
         Raises:
             NotPublic: an address of it is not public or this machine's own, and `private` is not set.
+            AddressDenied: an address of it is denied.
             OSError: the name has no address, or nobody answers there.
         """
-        return await self.connect(await self.find(host, private=private), port)
+        return await self.connect(await self.find(host, private=private, find_denial=find_denial), port)
 
-    async def find(self, host: Host, *, private: bool = False, scheme: Scheme = "https") -> Route:
+    async def find(
+        self,
+        host: Host,
+        *,
+        private: bool = False,
+        scheme: Scheme = "https",
+        find_denial: FindDenial = deny_nothing,
+    ) -> Route:
         """The way to a host. The name is looked up here and nowhere else.
 
         Raises:
-            NotPublic, OSError: as `dial` does.
+            NotPublic, AddressDenied, OSError: as `dial` does.
         """
         above = self.upstream.lead_to(scheme, host)
         found: list[Address] = []
@@ -150,6 +173,8 @@ class Dialer:
                 if above is None:
                     raise
         for address in found:
+            if (rule := find_denial(address)) is not None:
+                raise AddressDenied(address, rule)
             if not private and (not is_public(address) or self.is_own(address)):
                 raise NotPublic(address)
         return Route(host, tuple(found), above)

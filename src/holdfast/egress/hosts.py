@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from holdfast.egress.addresses import Address, is_public, unmap
+from holdfast.egress.addresses import Address, is_public, unmap, untranslate
 from holdfast.errors import UsageError
 from holdfast.light import replace
 from holdfast.sandbox.policy.hostwish import HostWish
@@ -214,6 +214,14 @@ def may_be_private(rules: HostRules, host: Host, decision: Decision) -> bool:
     """Whether an allowed host may turn out not to be public: all may, or this one, or the rule says where."""
     exact = decision.rule is not None and decision.rule.extent is Extent.EXACT
     return rules.private or (exact and (host.is_local or host.name in rules.own))
+
+
+def find_denial(rules: HostRules, port: int, address: Address) -> HostRule | None:
+    """The rule that denies an address, whatever the name that led there."""
+    for one in {address, untranslate(address)}:
+        if (denied := rules.find(_host_of(one), port, denies=True)) is not None:
+            return denied
+    return None
 
 
 def parse_host(text: str) -> Host:
