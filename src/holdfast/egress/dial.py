@@ -94,7 +94,11 @@ async def look_up(name: str) -> Sequence[str]:
         with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits
             loop.call_soon_threadsafe(tell, found, problem)
 
-    threading.Thread(target=ask, name="holdfast-lookup", daemon=True).start()
+    try:
+        threading.Thread(target=ask, name="holdfast-lookup", daemon=True).start()
+    except RuntimeError:  # no threads are left, as under a limit of processes
+        _looking.release()
+        raise LookupFailed(errno.EAGAIN, "too many names are being looked up") from None
     return await answer
 
 

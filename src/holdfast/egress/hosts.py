@@ -31,6 +31,8 @@ _LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)", re.ASCII)
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
 _URL: Final = re.compile(r"(?:([A-Z]+(?:,[A-Z]+)*) )?(https?)://([^/?#@\\\s]+)(/[!-~]*)?", re.ASCII)
 _PATH: Final = re.compile(r"(?:/[A-Za-z0-9._~@:+,=-]*)+", re.ASCII)
+# What one version of IDNA has as letters, and the other as "ss", as a sigma or as nothing (RFC 5894, 7.2).
+_DEVIATIONS: Final = frozenset("\u00df\u1e9e\u03c2\u200c\u200d")
 _PORT: Final = re.compile(r"[0-9]{1,5}", re.ASCII)
 
 
@@ -263,6 +265,8 @@ def _host_of(address: Address) -> Host:
 
 
 def _to_ascii(text: str) -> str:
+    if not _DEVIATIONS.isdisjoint(text):
+        raise BadHost("programs differ in which name this is: write it as it begins with xn--")
     try:
         return text.encode("idna").decode("ascii")
     except UnicodeError:

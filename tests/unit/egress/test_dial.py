@@ -4,6 +4,7 @@ import asyncio
 import errno
 import ipaddress
 import socket
+import threading
 from collections.abc import Sequence
 
 import pytest
@@ -99,6 +100,20 @@ async def test_our_resolver_is_asked_only_so_often_at_once_and_never_for_this_ma
             assert await look_up(name) == ("127.0.0.1", "::1")
     finally:
         module._looking.release(module.MAX_LOOKUPS)
+
+
+async def test_a_lookup_without_a_thread_is_refused_and_leaves_room_for_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        for _ in range(module.MAX_LOOKUPS + 1):
+            with pytest.raises(LookupFailed):
+                await look_up("one.example")
+    assert await look_up("127.0.0.1") == ["127.0.0.1"]
 
 
 async def test_the_next_address_is_tried_when_one_refuses() -> None:
