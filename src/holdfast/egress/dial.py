@@ -28,6 +28,7 @@ CONNECT_S: Final = 10.0  # for all addresses of a name together
 STAGGER_S: Final = 0.25  # RFC 8305: how long the next address waits for the one before
 MAX_ADDRESSES: Final = 8  # of a name that are tried; all that it has are looked at
 MAX_LOOKUPS: Final = 64  # at once, of the whole process: each is a thread until its name server has answered
+MAX_OWN_LOOKUPS: Final = 16  # of one command, whose name servers may be as slow as it likes
 MAX_HEAD: Final = 16 * 1024  # of a proxy's answer to CONNECT
 
 Resolver: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]  # the addresses of a name, as text
@@ -100,6 +101,34 @@ async def look_up(name: str) -> Sequence[str]:
         _looking.release()
         raise LookupFailed(errno.EAGAIN, "too many names are being looked up") from None
     return await answer
+
+
+class Lookups:
+    """The look-ups of one command: one at a time of a name, so many of all, and further ones wait.
+
+    One goes on when nobody waits for it any more: its thread does as well.
+    """
+
+    def __init__(self, resolve: Resolver = look_up) -> None:
+        self._resolve = resolve
+        self._turn = asyncio.Semaphore(MAX_OWN_LOOKUPS)
+        self._open: dict[str, asyncio.Task[Sequence[str]]] = {}
+
+    async def __call__(self, name: str) -> Sequence[str]:
+        """The addresses of a name. Raises OSError."""
+        if name not in self._open:
+            asking = self._open[name] = asyncio.get_running_loop().create_task(self._ask(name))
+            asking.add_done_callback(functools.partial(self._forget, name))
+        return await asyncio.shield(self._open[name])
+
+    async def _ask(self, name: str) -> Sequence[str]:
+        async with self._turn:
+            return await self._resolve(name)
+
+    def _forget(self, name: str, asked: "asyncio.Task[Sequence[str]]") -> None:
+        del self._open[name]
+        if not asked.cancelled():
+            asked.exception()  # whoever asked may have given up
 
 
 async def is_daemon(port: int) -> bool:

@@ -28,7 +28,7 @@ def refuse_request(
 ) -> str | None:
     """Why a request is not passed on; None: it is one of the allowed. `headers` are their names."""
     path = b"/" if target == b"*" else target.partition(b"?")[0]
-    named = {_BETWEEN.sub(b"-", name.lower()) for name in headers}
+    named = set(map(_spell_name, headers))
     shown = f"{_show(method)} {_show(path)}"
     for rule in allowed:
         if rule.methods is not None and method.decode("ascii", "replace") not in rule.methods:
@@ -45,6 +45,15 @@ def refuse_request(
             return f"{shown} could be taken for another path"
         return None
     return f"no rule allows {shown}"
+
+
+def find_methods(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
+    """The other methods that headers of a request tell some servers of."""
+    return [value.strip() for name, value in headers if _spell_name(name) in _OTHER_METHOD]
+
+
+def _spell_name(name: bytes) -> bytes:
+    return _BETWEEN.sub(b"-", name.lower())
 
 
 def is_below(path: bytes, prefix: bytes) -> bool:
