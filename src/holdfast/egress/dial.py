@@ -14,7 +14,7 @@ import os
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from holdfast.egress import upstream as upstreams
@@ -165,7 +165,7 @@ class Route:
 class Dialer:
     """Makes connections outside. What it asks about names, addresses and ports are arguments for tests."""
 
-    resolve: Resolver = look_up
+    resolve: Resolver = field(default_factory=Lookups)
     upstream: Upstreams = upstreams.NONE
     is_own: Callable[[Address], bool] = is_own
     is_daemon: Callable[[int], Awaitable[bool]] = is_daemon

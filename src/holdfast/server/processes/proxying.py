@@ -16,7 +16,7 @@ from holdfast import decoding
 from holdfast.confine.loopback import Services
 from holdfast.confine.starts import Sandbox
 from holdfast.egress import proxy, socks
-from holdfast.egress.dial import Dialer, Lookups, look_up
+from holdfast.egress.dial import Dialer
 from holdfast.egress.gate import Gate
 from holdfast.egress.hosts import HostRule, HostRules, parse_rule
 from holdfast.egress.upstream import REPEATS, Proxies, Upstreams
@@ -80,7 +80,7 @@ def make_proxy(
     timeout_ms = asked.policy_decision_timeout_ms
     gate = Gate(
         policy_of(settings),
-        dialer or Dialer(Lookups(look_up), above),
+        dialer or Dialer(upstream=above),
         tell=lambda attempt, verdict: offer(tell_decision(process_id, attempt, verdict, datetime.now(UTC))),
         ask=None if timeout_ms is None else functools.partial(_ask, ask, process_id, timeout_ms / 1000),
         inspector=None if keys is None else keys.make_inspector(),
