@@ -113,6 +113,12 @@ def echo_split() -> str:
 
 
 @attempt
+def echo_cut() -> str:
+    """All of it but the last letter."""
+    return say(request("/echo/cut", BEARER))
+
+
+@attempt
 def echo_gzip() -> str:
     return say(request("/echo/gzip", BEARER, "Accept-Encoding: gzip"))
 
@@ -134,8 +140,11 @@ def echo_ranges() -> str:
     whole = say(request("/echo/body", BEARER)).partition("\r\n\r\n")[2]
     middle = whole.index("Bearer") + 20
     parts = [(0, middle), (middle, len(whole))]
-    said = [say(request("/echo/body", BEARER, f"Range: bytes={a}-{b}")) for a, b in parts]
-    return "".join(text.partition("\r\n\r\n")[2] for text in said)
+    told = ""
+    for name in ("Range", "Request-Range"):
+        said = [say(request("/echo/body", BEARER, f"{name}: bytes={a}-{b}")) for a, b in parts]
+        told += "".join(text.partition("\r\n\r\n")[2] for text in said)
+    return told
 
 
 @attempt

@@ -202,6 +202,24 @@ def test_a_name_that_leads_to_no_public_address_is_not_dialled(tmp_path: Path, w
         assert not hosts.seen
 
 
+def test_a_name_of_somebody_else_does_not_lead_to_a_denied_address(tmp_path: Path) -> None:
+    """As one that its owner points to the metadata service, where private addresses are granted."""
+    with place(identity.USER) as home, web_hosts(tmp_path) as hosts:
+        port = hosts.ports["plain"]
+        profile = home.outside / "profile.toml"
+        profile.write_text(hosts.profile(f"*.test:{port}", private=True), "utf-8")
+        home.own()
+        words = ("--profile", str(profile), "--deny-host", "127.0.0.1", "--json")
+        done = home.sh(f"curl -sS -m {patient(5):.0f} http://api.test:{port}/denied", *words)
+        [row] = json.loads(done.err.splitlines()[-1])["network"]["refused"]
+        assert (row["rule"], row["grant"]) == (
+            "api.test is at 127.0.0.1, which --deny-host 127.0.0.1 denies",
+            None,
+        )
+        assert "which --deny-host 127.0.0.1 denies" in done.out
+        assert not hosts.seen
+
+
 async def fetch_twice(tmp_path: Path, hosts: WebHosts) -> tuple[list[str], list[str]]:
     """What a command on a server got from api.test, and the rules by which it was refused."""
     rule = f"api.test:{hosts.ports['plain']}"

@@ -115,9 +115,9 @@ def fight(home: Place, hosts: WebHosts, way: str) -> Battle:
 
 
 def spellings(key: str) -> list[str]:
-    """As it is, backwards never; and what of it is the same in every base64."""
+    """Most of it, backwards never; and what of it is the same in every base64."""
     encoded = [base64.b64encode(b"x" * start + key.encode())[4:-6].decode() for start in range(3)]
-    return [key, *encoded]
+    return [key[:20], *encoded]
 
 
 def test_there_are_enough_of_them() -> None:

@@ -52,7 +52,14 @@ class KeptKeys:
 
     def find_in(self, text: str) -> str | None:
         """The variable whose key is in this text."""
-        return next((key.name for key in self.keys if key.value in text), None)
+        return next(iter(self.find_all(text)), None)
+
+    def find_all(self, text: str) -> list[str]:
+        """The variables whose keys are in this text, as they are or in another spelling."""
+        from holdfast.egress.keys.masking import spell
+
+        data = text.encode("utf-8", "backslashreplace")
+        return [key.name for key in self.keys if any(word in data for word in spell(key))]
 
     def grant(self, policy: "Policy") -> "Policy":
         """The policy of the command: with the hosts of these keys, and the directory of the file.

@@ -42,6 +42,7 @@ STOP_S: Final = 5.0  # what was sent arrives, or is cut off
 MAX_REPORT: Final = 4 * 1024 * 1024  # rows of a thousand hosts, with their names
 _WANTED: Final = 16 * 1024  # descriptors of the process of one command
 _SHARE: Final = 0.5  # of the descriptors that a process may have: the rest is for everything else
+_OWN_SHARE: Final = 0.75  # of what other commands of a server leave: the next one has some too
 _SOON_S: Final = 0.005  # most commands end before, or ask after what is needed for an answer was loaded
 LOAD, SERVE = b"l", b"s"  # what it is told
 READY: Final = b"ready\n"  # what it says
@@ -413,8 +414,10 @@ class NameBrokers:
         self._brokers: dict[int, NameBroker] = {}
         self._most = _SHARE * resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
-    def _has_room(self, count: int) -> bool:
-        return sum(broker.descriptors for broker in self._brokers.values()) + count <= self._most
+    def _has_room(self, id_: int, count: int) -> bool:
+        held = {number: broker.descriptors for number, broker in self._brokers.items()}
+        own = held.pop(id_, 0)
+        return own + count <= _OWN_SHARE * (self._most - sum(held.values()))
 
     def open(
         self,
@@ -428,10 +431,12 @@ class NameBrokers:
 
         What went out is counted in `traffic`. `ask` is asked about hosts, if its policy has somebody asked.
         """
+        from functools import partial
+
         from holdfast.sandbox.protocol.names import count_handed
 
-        count = count_handed(fds)
-        broker = make_broker(read_rules(hosts), hosts, fds[:count], self._has_room, traffic=traffic, ask=ask)
+        count, has_room = count_handed(fds), partial(self._has_room, id_)
+        broker = make_broker(read_rules(hosts), hosts, fds[:count], has_room, traffic=traffic, ask=ask)
         if broker is not None:
             broker.open()
             self._brokers[id_] = broker
@@ -503,14 +508,14 @@ def make_broker(
 
 def make_dialer(hosts: "HostWish") -> "Dialer":
     """Who connects to these hosts: where they are is said, or a name server knows."""
-    from holdfast.egress.dial import Dialer, look_up
+    from holdfast.egress.dial import Dialer, Lookups, look_up
     from holdfast.egress.upstream import Proxies, Upstreams
 
-    known = dict(hosts.addresses)
+    known, lookups = dict(hosts.addresses), Lookups(look_up)
 
     async def resolve(name: str) -> Sequence[str]:
         given = known.get(name.removesuffix("."))
-        return await look_up(name) if given is None else (given,)
+        return await lookups(name) if given is None else (given,)
 
     return Dialer(resolve, Upstreams(Proxies.from_environ(os.environ)))
 

@@ -55,9 +55,7 @@ def name_special(address: Address) -> str | None:
 
     An IPv4 address inside of an IPv6 one counts as itself where a translator makes a connection of it.
     """
-    inner = unmap(address)
-    if isinstance(inner, ipaddress.IPv6Address) and inner in _NAT64:
-        inner = ipaddress.IPv4Address(int(inner) & 0xFFFF_FFFF)
+    inner = untranslate(address)
     if isinstance(inner, ipaddress.IPv4Address):
         return next((name for block, name in _SPECIAL_V4 if inner in block), None)
     named = next((name for block, name in _SPECIAL_V6 if inner in block), None)
@@ -78,3 +76,11 @@ def unmap(address: Address) -> Address:
     """The IPv4 address that an IPv6 address stands for (`::ffff:1.2.3.4`), or the address itself."""
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return address if mapped is None else mapped
+
+
+def untranslate(address: Address) -> Address:
+    """The IPv4 address that a connection to an address leads to, also by a translator, or itself."""
+    inner = unmap(address)
+    if isinstance(inner, ipaddress.IPv6Address) and inner in _NAT64:
+        return ipaddress.IPv4Address(int(inner) & 0xFFFF_FFFF)
+    return inner

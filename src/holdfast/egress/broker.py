@@ -21,8 +21,17 @@ from holdfast.egress.addresses import Address
 from holdfast.egress.asking.asker import Ask, Asker, ask_nobody
 from holdfast.egress.asking.questions import ASKED_PORTS, NotAllowed, explain_rule
 from holdfast.egress.bounds.requested import grant_request, refuse_request
-from holdfast.egress.dial import Dialer, LookupFailed, NotPublic
-from holdfast.egress.hosts import BadHost, Extent, Host, HostRules, decide, may_be_private, parse_host
+from holdfast.egress.dial import AddressDenied, Dialer, LookupFailed, NotPublic
+from holdfast.egress.hosts import (
+    BadHost,
+    Extent,
+    Host,
+    HostRules,
+    decide,
+    find_denial,
+    may_be_private,
+    parse_host,
+)
 from holdfast.egress.inside import InsideSockets, read_attempt
 from holdfast.egress.joint import CheckedJoint
 from holdfast.egress.namecheck import NameCheck, Refused
@@ -472,8 +481,15 @@ class NameBroker:
         def refuse(why: str, asked: tuple[bytes, bytes] | None) -> None:
             self._refuse(inner, host, port, why, self._grant_request("https", host, port, asked))
 
+        dialled = 0
+
         async def dial() -> socket.socket:
+            nonlocal dialled
             try:
+                if dialled and self.allowance is not None:  # the first may begin, as somebody said before
+                    await self._wait(self.allowance.connect(host, port, self._loop.time()), row)
+                row.connections += dialled > 0
+                dialled += 1
                 return await self._dial(host, port)
             except (OSError, BadHost) as exc:
                 raise OSError(errno.EHOSTUNREACH, self._explain(exc, inner, host, port, row)) from None
@@ -495,6 +511,10 @@ class NameBroker:
     def _explain(self, exc: OSError | BadHost, inner: socket.socket, host: Host, port: int, row: Sent) -> str:
         """Why a host cannot be reached; it is counted."""
         row.failed += 1
+        if isinstance(exc, AddressDenied):
+            why = f"{host} is at {exc.address}, which --deny-host {exc.rule} denies"
+            self._refuse(inner, host, port, why)
+            return why
         if not isinstance(exc, NotPublic):
             return f"{host} cannot be reached: {exc.strerror if isinstance(exc, OSError) else exc}"
         why = f"{host} is at {exc.address}, which is not public"
@@ -506,7 +526,9 @@ class NameBroker:
         decision = decide(self._rules, host, port)
         if not decision.allowed:
             raise LookupFailed(1, "no rule allows it any more")
-        return await self._dialer.dial(host, port, private=may_be_private(self._rules, host, decision))
+        private = may_be_private(self._rules, host, decision)
+        denial = functools.partial(find_denial, self._rules, port)
+        return await self._dialer.dial(host, port, private=private, find_denial=denial)
 
     async def _join(
         self, inner: socket.socket, outer: socket.socket, check: NameCheck, row: Sent, hold: Hold | None

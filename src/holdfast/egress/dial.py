@@ -14,12 +14,12 @@ import os
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from holdfast.egress import upstream as upstreams
 from holdfast.egress.addresses import Address, is_loopback, is_public, unmap
-from holdfast.egress.hosts import Host
+from holdfast.egress.hosts import Host, HostRule
 from holdfast.egress.upstream import Scheme, Upstream, Upstreams
 from holdfast.local.listeners import is_ours, recall
 
@@ -28,9 +28,11 @@ CONNECT_S: Final = 10.0  # for all addresses of a name together
 STAGGER_S: Final = 0.25  # RFC 8305: how long the next address waits for the one before
 MAX_ADDRESSES: Final = 8  # of a name that are tried; all that it has are looked at
 MAX_LOOKUPS: Final = 64  # at once, of the whole process: each is a thread until its name server has answered
+MAX_OWN_LOOKUPS: Final = 16  # of one command, whose name servers may be as slow as it likes
 MAX_HEAD: Final = 16 * 1024  # of a proxy's answer to CONNECT
 
 Resolver: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]  # the addresses of a name, as text
+FindDenial: TypeAlias = Callable[[Address], HostRule | None]
 
 
 class NotPublic(OSError):
@@ -39,6 +41,14 @@ class NotPublic(OSError):
     def __init__(self, address: Address) -> None:
         super().__init__(errno.EACCES, f"the host has the address {address}, which is not public")
         self.address = address
+
+
+class AddressDenied(OSError):
+    """The name leads to an address that a rule denies."""
+
+    def __init__(self, address: Address, rule: HostRule) -> None:
+        super().__init__(errno.EACCES, f"the host has the address {address}, which is denied")
+        self.address, self.rule = address, rule
 
 
 class LookupFailed(OSError):
@@ -85,8 +95,40 @@ async def look_up(name: str) -> Sequence[str]:
         with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits
             loop.call_soon_threadsafe(tell, found, problem)
 
-    threading.Thread(target=ask, name="holdfast-lookup", daemon=True).start()
+    try:
+        threading.Thread(target=ask, name="holdfast-lookup", daemon=True).start()
+    except RuntimeError:  # no threads are left, as under a limit of processes
+        _looking.release()
+        raise LookupFailed(errno.EAGAIN, "too many names are being looked up") from None
     return await answer
+
+
+class Lookups:
+    """The look-ups of one command: one at a time of a name, so many of all, and further ones wait.
+
+    One goes on when nobody waits for it any more: its thread does as well.
+    """
+
+    def __init__(self, resolve: Resolver = look_up) -> None:
+        self._resolve = resolve
+        self._turn = asyncio.Semaphore(MAX_OWN_LOOKUPS)
+        self._open: dict[str, asyncio.Task[Sequence[str]]] = {}
+
+    async def __call__(self, name: str) -> Sequence[str]:
+        """The addresses of a name. Raises OSError."""
+        if name not in self._open:
+            asking = self._open[name] = asyncio.get_running_loop().create_task(self._ask(name))
+            asking.add_done_callback(functools.partial(self._forget, name))
+        return await asyncio.shield(self._open[name])
+
+    async def _ask(self, name: str) -> Sequence[str]:
+        async with self._turn:
+            return await self._resolve(name)
+
+    def _forget(self, name: str, asked: "asyncio.Task[Sequence[str]]") -> None:
+        del self._open[name]
+        if not asked.cancelled():
+            asked.exception()  # whoever asked may have given up
 
 
 async def is_daemon(port: int) -> bool:
@@ -106,6 +148,10 @@ def is_own(address: Address) -> bool:
     return True
 
 
+def deny_nothing(_address: Address) -> HostRule | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """The way to a host, looked up and looked at: its addresses, or the upstream proxy on the way."""
@@ -119,25 +165,35 @@ class Route:
 class Dialer:
     """Makes connections outside. What it asks about names, addresses and ports are arguments for tests."""
 
-    resolve: Resolver = look_up
+    resolve: Resolver = field(default_factory=Lookups)
     upstream: Upstreams = upstreams.NONE
     is_own: Callable[[Address], bool] = is_own
     is_daemon: Callable[[int], Awaitable[bool]] = is_daemon
 
-    async def dial(self, host: Host, port: int, *, private: bool = False) -> socket.socket:
+    async def dial(
+        self, host: Host, port: int, *, private: bool = False, find_denial: FindDenial = deny_nothing
+    ) -> socket.socket:
         """A connection to a host, through the upstream proxy if there is one; not blocking.
 
         Raises:
             NotPublic: an address of it is not public or this machine's own, and `private` is not set.
+            AddressDenied: an address of it is denied.
             OSError: the name has no address, or nobody answers there.
         """
-        return await self.connect(await self.find(host, private=private), port)
+        return await self.connect(await self.find(host, private=private, find_denial=find_denial), port)
 
-    async def find(self, host: Host, *, private: bool = False, scheme: Scheme = "https") -> Route:
+    async def find(
+        self,
+        host: Host,
+        *,
+        private: bool = False,
+        scheme: Scheme = "https",
+        find_denial: FindDenial = deny_nothing,
+    ) -> Route:
         """The way to a host. The name is looked up here and nowhere else.
 
         Raises:
-            NotPublic, OSError: as `dial` does.
+            NotPublic, AddressDenied, OSError: as `dial` does.
         """
         above = self.upstream.lead_to(scheme, host)
         found: list[Address] = []
@@ -150,6 +206,8 @@ class Dialer:
                 if above is None:
                     raise
         for address in found:
+            if (rule := find_denial(address)) is not None:
+                raise AddressDenied(address, rule)
             if not private and (not is_public(address) or self.is_own(address)):
                 raise NotPublic(address)
         return Route(host, tuple(found), above)

@@ -9,12 +9,14 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from holdfast.egress.dial import Dialer, NotPublic, Route
+from holdfast.egress.dial import AddressDenied, Dialer, NotPublic, Route
+from holdfast.egress.hosts import find_denial
 from holdfast.egress.namecheck import Refused
 from holdfast.egress.splice import take_leave
 from holdfast.egress.traffic import Sent
 from holdfast.egress.upstream import Scheme
 from holdfast.egress.verdicts import (
+    DENIED,
     NOT_PUBLIC,
     Attempt,
     Protocol,
@@ -79,11 +81,13 @@ class Gate:
     async def _find(self, attempt: Attempt, verdict: Verdict) -> Route | Verdict:
         private = self._policy.rules.private or is_explicit(self._policy, attempt.host, attempt.port)
         scheme: Scheme = "http" if attempt.protocol is Protocol.HTTP else "https"
+        denial = functools.partial(find_denial, self._policy.rules, attempt.port)
         try:
-            route = await self._dialer.find(attempt.host, private=private, scheme=scheme)
-        except NotPublic:
-            self._tell(attempt, NOT_PUBLIC)
-            return NOT_PUBLIC
+            route = await self._dialer.find(attempt.host, private=private, scheme=scheme, find_denial=denial)
+        except (NotPublic, AddressDenied) as exc:
+            refused = NOT_PUBLIC if isinstance(exc, NotPublic) else DENIED
+            self._tell(attempt, refused)
+            return refused
         except OSError:
             self._tell(attempt, verdict)
             raise

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from holdfast.egress.addresses import Address, is_public, unmap
+from holdfast.egress.addresses import Address, is_public, unmap, untranslate
 from holdfast.errors import UsageError
 from holdfast.light import replace
 from holdfast.sandbox.policy.hostwish import HostWish
@@ -31,6 +31,8 @@ _LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)", re.ASCII)
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
 _URL: Final = re.compile(r"(?:([A-Z]+(?:,[A-Z]+)*) )?(https?)://([^/?#@\\\s]+)(/[!-~]*)?", re.ASCII)
 _PATH: Final = re.compile(r"(?:/[A-Za-z0-9._~@:+,=-]*)+", re.ASCII)
+# What one version of IDNA has as letters, and the other as "ss", as a sigma or as nothing (RFC 5894, 7.2).
+_DEVIATIONS: Final = frozenset("\u00df\u1e9e\u03c2\u200c\u200d")
 _PORT: Final = re.compile(r"[0-9]{1,5}", re.ASCII)
 
 
@@ -216,6 +218,14 @@ def may_be_private(rules: HostRules, host: Host, decision: Decision) -> bool:
     return rules.private or (exact and (host.is_local or host.name in rules.own))
 
 
+def find_denial(rules: HostRules, port: int, address: Address) -> HostRule | None:
+    """The rule that denies an address, whatever the name that led there."""
+    for one in {address, untranslate(address)}:
+        if (denied := rules.find(_host_of(one), port, denies=True)) is not None:
+            return denied
+    return None
+
+
 def parse_host(text: str) -> Host:
     """The host that a text names, brackets around an IPv6 address allowed.
 
@@ -255,6 +265,8 @@ def _host_of(address: Address) -> Host:
 
 
 def _to_ascii(text: str) -> str:
+    if not _DEVIATIONS.isdisjoint(text):
+        raise BadHost("programs differ in which name this is: write it as it begins with xn--")
     try:
         return text.encode("idna").decode("ascii")
     except UnicodeError:

@@ -20,6 +20,8 @@ from holdfast.egress.clienthello import (
 )
 from holdfast.egress.requests import BadRequest, Judge, RequestReader
 
+_RECORDS: Final = range(0x14, 0x18)  # the kinds of TLS: change of ciphers, alert, handshake, data
+_MAX_VERSION: Final = 0x10  # the first byte of one that Go takes for a record is smaller
 WEB_PORTS: Final = (80, 443)
 MAX_FIRST_LINE: Final = 8 * 1024  # of a text that may still become a request
 # What some server skips before a request or takes for the space between its words: Python's `str.split`.
@@ -134,6 +136,8 @@ class NameCheck:
             return Protocol.TLS
         if self._port in WEB_PORTS or self._judged:
             return Protocol.HTTP  # and nothing else: whatever is odd is refused
+        if (record := _is_record(self._held, ended=ended)) is not False:
+            return Protocol.UNKNOWN if record is None else Protocol.TLS
         return _recognise_text(bytes(self._held), ended=ended)
 
     def _read_hello(self, data: bytes) -> bytes:
@@ -164,6 +168,16 @@ class NameCheck:
         except BadRequest as exc:
             why = f"a request in it is refused: {exc}"
             raise Refused(why, _tell(why), exc.asked) from None
+
+
+def _is_record(held: bytes | bytearray, *, ended: bool) -> bool | None:
+    """Whether a record of TLS comes first that is no hello; None: nobody can tell yet.
+
+    Servers in Go pass over alerts, and read the hello after them.
+    """
+    if held[0] not in _RECORDS:
+        return False
+    return held[1] < _MAX_VERSION if len(held) > 1 else (False if ended else None)
 
 
 def _recognise_text(held: bytes, *, ended: bool) -> Protocol:

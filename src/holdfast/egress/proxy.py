@@ -12,6 +12,7 @@ from typing import Final
 import h11
 import msgspec
 
+from holdfast.egress.bounds.requested import find_methods
 from holdfast.egress.dial import Route
 from holdfast.egress.exchange import (
     BadRequest,
@@ -28,9 +29,10 @@ from holdfast.egress.exchange import (
 from holdfast.egress.gate import Gate
 from holdfast.egress.hosts import BadHost, Host, parse_target
 from holdfast.egress.splice import splice, take_leave
-from holdfast.egress.verdicts import Attempt, Protocol, Verdict, describe, explain, name_error
+from holdfast.egress.verdicts import READING, Attempt, Protocol, Verdict, describe, explain, name_error
 
 HTTP_PORT: Final = 80
+MAX_METHOD: Final = 32  # of one in a header, as it is told of
 _SCHEME: Final = b"http://"
 
 
@@ -82,7 +84,7 @@ async def _forward(leg: Leg, gate: Gate, request: h11.Request, client: str) -> N
     _check_headers(request, host, port)
     passing = _Watched(gate)
     passing.look(b"\n".join((request.target, *(name + b" " + value for name, value in request.headers))))
-    attempt = Attempt(Protocol.HTTP, host, port, client, request.method.decode("ascii"))
+    attempt = Attempt(Protocol.HTTP, host, port, client, _find_method(request))
     try:
         way = await gate.admit(attempt)
         if isinstance(way, Verdict):
@@ -100,6 +102,14 @@ async def _forward(leg: Leg, gate: Gate, request: h11.Request, client: str) -> N
         except (OSError, h11.RemoteProtocolError):
             if leg.http.our_state is h11.SEND_RESPONSE:
                 await say(leg, 502, "the host did not answer as an HTTP server does")
+
+
+def _find_method(request: h11.Request) -> str:
+    """What it does there: what a header says besides, where that is more than reading."""
+    other = (
+        method.decode("ascii", "backslashreplace")[:MAX_METHOD] for method in find_methods(request.headers)
+    )
+    return next((method for method in other if method not in READING), request.method.decode("ascii"))
 
 
 class _Watched(Passing):

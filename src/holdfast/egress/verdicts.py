@@ -77,6 +77,7 @@ class ProxyPolicy:
 
 
 NOT_ALLOWED: Final = Verdict(Outcome.DENY, Source.BASELINE, Reason.NOT_ALLOWED.value)
+DENIED: Final = Verdict(Outcome.DENY, Source.BASELINE, Reason.DENIED.value)
 NOT_PUBLIC: Final = Verdict(Outcome.DENY, Source.BASELINE, Reason.NOT_ALLOWED_LOCAL.value)
 UNDECIDED: Final = Verdict(Outcome.DENY, Source.DECIDER, Reason.NOT_ALLOWED.value)  # nobody said anything
 GRANTED: Final = Verdict(Outcome.ALLOW, Source.DECIDER, Reason.NOT_ALLOWED.value, override=True)

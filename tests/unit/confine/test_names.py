@@ -1,8 +1,11 @@
 """The rules of a command's hosts, as they are read from what was wished."""
 
+from typing import cast
+
 import pytest
 
-from holdfast.confine.names import read_rules
+from holdfast.confine.names import NameBrokers, read_rules
+from holdfast.egress.broker import NameBroker
 from holdfast.egress.hosts import Host
 from holdfast.errors import UsageError
 from holdfast.sandbox.policy.hostwish import HostWish
@@ -32,3 +35,20 @@ def test_a_key_does_not_lift_the_rules_about_requests_of_its_host() -> None:
 def test_limits_are_read_with_the_rules() -> None:
     with pytest.raises(UsageError, match="is no limit"):
         read_rules(HostWish(("api.test",), limits=("fast",)))
+
+
+class Holding:
+    """A broker that takes descriptors as long as there are any for it."""
+
+    def __init__(self, brokers: NameBrokers, id_: int) -> None:
+        self.descriptors = 0
+        brokers._brokers[id_] = cast("NameBroker", self)
+        while brokers._has_room(id_, 4):
+            self.descriptors += 4
+
+
+def test_one_command_of_a_server_leaves_descriptors_for_the_others() -> None:
+    """Each takes all that it can get, and the next one has some still."""
+    brokers = NameBrokers()
+    brokers._most = 512.0  # of 1,024, as most servers have
+    assert [Holding(brokers, id_).descriptors for id_ in range(4)] == [384, 96, 24, 4]

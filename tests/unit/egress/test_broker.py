@@ -13,11 +13,16 @@ from holdfast.egress import broker as module
 from holdfast.egress.addresses import Address
 from holdfast.egress.asking.asker import Ask, ask_nobody
 from holdfast.egress.asking.questions import Answer, HostQuestion
+from holdfast.egress.bounds.allowance import Allowance
 from holdfast.egress.broker import NameBroker
 from holdfast.egress.dial import Dialer
-from holdfast.egress.hosts import parse_rules
+from holdfast.egress.hosts import Host, parse_rules
 from holdfast.egress.inside import InsideSockets
+from holdfast.egress.keys.inspector import Inspector
+from holdfast.egress.keys.placeholders import Key
+from tests.support.egress import listening
 from tests.support.patience import patient
+from tests.support.rows import every_row
 from tests.support.tcp import tcp_server
 from tests.unit.egress.test_names import ask, rcode
 
@@ -57,7 +62,12 @@ class Scene:
     """A broker, what it asked a resolver for, and an echo at the other end."""
 
     def __init__(
-        self, *allow: str, deny: Sequence[str] = (), private: bool = True, ask: Ask | None = None
+        self,
+        *allow: str,
+        deny: Sequence[str] = (),
+        private: bool = True,
+        ask: Ask | None = None,
+        inspector: Inspector | None = None,
     ) -> None:
         self.inside = Inside()
         self.asked: list[str] = []
@@ -68,6 +78,7 @@ class Scene:
             cast("InsideSockets", self.inside),
             Dialer(self._resolve),
             lambda count: self.broker.descriptors + count <= self.room,
+            inspector,
             ask=ask or ask_nobody,
             ask_s=0 if ask is None else patient(60),
         )
@@ -103,9 +114,13 @@ async def echo() -> AsyncIterator[int]:
 
 @contextlib.asynccontextmanager
 async def scene(
-    *allow: str, deny: Sequence[str] = (), private: bool = True, ask: Ask | None = None
+    *allow: str,
+    deny: Sequence[str] = (),
+    private: bool = True,
+    ask: Ask | None = None,
+    inspector: Inspector | None = None,
 ) -> AsyncIterator[Scene]:
-    made = Scene(*allow, deny=deny, private=private, ask=ask)
+    made = Scene(*allow, deny=deny, private=private, ask=ask, inspector=inspector)
     made.broker.open()
     try:
         yield made
@@ -269,6 +284,57 @@ async def test_a_host_that_is_not_public_is_not_dialled() -> None:
         writer.close()
         (row,) = made.broker.traffic.refused
         assert row.grant == "--allow-private"
+
+
+@every_row("denied", ["127.0.0.1", "::ffff:127.0.0.1", "127.0.0.1:{port}"], ids=str)
+async def test_an_address_that_is_denied_is_not_dialled_by_any_name(denied: str) -> None:
+    async with echo() as port, scene(f"*.test:{port}", deny=[denied.format(port=port)]) as made:
+        reader, writer = await made.open(b"api.test", port)
+        writer.write(f"GET / HTTP/1.1\r\nHost: api.test:{port}\r\n\r\n".encode())
+        async with asyncio.timeout(patient(5)):
+            assert b"is at 127.0.0.1, which --deny-host 127.0.0.1" in await reader.read()
+        writer.close()
+        (row,) = made.broker.traffic.refused
+        assert (row.host, row.grant) == ("api.test", None)
+        assert [sent.failed for sent in made.broker.traffic.sent] == [1]
+
+
+async def test_an_address_that_is_denied_at_another_port_is_dialled() -> None:
+    async with echo() as port, scene(f"api.test:{port}", deny=["127.0.0.1:1"]) as made:
+        reader, writer = await made.open(b"api.test", port)
+        request = f"GET / HTTP/1.1\r\nHost: api.test:{port}\r\n\r\n".encode()
+        writer.write(request)
+        assert await reader.readexactly(len(request)) == request
+        writer.close()
+
+
+class Counted(Allowance):
+    """Limits that count connections and hold up nobody."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = 0
+
+    def connect(self, host: Host, port: int, now: float) -> float:
+        self.begun += 1
+        return 0.0
+
+
+async def test_every_connection_outside_counts_against_a_limit() -> None:
+    """One from inside has several outside, where its requests are read and have bodies in chunks."""
+    ask = b"POST / HTTP/1.1\r\nHost: api.test:%d\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"
+    async with listening(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", head=True) as (port, heard):
+        target = frozenset({("api.test", port)})
+        inspector = Inspector([Key("API_KEY", "the-real-key-1", "a-placeholder1", target, target)])
+        async with scene(f"api.test:{port}", inspector=inspector) as made:
+            made.broker.allowance = limits = Counted()
+            reader, writer = await made.open(b"api.test", port)
+            async with asyncio.timeout(patient(10)):
+                for _ in range(3):
+                    writer.write(ask % port)
+                    assert (await reader.readuntil(b"\r\n\r\nhi")).startswith(b"HTTP/1.1 200")
+            writer.close()
+            assert len(heard) == limits.begun == made.broker.traffic.sent[0].connections == 3
 
 
 async def test_what_was_sent_before_the_end_arrives() -> None:

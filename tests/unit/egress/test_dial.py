@@ -4,6 +4,7 @@ import asyncio
 import errno
 import ipaddress
 import socket
+import threading
 from collections.abc import Sequence
 
 import pytest
@@ -99,6 +100,66 @@ async def test_our_resolver_is_asked_only_so_often_at_once_and_never_for_this_ma
             assert await look_up(name) == ("127.0.0.1", "::1")
     finally:
         module._looking.release(module.MAX_LOOKUPS)
+
+
+class SlowNames:
+    """A resolver that answers once it may."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.may = asyncio.Event()
+
+    async def __call__(self, name: str) -> Sequence[str]:
+        self.asked.append(name)
+        await self.may.wait()
+        return (name,)
+
+
+async def test_connections_to_one_name_share_its_lookup() -> None:
+    """Two hundred at once are not more than may be looked up."""
+    slow = SlowNames()
+    lookups = module.Lookups(slow)
+    waiting = [asyncio.ensure_future(lookups("a.example")) for _ in range(200)]
+    while not slow.asked:
+        await asyncio.sleep(0)
+    slow.may.set()
+    assert set(await asyncio.gather(*waiting)) == {("a.example",)}
+    assert slow.asked == ["a.example"]
+    assert await lookups("a.example") == ("a.example",)
+    assert len(slow.asked) == 2  # what a name means is kept for nobody who comes later
+
+
+async def test_one_command_leaves_lookups_for_the_others() -> None:
+    """Names whose name servers do not answer are not looked up by all the threads that there are."""
+    slow = SlowNames()
+    lookups = module.Lookups(slow)
+    waiting = [asyncio.ensure_future(lookups(f"n{number}.example")) for number in range(100)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    for one in waiting:
+        one.cancel()  # as after the time that a connection has for it
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert len(slow.asked) == module.MAX_OWN_LOOKUPS < module.MAX_LOOKUPS
+    late = asyncio.ensure_future(lookups("late.example"))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(slow.asked) == module.MAX_OWN_LOOKUPS  # the threads go on
+    slow.may.set()
+    assert await late == ("late.example",)
+
+
+async def test_a_lookup_without_a_thread_is_refused_and_leaves_room_for_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        for _ in range(module.MAX_LOOKUPS + 1):
+            with pytest.raises(LookupFailed):
+                await look_up("one.example")
+    assert await look_up("127.0.0.1") == ["127.0.0.1"]
 
 
 async def test_the_next_address_is_tried_when_one_refuses() -> None:

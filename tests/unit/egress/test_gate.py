@@ -1,18 +1,33 @@
 """Every attempt is judged, then told of, then made; a name is looked up last."""
 
+from typing import Final
+
 import pytest
 
 from holdfast.egress.dial import Dialer, LookupFailed, Route
 from holdfast.egress.gate import Ask, Gate
 from holdfast.egress.hosts import parse_host, parse_rules
-from holdfast.egress.verdicts import GRANTED, NOT_ALLOWED, NOT_PUBLIC, Attempt, Protocol, ProxyPolicy, Verdict
+from holdfast.egress.verdicts import (
+    DENIED,
+    GRANTED,
+    NOT_ALLOWED,
+    NOT_PUBLIC,
+    Attempt,
+    Protocol,
+    ProxyPolicy,
+    Verdict,
+)
 from tests.support.egress import PUBLIC, Names, nothing_own
+from tests.support.rows import every_row
+
+DENIED_ADDRESS: Final = "93.184.216.35"
 
 
 class Stage:
     def __init__(self, names: Names, ask: Ask | None = None, *, limited: bool = False) -> None:
         self.told: list[tuple[str, str, bool]] = []
-        policy = ProxyPolicy(parse_rules(["a.example", "127.0.0.1"], ["bad.example"]), limited=limited)
+        rules = parse_rules(["a.example", "127.0.0.1"], ["bad.example", DENIED_ADDRESS])
+        policy = ProxyPolicy(rules, limited=limited)
         self.gate = Gate(policy, Dialer(names, is_own=nothing_own), tell=self._tell, ask=ask)
 
     def _tell(self, _attempt: Attempt, verdict: Verdict) -> None:
@@ -49,6 +64,14 @@ async def test_an_allowed_name_that_is_not_public_is_refused_and_told_once() -> 
     assert await stage.admit("a.example") == NOT_PUBLIC
     assert stage.told == [("baseline_policy", "not_allowed_local", False)]
     assert isinstance(await stage.admit("127.0.0.1"), Route)  # it has a rule of its own
+
+
+@every_row("address", [DENIED_ADDRESS, "64:ff9b::5db8:d823"], ids=str)
+async def test_an_allowed_name_at_a_denied_address_is_refused(address: str) -> None:
+    for ask in (None, yes):
+        stage = Stage(Names([PUBLIC, address]), ask)
+        assert await stage.admit("a.example") == DENIED
+        assert stage.told == [("baseline_policy", "denied", False)]
 
 
 async def test_a_grant_overrides_what_no_rule_mentions_and_nothing_else() -> None:

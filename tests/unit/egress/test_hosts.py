@@ -270,3 +270,13 @@ def test_many_rules_are_one_look_each() -> None:
     assert len(rules._by_name) == 1000
     assert decide(rules, Host("n999.example"), 443).allowed
     assert rules == HostRules(rules.allow)
+
+
+@every_row("letter", ["\u00df", "\u1e9e", "\u03c2", "\u200c", "\u200d"], ids=ascii)
+def test_a_name_that_programs_write_in_two_ways_is_no_rule(letter: str) -> None:
+    """Browsers ask for xn--strae-oqa.example, and Python for strasse.example, which is somebody else's."""
+    name = f"stra{letter}e.example"
+    for text in (name, f"*.{name}", f"{name}:443"):
+        for denies in (False, True):
+            with pytest.raises(UsageError, match="xn--"):
+                parse_rule(text, denies=denies)

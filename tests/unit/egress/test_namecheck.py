@@ -43,6 +43,29 @@ ODD_BEGINNINGS = (
 
 
 @every_row(
+    "record",
+    [b"\x15\3\1\0\2\1\x5a", b"\x15\2\0\0\2\1\0", b"\x14\3\3\0\1\1", b"\x17\3\3\0\1\0"],
+    ids=str,
+)
+def test_a_hello_after_another_record_is_refused(record: bytes) -> None:
+    """Servers in Go pass over alerts: the name in the hello would be read by nobody here."""
+    data = record + hello((0, server_name(b"b.example")))
+    with pytest.raises(Refused) as caught:
+        NameCheck("a.example", 8443).feed(data)
+    assert caught.value.answer[:1] == b"\x15"
+    check = NameCheck("a.example", 8443)
+    assert check.feed(data[:1]) == b""
+    with pytest.raises(Refused):
+        check.feed(data[1:])
+
+
+@every_row("sent", [b"\x15", b"\x15\x10\0", b"\x14\x7f"], ids=str)
+def test_what_no_server_takes_for_a_record_passes(sent: bytes) -> None:
+    check = NameCheck("a.example", 5000)
+    assert check.feed(sent) + check.finish() == sent
+
+
+@every_row(
     ("port", "sent", "protocol"),
     [
         (443, HELLO, Protocol.TLS),

@@ -279,3 +279,18 @@ async def test_who_decides_is_asked_for_each_request() -> None:
         answer = await stage.say(get(f"http://a.example:{port}/"), last(f"http://a.example:{port}/"))
     assert answer.count(b"HTTP/1.1 200 OK") == 2
     assert [attempt.host.name for attempt in asked] == ["a.example"] * 2
+
+
+@every_row("name", [b"X-HTTP-Method-Override", b"x_http_method", b"X-METHOD-Override"], ids=str)
+async def test_a_header_that_names_another_method_is_more_than_reading(name: bytes) -> None:
+    async with listening(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", head=True) as (port, heard):
+        proxied = Proxied(proxy.serve, allow=[f"a.example:{port}"], limited=True)
+        for value, status in ((b"DELETE", b"403"), (b" delete ", b"403"), (b"GET", b"200")):
+            ask = b"GET http://a.example:%d/ HTTP/1.1\r\nHost: a.example:%d\r\nConnection: close\r\n" % (
+                port,
+                port,
+            )
+            answer = await proxied.say(ask + name + b": " + value + b"\r\n\r\n")
+            assert answer.startswith(b"HTTP/1.1 " + status), answer
+        assert len(heard) == 1
+    assert proxied.reasons == ["allow", "method_not_allowed", "allow", "method_not_allowed", "allow"]

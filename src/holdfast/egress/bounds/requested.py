@@ -16,6 +16,9 @@ from holdfast.egress.hosts import Requests
 MAX_ROUNDS: Final = 4  # of encoding upon encoding
 _OTHER_METHOD: Final = frozenset({b"x-http-method-override", b"x-http-method", b"x-method-override"})
 _OTHER_PATH: Final = frozenset({b"x-original-url", b"x-rewrite-url", b"x-original-uri", b"x-forwarded-uri"})
+_BETWEEN: Final = re.compile(rb"[^a-z0-9]")  # a CGI variable has "_" for all of these, so do its readers
+# Characters of a path in ways that are none: of IIS, and in more bytes of UTF-8 than they have.
+_OTHER_CODE: Final = re.compile(rb"%u[0-9a-fA-F]{4}|[\xc0\xc1][\x80-\xbf]|\xe0[\x80-\x9f]|\xf0[\x80-\x8f]")
 _ODD: Final = re.compile(rb"[\x00-\x20\x7f#]")
 _PLAIN: Final = re.compile(rb"/[A-Za-z0-9._~/@:+-]*")
 
@@ -25,7 +28,7 @@ def refuse_request(
 ) -> str | None:
     """Why a request is not passed on; None: it is one of the allowed. `headers` are their names."""
     path = b"/" if target == b"*" else target.partition(b"?")[0]
-    named = {name.lower() for name in headers}
+    named = set(map(_spell_name, headers))
     shown = f"{_show(method)} {_show(path)}"
     for rule in allowed:
         if rule.methods is not None and method.decode("ascii", "replace") not in rule.methods:
@@ -44,6 +47,15 @@ def refuse_request(
     return f"no rule allows {shown}"
 
 
+def find_methods(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
+    """The other methods that headers of a request tell some servers of."""
+    return [value.strip() for name, value in headers if _spell_name(name) in _OTHER_METHOD]
+
+
+def _spell_name(name: bytes) -> bytes:
+    return _BETWEEN.sub(b"-", name.lower())
+
+
 def is_below(path: bytes, prefix: bytes) -> bool:
     """`/v1/` is what is below it, `/v1` itself too, and `/v10` is neither."""
     return path.startswith(prefix) and (prefix.endswith(b"/") or path[len(prefix) :][:1] in (b"", b"/"))
@@ -52,8 +64,9 @@ def is_below(path: bytes, prefix: bytes) -> bool:
 def is_ambiguous(path: bytes) -> bool:
     """Whether some server would take it for another path."""
     for _ in range(MAX_ROUNDS):
-        segments = re.split(rb"[/\\]", path)
-        if _ODD.search(path) or b"\\" in path or any(_leads_elsewhere(segment) for segment in segments):
+        if _ODD.search(path) or _OTHER_CODE.search(path) or b"\\" in path:
+            return True
+        if any(map(_leads_elsewhere, path.split(b"/"))):
             return True
         decoded = unquote_to_bytes(path)
         if decoded == path:
@@ -63,7 +76,7 @@ def is_ambiguous(path: bytes) -> bool:
 
 
 def _leads_elsewhere(segment: bytes) -> bool:
-    return segment.partition(b";")[0].strip() in (b".", b"..")
+    return re.split(rb"[;?]", segment)[0].strip() in (b".", b"..")
 
 
 def grant_request(scheme: str, host: str, port: int, method: bytes, target: bytes) -> str | None:

@@ -15,7 +15,8 @@ from holdfast.egress.bounds.requested import is_ambiguous, is_below
 from holdfast.egress.keys.placeholders import Key
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
-_LEFT_OUT: Final = frozenset({b"accept-encoding", b"range", b"if-range"})
+# RFC 3229 has instances compressed without a Content-Encoding; Apache takes ranges by either name.
+_LEFT_OUT: Final = frozenset({b"accept-encoding", b"a-im", b"range", b"request-range", b"if-range"})
 _BASIC: Final = b"basic "
 
 

@@ -34,7 +34,7 @@ from holdfast.egress.hosts import Requests
 from holdfast.egress.keys import authority
 from holdfast.egress.keys.authority import Authority
 from holdfast.egress.keys.injection import BadUse, check_host, check_target, check_use, inject
-from holdfast.egress.keys.masking import Cover, Lookout, spell
+from holdfast.egress.keys.masking import Cover, Lookout, measure, spell
 from holdfast.egress.keys.placeholders import Key
 from holdfast.egress.keys.tls import TlsStream
 from holdfast.egress.namecheck import NameCheck
@@ -75,6 +75,7 @@ class Inspector:
         self._contexts = {} if made is None else {host: made.make_context(host) for host in hosts}
         self._outside = authority.trust_host(trusted)
         self._words = {word: cover for key in self._keys for word, cover in spell(key).items()}
+        self._least = {word: least for key in self._keys for word, least in measure(key).items()}
 
     def covers(self, host: str, port: int) -> bool:
         """Whether connections to it are read."""
@@ -150,7 +151,8 @@ class Inspector:
         try:
             far = await outside.open()
             await far.send(made)
-            await exchange(leg, far, _Inspected(self._look_out_in_body(), self._words, leg))
+            cover = Cover(self._words, self._least)
+            await exchange(leg, far, _Inspected(self._look_out_in_body(), cover, leg))
             outside.keep()
         except _Unreachable as exc:
             await say(leg, 502, f"holdfast: {exc.strerror}\n")
@@ -301,9 +303,8 @@ class _Unreadable(h11.RemoteProtocolError):
 class _Inspected(Passing):
     """One exchange."""
 
-    def __init__(self, look: Callable[[bytes], None], words: dict[bytes, bytes], leg: Leg) -> None:
-        self._look, self._leg = look, leg
-        self._cover = Cover(words)
+    def __init__(self, look: Callable[[bytes], None], cover: Cover, leg: Leg) -> None:
+        self._look, self._leg, self._cover = look, leg, cover
 
     def pass_request(self, data: bytes) -> bytes:
         self._look(data)

@@ -7,13 +7,15 @@ clear that it is none.
 import base64
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 from urllib.parse import quote
 
 from holdfast.egress.keys.placeholders import Key
 
 _COVER: Final = b"*"
+_TOLD: Final = 6  # characters of a key's own by which its beginning is known, where the end is cut off
+_TOLD_ENCODED: Final = 8  # the same in base64
 
 
 def spell(key: Key) -> dict[bytes, bytes]:
@@ -22,14 +24,30 @@ def spell(key: Key) -> dict[bytes, bytes]:
     As it is, as a URL and JSON have it, and in base64, wherever it begins in what was encoded.
     """
     value = key.value.encode("ascii")
-    found = [
-        quote(key.value, safe="").encode("ascii"),
-        quote(key.value).encode("ascii"),
-        (escaped := json.dumps(key.value)[1:-1]).encode("ascii"),
-        escaped.replace("/", "\\/").encode("ascii"),
-        *(encoded for start in range(3) for encoded in _encode(value, start)),
-    ]
+    found = (*_escape(key.value), *_encode_all(value))
     return {word: _COVER * len(word) for word in found} | {value: key.placeholder.encode("ascii")}
+
+
+def measure(key: Key) -> dict[bytes, int]:
+    """How much of the beginning of each of these spellings is covered where the rest is cut off.
+
+    Servers cut what they quote in errors, and whoever asks chooses what stands before the key there.
+    """
+    shown = _count_same(key.value, key.placeholder)
+    plain, encoded = shown + _TOLD, -(-shown * 4 // 3) + _TOLD_ENCODED
+    least = dict.fromkeys(_encode_all(key.value.encode("ascii")), encoded)
+    return least | dict.fromkeys((key.value.encode("ascii"), *_escape(key.value)), plain)
+
+
+def _escape(value: str) -> list[bytes]:
+    """As URLs and JSON have it."""
+    escaped = json.dumps(value)[1:-1]
+    said = (quote(value, safe=""), quote(value), escaped, escaped.replace("/", "\\/"))
+    return [text.encode("ascii") for text in said]
+
+
+def _encode_all(value: bytes) -> list[bytes]:
+    return [encoded for start in range(3) for encoded in _encode(value, start)]
 
 
 def _encode(value: bytes, start: int) -> Iterable[bytes]:
@@ -41,33 +59,28 @@ def _encode(value: bytes, start: int) -> Iterable[bytes]:
 
 
 class Cover:
-    """Covers words in one stream, by others of the same length."""
+    """Covers words in one stream, by others of the same length; of some also a beginning of this length."""
 
-    def __init__(self, words: Mapping[bytes, bytes]) -> None:
+    def __init__(self, words: Mapping[bytes, bytes], least: Mapping[bytes, int] | None = None) -> None:
         self._words = dict(words)
-        longest = sorted(self._words, key=len, reverse=True)
+        self._heads = {word: word[: (least or {}).get(word, len(word))] for word in self._words}
+        longest = sorted(set(self._heads.values()), key=len, reverse=True)
         self._any = re.compile(b"|".join(map(re.escape, longest))) if longest else None
-        self._longest = max(map(len, longest), default=0)
+        self._longest = max(map(len, self._words), default=0)
         self._held = b""
 
     def cover(self, data: bytes) -> bytes:
         """A whole text."""
-        return data if self._any is None else self._any.sub(lambda found: self._words[found[0]], data)
+        return b"".join(self._cover(data, len(data))[0])
 
     def feed(self, data: bytes) -> bytes:
         """Some more of the stream; what may be passed on of all that came."""
         if self._any is None:
             return data
-        data, at = self._held + data, 0
-        passed = []
-        there = any(word in data for word in self._words)  # ten times as fast as an expression of all
-        while True:
-            begun = self._find_begun(data, at)
-            found = self._any.search(data, at) if there else None
-            if found is None or found.start() >= begun:
-                break
-            passed += [data[at : found.start()], self._words[found[0]]]
-            at = found.end()
+        data = self._held + data
+        there = any(head in data for head in self._heads.values())  # quicker than an expression of all
+        passed, at = self._cover(data, None) if there else ([], 0)
+        begun = self._find_begun(data, at)
         self._held = data[begun:]
         return b"".join((*passed, data[at:begun]))
 
@@ -76,6 +89,39 @@ class Cover:
         held, self._held = self._held, b""
         return self.cover(held)
 
+    def _cover(self, data: bytes, end: int | None) -> tuple[list[bytes], int]:
+        """The pieces of what is covered up to here; without an end up to the last word that is whole."""
+        passed, at = [], 0
+        begun = self._find_begun(data, at) if end is None else len(data)
+        while self._any is not None and (found := self._any.search(data, at)) is not None:
+            if at > begun:
+                begun = self._find_begun(data, at)
+            if found.start() >= begun:
+                break
+            said = self._cover_at(data, found.start(), begun)
+            passed += [data[at : found.start()], said]
+            at = found.start() + len(said)
+        return [*passed, data[at:end]] if end is not None else passed, at
+
+    def _cover_at(self, data: bytes, at: int, begun: int) -> bytes:
+        """What is said instead of the longest that begins here, up to where the next one does."""
+        length, word = self._find_longest(data, at)
+        end = at + length
+        if length < len(word) and self._any is not None:
+            inner = self._any.search(data, at + 1, end + self._longest)
+            while inner is not None and inner.start() < end:
+                if inner.start() + self._find_longest(data, inner.start())[0] > end:
+                    end = inner.start()
+                else:
+                    inner = self._any.search(data, inner.start() + 1, end + self._longest)
+            end = min(end, begun)
+        return self._words[word][: end - at]
+
+    def _find_longest(self, data: bytes, at: int) -> tuple[int, bytes]:
+        """How much there is here of the word that most is there of; one of them begins here."""
+        begun = [word for word, head in self._heads.items() if data.startswith(head, at)]
+        return max((_count_same(word, data[at : at + len(word)]), word) for word in begun)
+
     def _find_begun(self, data: bytes, after: int) -> int:
         """Where the earliest word begins that is not whole yet; the end if none does."""
         for at in range(max(after, len(data) - self._longest + 1), len(data)):
@@ -83,6 +129,12 @@ class Cover:
             if any(len(word) > len(rest) and word.startswith(rest) for word in self._words):
                 return at
         return len(data)
+
+
+def _count_same(one: Sequence[object], other: Sequence[object]) -> int:
+    """How long the beginning is that both have."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 class Lookout:

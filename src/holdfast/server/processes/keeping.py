@@ -109,9 +109,12 @@ def keep_known(
     kept = replace(keep_keys(found, env), by_name=False)
     uses = {name: use for name, (_, _, use) in more.items()}
     kept = replace(kept, keys=tuple(dataclasses.replace(key, use=uses.get(key.name)) for key in kept.keys))
+    if held := {name for word in argv for name in kept.find_all(word)}:
+        # It has these anyway, which is no reason to give it the others.
+        kept = replace(kept, keys=tuple(key for key in kept.keys if key.name not in held))
+    if not kept.keys:
+        return None
     names = {key.name for key in kept.keys}
-    if any(map(kept.find_in, argv)):
-        return None  # it has them anyway
     withheld = sorted(name for name, text in env.items() if name not in names and kept.find_in(text))
     kept.make_folder()
     return ProcessKeys(kept, tuple(withheld))

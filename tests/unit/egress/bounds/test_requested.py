@@ -15,7 +15,9 @@ READ = (Requests("https", frozenset({"GET", "HEAD"}), "/v1/"),)
         (b"GET", b"/v1/"),
         (b"HEAD", b"/v1/models?x=../../admin"),
         (b"GET", b"/v1/a%2Fb"),
-        (b"GET", b"/v1/a%20b/%C3%A9"),
+        (b"GET", b"/v1/a%20b/%C3%A9%E2%82%AC%F0%9F%99%82"),
+        (b"GET", b"/v1/why%3F"),
+        (b"GET", b"/v1/100%25"),
         (b"GET", b"/v1/..."),
         (b"GET", b"/v1//x"),
         (b"GET", b"/v1/x;v=1"),
@@ -48,6 +50,12 @@ def test_a_request_below_its_path_passes(method: bytes, target: bytes) -> None:
         (b"GET", b"/v1/..;/admin"),
         (b"GET", b"/v1/..;x=1/admin"),
         (b"GET", b"/v1/..%3b/admin"),
+        (b"GET", b"/v1/..%3f/admin"),
+        (b"GET", b"/v1/%u002e%u002e/admin"),
+        (b"GET", b"/v1/%25u002e%25u002E/admin"),
+        (b"GET", b"/v1/%c0%ae%c0%ae/admin"),
+        (b"GET", b"/v1/%e0%80%ae%e0%80%ae/admin"),
+        (b"GET", b"/v1/%f0%80%80%ae./admin"),
         (b"GET", b"/v1/..\\admin"),
         (b"GET", b"/v1/..%5cadmin"),
         (b"GET", b"/v1/x%00/../admin"),
@@ -66,7 +74,16 @@ def test_every_other_way_to_ask_is_refused(method: bytes, target: bytes) -> None
 
 
 @pytest.mark.parametrize(
-    "name", [b"X-HTTP-Method-Override", b"x-original-url", b"X-Rewrite-URL", b"X-HTTP-Method"]
+    "name",
+    [
+        b"X-HTTP-Method-Override",
+        b"x-original-url",
+        b"X-Rewrite-URL",
+        b"X-HTTP-Method",
+        b"X_HTTP_Method_Override",
+        b"X.Http.Method-Override",
+        b"x_original-url",
+    ],
 )
 def test_headers_that_mean_another_request_are_refused(name: bytes) -> None:
     assert "names another" in str(refuse_request(READ, b"GET", b"/v1/x", [b"accept", name]))

@@ -34,7 +34,12 @@ def test_it_is_found_in_the_password_of_a_user() -> None:
 
 def test_an_answer_is_asked_for_as_it_is_and_whole() -> None:
     asked = put(
-        (b"Accept-Encoding", b"gzip"), (b"RANGE", b"bytes=0-9"), (b"If-Range", b"x"), (b"Accept", b"*/*")
+        (b"Accept-Encoding", b"gzip"),
+        (b"RANGE", b"bytes=0-9"),
+        (b"If-Range", b"x"),
+        (b"Request-Range", b"bytes=0-9"),
+        (b"A-IM", b"gzip"),
+        (b"Accept", b"*/*"),
     )
     assert asked == [(b"Accept", b"*/*"), (b"Accept-Encoding", b"identity")]
 

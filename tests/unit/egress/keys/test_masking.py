@@ -9,7 +9,7 @@ from urllib.parse import quote
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.egress.keys.masking import Cover, Lookout, spell
+from holdfast.egress.keys.masking import Cover, Lookout, measure, spell
 from holdfast.egress.keys.placeholders import Key
 from tests.support.rows import every_row
 
@@ -67,6 +67,37 @@ def test_what_cannot_become_a_key_is_passed_on_at_once() -> None:
     assert cover.feed(b"data: hello\n\n") == b"data: hello\n\n"
     assert cover.feed(b"data: sk-") == b"data: "
     assert cover.feed(b"other") == b"sk-other"
+
+
+@every_row("cut", range(10, len(REAL)), ids=str)
+def test_a_key_that_is_cut_off_is_covered_as_far_as_it_goes(cut: int) -> None:
+    """Whoever asks chooses what is before it where a server shows so many characters and no more."""
+    key = Key("API_KEY", "sk-Re4lKeyOf0ursAndMore", "sk-PlaceholderPlaceWord", KEY.targets)
+    for said in (key.value, base64.b64encode(key.value.encode()).decode(), quote(key.value, safe="")):
+        text = f"bad header: '{said[: cut + 4]}"
+        cover = Cover(spell(key), measure(key))
+        covered = cover_pieces(cover, [text[:17].encode(), text[17:].encode()]).decode()
+        assert len(covered) == len(text)
+        assert said[: cut + 4] not in covered
+        assert said[4 : cut + 4] not in covered
+
+
+@given(st.lists(st.tuples(st.integers(0, 23), st.booleans()), max_size=5), st.lists(st.integers(0, 150)))
+def test_whole_keys_are_covered_between_pieces_of_it(parts: list[tuple[int, bool]], cuts: list[int]) -> None:
+    """Of a key that repeats itself too, wherever pieces end."""
+    key = Key("API_KEY", "sk-ab3sk-ab3sk-ab9sk-ab", "sk-PlaceholderPlaceWord", KEY.targets)
+    real = key.value.encode()
+    text = b"".join(real[:cut] + (b"." if dot else b"") for cut, dot in parts) + real
+    at = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    said = cover_pieces(Cover(spell(key), measure(key)), [text[a:b] for a, b in itertools.pairwise(at)])
+    assert len(said) == len(text)
+    assert real[:9] not in said
+    assert real[4:] not in said
+
+
+def test_the_public_beginning_of_a_key_is_not_covered() -> None:
+    text = b"keys begin with sk-Re and c2stUmU= or so"
+    assert cover_pieces(Cover(spell(KEY), measure(KEY)), [text]) == text
 
 
 def test_nothing_is_covered_without_words() -> None:

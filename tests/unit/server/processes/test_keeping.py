@@ -1,5 +1,6 @@
 """Keys that a client sends with a process: what is refused, and what the process gets instead."""
 
+import base64
 import json
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from holdfast.confine.starts import Sandbox
 from holdfast.errors import UsageError
-from holdfast.server.processes.keeping import keep_given
+from holdfast.server.processes.keeping import keep_given, keep_known
 from holdfast.wire.processes import SecretKey
 from tests.support.rows import every_row
 
@@ -22,12 +23,14 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_environment_has_a_placeholder_and_nothing_else_of_it(temporary: Path) -> None:
-    env = {"API_KEY": KEY, "COPY": f"Bearer {KEY}", "OTHER": "1"}
+    basic = base64.b64encode(f"me:{KEY}".encode()).decode()
+    env = {"API_KEY": KEY, "COPY": f"Bearer {KEY}", "OTHER": "1", "GIT": f"Authorization: Basic {basic}"}
     keys = keep_given([GIVEN], ["true"], env)
     hidden = keys.hide(env)
     assert KEY not in json.dumps(hidden)
+    assert "GIT" not in hidden
     assert hidden["API_KEY"].startswith("sk-proj-")
-    assert (hidden["OTHER"], keys.withheld, "COPY" in hidden) == ("1", ("COPY",), False)
+    assert (hidden["OTHER"], keys.withheld, "COPY" in hidden) == ("1", ("COPY", "GIT"), False)
     assert hidden["NODE_EXTRA_CA_CERTS"].startswith(str(temporary))
     assert "COPY" in keys.declare(Sandbox()).enforcement.network[-1]
     assert keys.kept.keys[0].targets == {("api.test", 443), ("b.test", 80)}
@@ -39,6 +42,7 @@ def test_the_environment_has_a_placeholder_and_nothing_else_of_it(temporary: Pat
     [
         ([GIVEN, GIVEN], ["true"], "two keys for one variable"),
         ([GIVEN], ["curl", "-H", f"X: {KEY}"], "the command itself has the key"),
+        ([GIVEN], ["curl", "-u", base64.b64encode(KEY.encode()).decode()], "the command itself has the key"),
         ([SecretKey("API_KEY", KEY, [])], ["true"], "for no host"),
         ([SecretKey("API_KEY", KEY, ["*.test"])], ["true"], "not one host"),
         ([SecretKey("A-B", KEY, ["api.test"])], ["true"], "no variable"),
@@ -54,6 +58,18 @@ def test_what_cannot_be_kept_outside_is_refused_without_a_trace(
         keep_given(given, argv, {})
     assert KEY not in f"{caught.value} {caught.value.remedy}"
     assert not list(temporary.iterdir())
+
+
+def test_a_command_that_has_one_key_is_not_given_the_others(temporary: Path) -> None:
+    """Whoever knows one could have all of them, by a command line with that one."""
+    token = "ghp_" + "aB3dE6gH9j" * 4
+    env = {"OPENAI_API_KEY": KEY, "GH_TOKEN": token}
+    keys = keep_known(["sh", "-c", f"echo {KEY}"], env)
+    assert keys is not None
+    hidden = keys.hide(env)
+    assert (hidden["OPENAI_API_KEY"], token in json.dumps(hidden)) == (KEY, False)
+    assert hidden["GH_TOKEN"].startswith("ghp_")
+    assert keep_known(["sh", "-c", f"echo {KEY} {token}"], env) is None
 
 
 def test_a_key_is_not_shown_with_its_message() -> None:
