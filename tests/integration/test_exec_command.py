@@ -85,6 +85,20 @@ def test_a_reader_that_goes_away_ends_the_command(own: Place) -> None:
         assert child.wait(WAIT_S) == 128 + signal.SIGPIPE
 
 
+def test_output_that_cannot_be_written_is_told_and_no_success(own: Place) -> None:
+    told = b"holdfast: cannot write standard output: No space left on device\n"
+    for script, code in (("echo x", 74), ("echo x; exit 3", 3), ("yes", 74)):
+        done = subprocess.run(
+            ["sh", "-c", '"$@" >/dev/full', "sh", *own.argv("--", "sh", "-c", script)],
+            cwd=own.workspace,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=WAIT_S,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (code, told), script
+
+
 @pytest.mark.parametrize(
     ("closed", "out", "err"), [("<&- >&-", b"", b"end\n"), ("2>&-", b"x\n", b""), ("<&- >&- 2>&-", b"", b"")]
 )

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +13,8 @@ from holdfast.commands.clickoptions import home_option
 from holdfast.commands.output import Answer, AnswerCommand, json_option, need_extra
 from holdfast.errors import NotFound
 
-OPENERS: Final = ("xdg-open", "sensible-browser", "open")  # of desktops; the last one is of macOS
+OPENERS: Final = ("xdg-open", "sensible-browser")  # of desktops
+_DARWIN: Final = "open"  # of macOS, which needs no variable; on Debian the same name is xdg-open
 
 
 @click.command(cls=AnswerCommand)
@@ -66,6 +68,8 @@ def _opener() -> list[str] | None:
         words = shlex.split(os.environ["BROWSER"].split(":")[0])
         if words and shutil.which(words[0]):
             return words
-    if not any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")) and not shutil.which("open"):
+    if sys.platform == "darwin":
+        return [_DARWIN] if shutil.which(_DARWIN) else None
+    if not any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")):
         return None
     return next(([found] for name in OPENERS if (found := shutil.which(name)) is not None), None)
