@@ -398,7 +398,9 @@ def _translate_errors(store: SqliteDatabase) -> Iterator[None]:
             store.note_damage()
             raise damage(store.path, store.schema) from exc
         if code in _BUSY:
-            raise Unreachable(f"the {store.schema.what} at {store.path} is busy", remedy="try again") from exc
+            raise Unreachable(
+                f"the {store.schema.what} at {store.path} is busy", remedy="the same command again"
+            ) from exc
         if code in _STORAGE or (code == sqlite3.SQLITE_CANTOPEN and store.opened):
             if code != sqlite3.SQLITE_FULL:  # which costs a connection nothing
                 store.note_fault()

@@ -55,7 +55,8 @@ async def _down(home: Path, *, with_workers: bool) -> Answer:
     if left := daemons.list_living_workers(home):
         if not with_workers:
             raise Conflict(
-                f"{len(left)} workers were started meanwhile: {', '.join(left)}", remedy="try again"
+                f"{len(left)} workers were started meanwhile: {', '.join(left)}",
+                remedy="the same command again",
             )
         await background.stop_workers(home, left, grace_s=2.0)
     await background.end_background(home)
