@@ -122,9 +122,14 @@ def _explain(exc: Exception, args: list[str]) -> int:
     told: HoldfastError | None = exc if isinstance(exc, HoldfastError) else None
     if isinstance(exc, UnicodeEncodeError):
         wrong = next((word for word in args if not _is_text(word)), None)
+        named = next((name for name in os.environ if not _is_text(os.environ[name])), None)
         if wrong is not None:
             shown = os.fsencode(wrong).decode("utf-8", "backslashreplace")
             told = UsageError(f"{shown} is not UTF-8")
+        elif named is not None:
+            told = UsageError(f"the environment variable {named} is not UTF-8")
+    elif isinstance(exc, FileNotFoundError) and not _has_directory():
+        told = UsageError("the current directory does not exist any more", remedy="cd to another one")
     elif isinstance(exc, OSError) and isinstance(exc.filename, str | bytes):
         told = OperationFailed(f"{os.fsdecode(exc.filename)}: {exc.strerror}")
     if told is None:
@@ -137,6 +142,14 @@ def _explain(exc: Exception, args: list[str]) -> int:
         fail(told)
     except SystemExit as end:
         return int(end.code or 0)
+
+
+def _has_directory() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _is_text(word: str) -> bool:

@@ -146,6 +146,40 @@ def test_an_argument_that_is_no_text_is_named(words: list[str | bytes], told: st
     assert (done.returncode, json.loads(done.stdout)["error"]["exit"]) == (2, 2)
 
 
+@every_row(
+    "words",
+    [
+        ["task", "list"],
+        ["worker", "run", "shell", "true"],
+        ["config", "codex", "plan"],
+        ["mcp"],
+        ["handoff", "show"],
+        ["exec", "--", "true"],
+    ],
+)
+def test_a_directory_that_is_gone_is_said(words: list[str], tmp_path: Path) -> None:
+    gone = tmp_path / words[0]
+    gone.mkdir()
+    done = subprocess.run(
+        ["sh", "-c", 'cd "$1" && rmdir "$1" && shift && "$@"', "sh", gone, sys.executable, *PROGRAM, *words],
+        env={"HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == "holdfast: the current directory does not exist any more"
+
+
+def test_a_variable_that_is_no_text_is_named(tmp_path: Path) -> None:
+    env = {b"HOLDFAST_HOME": bytes(tmp_path) + b"/\xff"}
+    argv = [sys.executable, *PROGRAM, "status", "--json"]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert done.returncode == 2
+    assert "HOLDFAST_HOME is not UTF-8" in json.loads(done.stdout)["error"]["message"]
+
+
 def test_a_file_of_the_host_that_cannot_be_used_is_named() -> None:
     done = run_with("", "web", "--home", f"/{'a' * 300}")
     assert done.returncode == 71

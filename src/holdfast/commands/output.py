@@ -228,7 +228,9 @@ def pasteable_line(line: str) -> str:
 def _own_name() -> str:
     if shutil.which("holdfast") is not None:
         return "holdfast"
-    program = os.path.abspath(sys.argv[0])
+    program = sys.argv[0]
+    with contextlib.suppress(FileNotFoundError):  # of a directory that is gone
+        program = os.path.abspath(program)
     if os.path.basename(program) == "holdfast" and os.access(program, os.X_OK):
         return shlex.quote(program)
     return f"{shlex.quote(sys.executable)} -P -m holdfast"
