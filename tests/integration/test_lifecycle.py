@@ -224,6 +224,22 @@ async def test_what_does_not_start_detached_is_said(home: Path) -> None:
     assert of_ours(home) == []
 
 
+def test_a_home_whose_sockets_would_have_too_long_names_is_told_in_one_sentence(tmp_path: Path) -> None:
+    home = tmp_path / ("h" * (100 - len(str(tmp_path))))
+    told = "supervisor.sock is too long for a socket"
+    for words in (["up", "--detach", "--no-web"], ["worker", "run", "shell", "true"]):
+        done = warm.run(words, env=environment(home), cwd=os.getcwd(), timeout=WAIT_S)
+        first, second = done.stderr.splitlines()
+        assert (done.returncode, first.count(told), "\ufffd" in first, "token" in first) == (
+            71,
+            1,
+            False,
+            False,
+        )
+        assert second == "  try: set HOLDFAST_HOME to a shorter path"
+    assert of_ours(home) == []
+
+
 async def test_down_refuses_while_workers_run_and_names_them(home: Path) -> None:
     with started(home, "up", "--no-web") as process:
         await until(process, "ready")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from holdfast.agents.supervisor import background, daemons
-from holdfast.agents.worker.book import WorkerRecords, tail
+from holdfast.agents.worker.book import WorkerRecords, read_failure
 from holdfast.board.store import open_store
 from holdfast.commands.daemons.web import dashboard
 from holdfast.commands.output import Answer
@@ -359,7 +359,9 @@ def _wait_until_ready(process: "subprocess.Popen[bytes]", ready: socket.socket, 
             if b"READY=1" in ready.recv(4096).splitlines():
                 return
         if process.poll() is not None:
-            said = tail(log, LOG_TAIL_BYTES).decode("utf-8", "replace").strip()
-            raise OperationFailed(f"`holdfast up` does not start: {said or process.returncode}")
+            said, remedy = read_failure(log, LOG_TAIL_BYTES)
+            raise OperationFailed(
+                f"`holdfast up` does not start: {said or process.returncode}", remedy=remedy
+            )
     process.terminate()
     raise OperationFailed(f"`holdfast up` is not ready within {READY_S:g} s", remedy=f"see {log}")
