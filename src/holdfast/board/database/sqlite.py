@@ -144,7 +144,7 @@ class SqliteDatabase:
         )
         self._seen = 0
         self._writes = FileWrites(path)
-        if path != _MEMORY and not os.path.exists(path):
+        if path != _MEMORY and not _is_there(path, schema):
             if not create:
                 raise NotFound(f"there is no {schema.what} at {path}", remedy=schema.make)
             self._make_room()
@@ -344,6 +344,17 @@ class SqliteDatabase:
 
     def _pragma(self, name: str) -> int:
         return int(str(next(iter(self._run(f"PRAGMA {name}", {})[0].values()))))
+
+
+def _is_there(path: str, schema: Schema) -> bool:
+    """Raises OperationFailed where that cannot be seen: whoever took it for missing would make another."""
+    try:
+        os.stat(path)
+    except PermissionError as exc:
+        raise OperationFailed(f"the {schema.what} at {path} cannot be opened: {exc.strerror}") from None
+    except OSError:
+        return False
+    return True
 
 
 def _adapt(text: str) -> str:

@@ -28,6 +28,7 @@ from holdfast.dispatch.dispatcher import DispatchOptions
 from holdfast.dispatch.installed import find_installed
 from holdfast.dispatch.rules import pressure
 from holdfast.errors import Conflict, OperationFailed, StartupError
+from holdfast.local.shown import count
 from holdfast.sandbox.plan import prerequisites
 from holdfast.server.edges.address import parse
 from holdfast.server.edges.binding import ServeOptions as ServerOptions
@@ -254,7 +255,7 @@ class _Running:
         """Give the runs back to their board, end what was started, and say which."""
         self._leaving.set()
         if self._runs:
-            words = f"ending {len(self._runs)} workers; Ctrl-C again hastens"
+            words = f"ending {count(len(self._runs), 'worker')}; Ctrl-C again hastens"
             self._print("leaving", [words], workers=sorted(self._runs.values()))
         dispatching, hurry = jobs[0], asyncio.ensure_future(_wait_for(self._hasten))
         await asyncio.wait(
@@ -278,13 +279,16 @@ class _Running:
     async def _end_background(self, ended: int) -> None:
         others = [id for id in daemons.list_living_workers(self._wanted.home) if not self._is_mine(id)]
         if others:
-            words = f"left running, because {len(others)} other workers do: {', '.join(others)}"
+            why = count(len(others), "other worker does", "other workers do")
+            words = f"left running, because {why}: {', '.join(others)}"
             text = [words, "  to end them: holdfast down --workers"]
         else:
             await background.end_background(self._wanted.home, self._hasten)
             text = ["nothing is left running"]
         if ended:
-            text.insert(0, f"ended {ended} workers; the next `holdfast up` takes their tasks on again")
+            text.insert(
+                0, f"ended {count(ended, 'worker')}; the next `holdfast up` takes their tasks on again"
+            )
         self._print("left", text, ended=ended, left=others)
 
 
