@@ -2,13 +2,14 @@
 
 import asyncio
 import errno
+import os
 import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
@@ -164,12 +165,16 @@ def test_one_that_is_not_there_is_still_not_there(tmp_path: Path) -> None:
 def test_one_that_cannot_be_looked_at_is_not_said_to_be_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(path: str) -> NoReturn:
-        raise PermissionError(errno.EACCES, "Permission denied", path)
+    address, real = str(tmp_path / "board.db"), os.stat
 
-    monkeypatch.setattr("holdfast.board.database.sqlite.os.stat", refuse)
+    def refuse(path: Any, **more: Any) -> os.stat_result:
+        if path == address:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return real(path, **more)
+
+    monkeypatch.setattr(os, "stat", refuse)
     with pytest.raises(OperationFailed, match=r"board.db cannot be opened: Permission denied"):
-        open_store(str(tmp_path / "board.db"))
+        open_store(address)
 
 
 async def test_whoever_hears_of_changes_survives_a_disk_that_fails(
