@@ -41,10 +41,11 @@ def open(printed: bool, home: Path) -> Answer:
     found = [
         one.card.address for one in daemons.find_by_role(home, daemons.DASHBOARD) if one.card is not None
     ]
-    if not found:
-        raise NotFound(f"no dashboard runs for {home}", remedy="holdfast up")
-    with need_extra("web", "the dashboard", "starlette"):
+    with need_extra("web", "the dashboard", "starlette", "uvicorn"):
         from holdfast.web.cookies import link
+    if not found:
+        begin = "holdfast down, then holdfast up" if daemons.find_by_role(home, daemons.UP) else "holdfast up"
+        raise NotFound(f"no dashboard runs for {home}", remedy=begin)
     address = link(home, found[0])
     opener = None if printed else _opener()
     if opener is None:

@@ -47,6 +47,7 @@ READY_S: Final = 60.0  # for four interpreters, on a machine that is busy with a
 LOOK_S: Final = 0.1  # between looks at whether it has ended instead
 LOG: Final = "up.log"
 LOG_TAIL_BYTES: Final = 2000
+_NO_DASHBOARD: Final = "dashboard    none:"
 
 
 class Print(Protocol):
@@ -232,7 +233,7 @@ class _Running:
                 wanted.address, wanted.home, opened, note=note, first=wanted.board, port=wanted.web_port
             )
         except StartupError as exc:
-            self._print("web", [f"dashboard    none: {exc}; {exc.remedy}"], address=None)
+            self._print("web", [f"{_NO_DASHBOARD} {exc}; {exc.remedy}"], address=None)
             self._shown.set()
             return []
         return [asyncio.ensure_future(serving)]
@@ -337,6 +338,9 @@ def start_detached(home: Path, typed: Sequence[str]) -> Answer:
     ]
     text = [f"holdfast runs in the background, pid {process.pid}; its log is {home / LOG}"]
     text += [line for address in shown for line in (f"dashboard    {address}", "  try: holdfast open")]
+    if not shown and "--no-web" not in typed:
+        said = (home / LOG).read_text("utf-8", "replace").splitlines()
+        text += [line for line in said if line.startswith(_NO_DASHBOARD)]
     text.append("to end it: holdfast down")
     return {"kind": "detached", "pid": process.pid, "dashboard": shown, "log": str(home / LOG), "text": text}
 

@@ -49,7 +49,9 @@ def status(home: Path) -> Answer:
         text += _lines([(one, row) for one, row in zip(found, rows, strict=True) if one.process == process])
     text += [f"{count(len(workers), 'worker')}: {', '.join(workers)}"] if workers else []
     text += _last_error(told, time.time())
-    text += ["  try: holdfast open", "  to end it: holdfast down"] if found else ["  try: holdfast up"]
+    if any(one.role == daemons.DASHBOARD for one in found):
+        text.append("  try: holdfast open")
+    text.append("  to end it: holdfast down" if found else "  try: holdfast up")
     error = None if told is None or told.error_at is None else {"at": told.error_at, "message": told.error}
     answer = {"home": str(home), "running": bool(found), "daemons": rows, "workers": workers}
     return {**answer, "lastError": error, "text": text, "exit": 0 if found else NOTHING_RUNS}
