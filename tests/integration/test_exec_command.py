@@ -173,6 +173,13 @@ def test_a_denial_is_told_and_its_flag_allows_exactly_that(anyone: Place) -> Non
     assert (anyone.outside / "new").read_text("utf-8") == "x\n"
 
 
+def test_a_denial_is_told_where_the_locale_cannot_spell_the_name(own: Place) -> None:
+    ascii_only = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = own.call(own.argv("--", "sh", "-c", "echo x > /etc/grün; exit 5"), env=ascii_only)
+    assert done.code == 5
+    assert "the sandbox denies writing /etc/gr" in done.err
+
+
 def test_an_ordinary_failure_is_not_called_a_denial(own: Place) -> None:
     done = own.sh("cat missing; exit 1")
     assert (done.code, "holdfast" in done.err) == (1, False)
