@@ -398,7 +398,9 @@ def test_an_empty_board_says_what_to_do_and_empty_columns_leave_the_room_to_the_
     assert "No tasks yet" in page.evaluate(hint)
     made(board)
     expect(page.locator(f"{column('ready')} .card")).to_have_count(1)
-    page.wait_for_function(f"{hint} === 'none'")
+    expect(page.locator(".columns[data-empty]")).to_have_count(0)
+    expect(page.locator(f"{column('ready')}.empty")).to_have_count(0)
+    assert page.evaluate(hint) == "none"
     ready, running = (page.locator(column(status)).bounding_box() for status in ("ready", "running"))
     assert ready is not None
     assert running is not None
