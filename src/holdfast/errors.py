@@ -17,7 +17,7 @@ The first split is by whose fault it is:
         Unreachable         ... or never came about: nobody listens, or too slowly
       TokenRefused          the server does not accept the token
       SessionLost           the session is over, and everything it ran
-      OutputLost            events of one process are gone for good
+      OutputLost            events of one process are gone for good, or what we say cannot be written
       SandboxUnavailable    the host cannot enforce the policy
       StartupError          the server cannot begin to serve
       Conflict              somebody else was first, or said something else under the same name
@@ -101,7 +101,7 @@ class SessionLost(HoldfastError):
 
 
 class OutputLost(HoldfastError):
-    """Events of this process are missing for good; other processes are not affected."""
+    """Events of this process are missing for good, or what a command of ours says cannot be written."""
 
 
 class SandboxUnavailable(HoldfastError):

@@ -1,6 +1,8 @@
 """A store whose storage fails for a while: it is told, nothing is lost, and it goes on by itself."""
 
 import asyncio
+import errno
+import os
 import sqlite3
 import subprocess
 import sys
@@ -15,7 +17,7 @@ from holdfast.board.asyncstore import AsyncStore
 from holdfast.board.database.sqlite import SqliteDatabase
 from holdfast.board.rules.rows import NewTask
 from holdfast.board.store import Store, open_store
-from holdfast.errors import NotFound, Unreachable
+from holdfast.errors import NotFound, OperationFailed, Unreachable
 from tests.support import postgres
 from tests.support.boards import made
 from tests.support.patience import patient
@@ -158,6 +160,21 @@ def test_one_in_memory_is_never_opened_again(disk: Disk) -> None:
 def test_one_that_is_not_there_is_still_not_there(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         open_store(str(tmp_path / "none.db"), create=False)
+
+
+def test_one_that_cannot_be_looked_at_is_not_said_to_be_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, real = str(tmp_path / "board.db"), os.stat
+
+    def refuse(path: Any, **more: Any) -> os.stat_result:
+        if path == address:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return real(path, **more)
+
+    monkeypatch.setattr(os, "stat", refuse)
+    with pytest.raises(OperationFailed, match=r"board.db cannot be opened: Permission denied"):
+        open_store(address)
 
 
 async def test_whoever_hears_of_changes_survives_a_disk_that_fails(

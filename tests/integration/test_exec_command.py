@@ -85,6 +85,20 @@ def test_a_reader_that_goes_away_ends_the_command(own: Place) -> None:
         assert child.wait(WAIT_S) == 128 + signal.SIGPIPE
 
 
+def test_output_that_cannot_be_written_is_told_and_no_success(own: Place) -> None:
+    told = b"holdfast: cannot write standard output: No space left on device\n"
+    for script, code in (("echo x", 74), ("echo x; exit 3", 3), ("yes", 74)):
+        done = subprocess.run(
+            ["sh", "-c", '"$@" >/dev/full', "sh", *own.argv("--", "sh", "-c", script)],
+            cwd=own.workspace,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=WAIT_S,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (code, told), script
+
+
 @pytest.mark.parametrize(
     ("closed", "out", "err"), [("<&- >&-", b"", b"end\n"), ("2>&-", b"x\n", b""), ("<&- >&- 2>&-", b"", b"")]
 )
@@ -157,6 +171,13 @@ def test_a_denial_is_told_and_its_flag_allows_exactly_that(anyone: Place) -> Non
     assert flag.groups() == ("--allow-write", str(anyone.outside))
     assert anyone.sh(script, *flag.groups()).code == 0
     assert (anyone.outside / "new").read_text("utf-8") == "x\n"
+
+
+def test_a_denial_is_told_where_the_locale_cannot_spell_the_name(own: Place) -> None:
+    ascii_only = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = own.call(own.argv("--", "sh", "-c", "echo x > /etc/grün; exit 5"), env=ascii_only)
+    assert done.code == 5
+    assert "the sandbox denies writing /etc/gr" in done.err
 
 
 def test_an_ordinary_failure_is_not_called_a_denial(own: Place) -> None:

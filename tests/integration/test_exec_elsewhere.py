@@ -193,6 +193,13 @@ def test_a_reader_that_goes_away_ends_the_command(elsewhere: Elsewhere) -> None:
     assert gone(mark)
 
 
+def test_output_that_cannot_be_written_is_told_and_no_success(elsewhere: Elsewhere) -> None:
+    argv = ["sh", "-c", '"$@" >/dev/full', "sh", *elsewhere.here.argv("--env", elsewhere.where, "--", "yes")]
+    done = elsewhere.here.call(argv)
+    assert done.code == 74
+    assert done.err == "holdfast: cannot write standard output: No space left on device\n"
+
+
 def test_what_holds_the_outputs_open_is_not_waited_for(elsewhere: Elsewhere) -> None:
     done = elsewhere.sh("sleep 600 & echo started", "--full-access")
     assert (done.code, done.out) == (0, "started\n")

@@ -4,9 +4,11 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -221,6 +223,46 @@ async def test_what_does_not_start_detached_is_said(home: Path) -> None:
     code, said = asked(home, "up", "--detach", "--listen", "ws://192.0.2.1:1")
     assert code == 71
     assert "192.0.2.1" in said["error"]["message"]
+    assert of_ours(home) == []
+
+
+def test_a_home_whose_sockets_would_have_too_long_names_is_told_in_one_sentence(tmp_path: Path) -> None:
+    home = tmp_path / ("h" * (100 - len(str(tmp_path))))
+    told = "supervisor.sock is too long for a socket"
+    for words in (["up", "--detach", "--no-web"], ["worker", "run", "shell", "true"]):
+        done = warm.run(words, env=environment(home), cwd=os.getcwd(), timeout=WAIT_S)
+        first, second = done.stderr.splitlines()
+        assert (done.returncode, first.count(told), "\ufffd" in first, "token" in first) == (
+            71,
+            1,
+            False,
+            False,
+        )
+        assert second == "  try: set HOLDFAST_HOME to a shorter path"
+    assert of_ours(home) == []
+
+
+async def test_without_the_dashboard_s_packages_everybody_says_what_to_install(
+    home: Path, tmp_path: Path
+) -> None:
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    text = "raise ModuleNotFoundError('No module named starlette', name='starlette')\n"
+    (hidden / "starlette.py").write_text(text, "utf-8")
+    env = {**environment(home), "PYTHONPATH": str(hidden)}
+    told = "the dashboard is not installed"
+
+    def say(*words: str) -> str:
+        argv = [sys.executable, "-P", "-m", "holdfast", *words]
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=WAIT_S, check=False)
+        return done.stdout + done.stderr
+
+    try:
+        assert f"dashboard    none: {told}; pip install 'holdfast-agents[web]'" in say("up", "--detach")
+        assert "holdfast open" not in say("status")
+        assert re.search(rf"{told}\n  try: pip install", say("open"))
+    finally:
+        say("down")
     assert of_ours(home) == []
 
 

@@ -1,6 +1,7 @@
 """Typed methods on a real unix socket: answers, errors, notices, and what a client may not take."""
 
 import asyncio
+import errno
 import json
 import os
 import socket
@@ -82,7 +83,9 @@ class Answers:
     async def _lose(self, asked: Word, _peer: Peer) -> Word:
         raise Unreachable(f"{asked.word} does not answer")
 
-    async def _crash(self, _asked: Word, _peer: Peer) -> Word:
+    async def _crash(self, asked: Word, _peer: Peer) -> Word:
+        if asked.word:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", asked.word)
         raise ZeroDivisionError("secret")
 
     async def _repeat(self, asked: Word, peer: Peer) -> Word:
@@ -124,6 +127,8 @@ async def test_calls_are_answered_with_what_they_return_or_raise(tmp_path: Path)
         with pytest.raises(OperationFailed) as crashed:
             await client.call(CRASH, Word())
         assert "secret" not in str(crashed.value)
+        with pytest.raises(OperationFailed, match=r"^/gone/python: No such file or directory$"):
+            await client.call(CRASH, Word("/gone/python"))
         with pytest.raises(MethodNotFound):
             await client.call(NOBODYS, Word())
         with pytest.raises(UsageError, match="bytes"):

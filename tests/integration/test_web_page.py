@@ -259,6 +259,17 @@ def test_runs_dependencies_and_attachments_are_shown(page: Page, board: Store, s
     expect(page.locator(".output")).to_have_text("red words\n")
 
 
+def test_a_run_that_changed_nothing_is_said_to_have(page: Page, board: Store, served: Dashboard) -> None:
+    task = made(board)
+    _, run = claimed(board, task.id)
+    board.keep(run.id, "diff.patch", b"")
+    board.complete(run.ref, "e", "it works")
+    opened(page, served)
+    page.locator(f".card[data-id={task.id}]").click()
+    page.get_by_role("tab", name="diff").click()
+    expect(page.locator("#drawer")).to_contain_text("nothing was changed")
+
+
 def test_a_live_run_is_followed_and_what_it_used_is_shown(
     page: Page, board: Store, served: Dashboard
 ) -> None:
@@ -377,6 +388,23 @@ def test_colours_of_a_terminal_are_not_shown_as_letters(page: Page, board: Store
     expect(page.locator("#drawer")).to_contain_text("plain bold text")
     assert "[31m" not in page.content()
     assert "\x1b" not in page.content()
+
+
+def test_an_empty_board_says_what_to_do_and_empty_columns_leave_the_room_to_the_others(
+    page: Page, board: Store, served: Dashboard
+) -> None:
+    opened(page, served)
+    hint = "getComputedStyle(document.querySelector('.columns'), '::after').content"
+    assert "No tasks yet" in page.evaluate(hint)
+    made(board)
+    expect(page.locator(f"{column('ready')} .card")).to_have_count(1)
+    expect(page.locator(".columns[data-empty]")).to_have_count(0)
+    expect(page.locator(f"{column('ready')}.empty")).to_have_count(0)
+    assert page.evaluate(hint) == "none"
+    ready, running = (page.locator(column(status)).bounding_box() for status in ("ready", "running"))
+    assert ready is not None
+    assert running is not None
+    assert ready["width"] >= 236 > 2 * running["width"] / 1.5
 
 
 def test_when_nobody_answers_the_page_says_so_in_words(page: Page, board: Store, served: Dashboard) -> None:

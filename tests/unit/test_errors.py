@@ -1,12 +1,16 @@
 """The tree of errors and its one map to the outside."""
 
+import ast
 import copy
 import errno
 import os
+import re
+from pathlib import Path
 
 import pytest
 
 from holdfast import errors
+from holdfast.client.links import ssh, transport
 from holdfast.errors import (
     FACES,
     INTERNAL,
@@ -36,6 +40,7 @@ from holdfast.errors import (
     from_rpc_error,
     kind,
 )
+from holdfast.rendezvous import registryclient
 from tests.support.rows import every_row
 
 CLASSES = [cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, HoldfastError)]
@@ -187,3 +192,19 @@ def test_a_class_made_later_goes_by_the_name_of_its_parent() -> None:
 def test_a_copy_of_an_error_says_the_same() -> None:
     error = copy.copy(SessionLost("gone", remedy="connect again"))
     assert (str(error), error.remedy) == ("gone", "connect again")
+
+
+def test_a_remedy_says_what_to_do_and_asks_nothing() -> None:
+    """It is printed after "try:"; a question there leaves the reader to guess."""
+    source = Path(errors.__file__).parent
+    asking = re.compile(r"(try|is|are|does|what|which|why|how)\b|.*[a-z]\?$")
+    found = [
+        f"{path.relative_to(source)}:{node.value.lineno}: {text}"
+        for path in sorted(source.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.keyword) and node.arg == "remedy"
+        if asking.match(text := ast.unparse(node.value).lstrip("f").strip("'\""))
+    ]
+    assert found == []
+    assert not [remedy for _, _, remedy in ssh._REASONS if asking.match(remedy)]
+    assert not [words for words in (transport._REACH, registryclient._REACH) if asking.match(words)]

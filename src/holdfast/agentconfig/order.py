@@ -240,7 +240,9 @@ def remove(order: Order) -> files.Edited:
 
         def ensure_only_ours(text: str) -> None:
             if environments.strip(text):
-                raise OperationFailed(f"{order.home / name} was changed meanwhile", remedy="try again")
+                raise OperationFailed(
+                    f"{order.home / name} was changed meanwhile", remedy="the same command again"
+                )
 
         other = files.delete(order.home, name, ensure_only_ours, follow=follow)
     else:

@@ -299,5 +299,7 @@ class Dialer:
         if isinstance(cause, Unreachable | PeerRefused):
             return cause
         if isinstance(cause, ConnectionLost):
-            return Unreachable(f"{self.target} hung up: {cause}", remedy="what does its log say?")
-        return ProtocolMismatch(f"{self.target} is no exec server: {cause}", remedy="is this its address?")
+            return Unreachable(f"{self.target} hung up: {cause}", remedy="read its log")
+        return ProtocolMismatch(
+            f"{self.target} is no exec server: {cause}", remedy="give the address of an exec server"
+        )

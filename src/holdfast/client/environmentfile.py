@@ -155,7 +155,7 @@ def check_token(url: str, token: str) -> None:
             "a token needs wss:// or a loopback address", remedy="use wss://, or a tunnel that ends here"
         )
     if any((char < " " and char != "\t") or char == "\x7f" for char in token):
-        raise UsageError("the token has characters no header can carry", remedy="is there a newline in it?")
+        raise UsageError("the token has characters no header can carry", remedy="remove newlines from it")
 
 
 # --- the tree
@@ -261,7 +261,7 @@ def _id(id_: str | None) -> str:
         raise UsageError("an environment has no id")
     if not _ID.fullmatch(id_) or len(id_) > MAX_ID:
         raise UsageError(
-            f"an id has 1 to {MAX_ID} ASCII letters, digits, - and _, which {id_[: 2 * MAX_ID]!r} has not"
+            f"{id_[: 2 * MAX_ID]!r} is no name: it has 1 to {MAX_ID} ASCII letters, digits, - and _"
         )
     if id_ == LOCAL or id_.lower() == "none":
         raise UsageError(f"the id {id_} is reserved")

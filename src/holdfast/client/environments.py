@@ -216,7 +216,8 @@ class Environments:
             raise UsageError("there is no default environment", remedy=f"name one of: {known}")
         if wanted not in self._named:
             raise UsageError(
-                f"there is no environment {wanted}", remedy=f"name one of: {known}; or write it into {FILE}"
+                f"there is no environment {wanted!r}" if not wanted else f"there is no environment {wanted}",
+                remedy=f"name one of: {known}; or add it: holdfast environment add {wanted or 'NAME'} ssh://HOST",
             )
         return self._named[wanted]
 
@@ -336,7 +337,9 @@ def _token(file: str) -> str:
     try:
         return check_header(Path(file).read_text("utf-8"), file)
     except (OSError, UnicodeDecodeError):
-        raise UsageError(f"cannot read the token in {file}", remedy="is it there, and is it yours?") from None
+        raise UsageError(
+            f"cannot read the token in {file}", remedy="name a file that is there and that you may read"
+        ) from None
 
 
 def _read(file: Path) -> EnvironmentList:

@@ -219,6 +219,19 @@ class Deferred(SectionedGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*self.commands, *self.deferred})
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:  # click suggests only those that are loaded, and before 8.4 none
+            import difflib
+
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx))
+            if not near or args[0].startswith("-"):
+                raise
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, near))}?")
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in self.deferred and cmd_name not in self.commands:
             found = getattr(import_module(f"holdfast.{self.deferred[cmd_name]}"), cmd_name)

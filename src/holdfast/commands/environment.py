@@ -371,8 +371,10 @@ def _read(file: Path) -> str | None:
         return file.read_text("utf-8")
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError):
+    except UnicodeDecodeError:
         raise UsageError(f"{file} cannot be read as text") from None
+    except OSError as exc:
+        raise OperationFailed(f"{file} cannot be read: {exc.strerror}") from None
 
 
 def _write(file: Path, text: str) -> None:

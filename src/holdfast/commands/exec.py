@@ -54,10 +54,10 @@ def with_limits(command: Command) -> Command:
 def exec(limits: table.ExecLimits, command: tuple[str, ...], **given: Any) -> None:
     """Run a command in a sandbox, confined to this directory.
 
-    Its exit code is the command's own; 124 if its --timeout was over, 125 if the sandbox could not be set up,
-    126 if the command is not executable, 127 if it is not found, 137 if it was killed, as at another limit.
-    What the sandbox denied is said at the end, with the option that allows it, and so is a limit that it
-    reached.
+    Its exit code is the command's own; 74 if its output could not be written, as on a full disk, 124 if its
+    --timeout was over, 125 if the sandbox could not be set up, 126 if the command is not executable, 127 if
+    it is not found, 137 if it was killed, as at another limit. What the sandbox denied is said at the end,
+    with the option that allows it, and so is a limit that it reached.
 
     \b
     Examples:

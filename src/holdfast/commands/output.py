@@ -28,6 +28,7 @@ Answer: TypeAlias = dict[str, object]
 
 SCHEMA: Final = 1
 INTERRUPTED: Final = 130
+_MAX_SAID: Final = 4096  # characters of one message: a screen, and the longest path
 BOARD_USED: Final = "holdfast.board"  # in the meta of a context: the board that it did not name itself
 _JSON: Final = "holdfast.json"  # likewise: whether --json was given
 
@@ -55,7 +56,7 @@ class OneLine(click.Command):
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.UsageError as exc:
-            refuse(UsageError(exc.format_message()), as_json=as_json)
+            refuse(UsageError(_one_line(exc.format_message())), as_json=as_json)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -150,10 +151,22 @@ def refuse(exc: HoldfastError, *, as_json: bool | None = None, **more: object) -
 
 def fail(exc: HoldfastError, code: int | None = None) -> NoReturn:
     """Say what is wrong and exit, with the error's own code unless another is given."""
-    click.echo(f"holdfast: {printable(str(exc))}", err=True)
+    click.echo(f"holdfast: {printable(_shorten(str(exc)))}", err=True)
     if exc.remedy:
         click.echo(f"  try: {pasteable(printable(exc.remedy))}", err=True)
     sys.exit(face(exc).exit if code is None else code)
+
+
+def _one_line(text: str) -> str:
+    """As click has it, whose lists are one choice a line."""
+    return re.sub(r"\s*\n\s*", " ", text)
+
+
+def _shorten(text: str) -> str:
+    """What somebody pasted by mistake does not hide what is wrong with it."""
+    if len(text) <= _MAX_SAID:
+        return text
+    return f"{text[: _MAX_SAID // 2]} […] {text[-_MAX_SAID // 2 :]}"
 
 
 @contextlib.contextmanager
@@ -215,7 +228,9 @@ def pasteable_line(line: str) -> str:
 def _own_name() -> str:
     if shutil.which("holdfast") is not None:
         return "holdfast"
-    program = os.path.abspath(sys.argv[0])
+    program = sys.argv[0]
+    with contextlib.suppress(FileNotFoundError):  # of a directory that is gone
+        program = os.path.abspath(program)
     if os.path.basename(program) == "holdfast" and os.access(program, os.X_OK):
         return shlex.quote(program)
     return f"{shlex.quote(sys.executable)} -P -m holdfast"

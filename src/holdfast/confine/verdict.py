@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from holdfast.light import replace, value
+from holdfast.light import replace, suppress, value
 from holdfast.sandbox.plan.select import Enforcement
 from holdfast.sandbox.policy.paths import parent
 from holdfast.sandbox.policy.policy import Access, BoundPolicy, Network, PathDecision
@@ -64,7 +64,9 @@ def _explain_real(policy: BoundPolicy, path: str, access: Access) -> PathDecisio
     if not decision.allowed and access is Access.READ and decision.rule is not None and os.path.islink(path):
         # Where the directory is hidden, and not merely not granted, a link cannot be shown alone.
         return replace(decision, grant=policy.explain(parent(path), Access.READ).grant)
-    real = os.path.realpath(path) if decision.allowed else path
+    real = path
+    with suppress(UnicodeEncodeError):  # a name that this locale cannot spell: no link that we could follow
+        real = os.path.realpath(path) if decision.allowed else path
     return decision if real == path else policy.explain(real, access)
 
 

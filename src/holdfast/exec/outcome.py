@@ -1,7 +1,7 @@
 """What `holdfast exec` has to say, as lines for people and as a tree for machines. Pure module."""
 
 from holdfast.errors import HoldfastError, SandboxUnavailable, UsageError
-from holdfast.light import TYPE_CHECKING, Any, Final, Mapping, Protocol, Sequence, value
+from holdfast.light import TYPE_CHECKING, Any, Final, Mapping, Protocol, Sequence, replace, value
 from holdfast.sandbox.policy.policy import PathDecision
 
 if TYPE_CHECKING:  # of a command here, or as another machine tells it
@@ -20,6 +20,8 @@ SCHEMA_VERSION: Final = 1
 CERTAIN: Final = 0.6  # below this confidence a denial is worded as a guess
 NOT_SET_UP, NOT_EXECUTABLE, NOT_FOUND = 125, 126, 127  # as env(1) and shells have them
 BAD_USAGE: Final = 2
+NOT_WRITTEN: Final = 74  # as sysexits has it
+_SIGPIPE: Final = 128 + 13  # of a command whose output nobody takes any more
 
 _DENIAL: Final = ("kind", "path", "host", "access", "rule", "grant", "confidence", "evidence", "witnessed")
 _MAX_NAMED: Final = 3  # of each kind, of what is withheld; --json names all
@@ -208,6 +210,12 @@ def build_failure(exc: HoldfastError) -> Ending:
     code = BAD_USAGE if isinstance(exc, UsageError) else NOT_SET_UP
     fingerprint = exc.fingerprint if isinstance(exc, SandboxUnavailable) else None
     return Ending(code, failure=ExecFailure(str(exc), exc.remedy, fingerprint))
+
+
+def lose_output(ending: Ending, why: str) -> Ending:
+    """What the command wrote could not be written here: that it ended well is not enough then."""
+    code = ending.code if ending.code not in (0, _SIGPIPE) else NOT_WRITTEN
+    return replace(ending, code=code, failure=ExecFailure(why))
 
 
 def _pick_fields(told: object, names: tuple[str, ...]) -> dict[str, object]:

@@ -27,7 +27,14 @@ from holdfast.client.process import Process
 from holdfast.client.recovery import LinkState
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError
 from holdfast.exec.asking import TerminalAnswerer
-from holdfast.exec.outcome import NOT_EXECUTABLE, NOT_FOUND, Ending, ExecFailure, build_failure
+from holdfast.exec.outcome import (
+    NOT_EXECUTABLE,
+    NOT_FOUND,
+    Ending,
+    ExecFailure,
+    build_failure,
+    lose_output,
+)
 from holdfast.exec.wish import Preset, Wish
 from holdfast.local.relay import (
     ENDING,
@@ -35,6 +42,7 @@ from holdfast.local.relay import (
     STDOUT,
     Course,
     OwnTerminal,
+    describe_unwritten,
     in_foreground,
     occupy_standard_descriptors,
     on_terminal,
@@ -294,17 +302,20 @@ class _Remote:
             first,
             is_ours=self._is_ours,
         )
-        writer = Writer(self._loop)
+        writer, fd = Writer(self._loop), STDOUT
         try:
             async for event in self._events(process):
                 if isinstance(event, Output):
                     await self._free.wait()
-                    await writer.write(STDERR if event.stream == "stderr" else STDOUT, event.data)
+                    fd = STDERR if event.stream == "stderr" else STDOUT
+                    await writer.write(fd, event.data)
                 elif isinstance(event, Exited):
                     self._exited = event
                     self.course.end()
-        except OSError:  # nobody looks any more; closing the environment ends the command
-            return Ending(128 + (signal.SIGHUP if tty else signal.SIGPIPE), process.enforcement)
+        except OSError as exc:  # nobody looks any more; closing the environment ends the command
+            ending = Ending(128 + (signal.SIGHUP if tty else signal.SIGPIPE), process.enforcement)
+            lost = describe_unwritten(fd, exc, tty=tty)
+            return ending if lost is None else lose_output(ending, lost)
         finally:
             stop()
         end = self._exited

@@ -426,7 +426,8 @@ def _execute(scene: ResolvedWish, argv: Sequence[str], early: "EarlyStart | None
         owner.end_everything()
     if owner.end is None:
         raise AssertionError("waited for it")
-    return _judge(owner, owner.end, sandbox, tail.read(), scene.cwd)
+    ending = _judge(owner, owner.end, sandbox, tail.read(), scene.cwd)
+    return ending if streams.unwritten is None else outcome.lose_output(ending, streams.unwritten)
 
 
 def _make_answerer(loop: Loop, streams: Streams, owner: CommandOwner) -> "TerminalAnswerer":

@@ -10,6 +10,7 @@ our terminal is as it was, then we stop. Continued, it is the other way round. I
 read our terminal nor change it, which would stop us although the command goes on.
 """
 
+import errno
 import os
 import select
 import stat
@@ -26,6 +27,8 @@ _SETTLE_S: Final = 0.02  # what a stopped command wrote last comes out of its te
 _LOOK_AGAIN_S: Final = 0.2  # somebody types, but to another job
 _PIECE: Final = 4096  # what a pipe that can be written to takes without waiting
 _MASTER: Final = os.makedev(5, 2)  # opened once more it would be another terminal
+_NAMES: Final = {STDOUT: "standard output", STDERR: "standard error"}
+_LEFT: Final = (errno.EPIPE, errno.ECONNRESET)  # whoever read went away, which is theirs to do
 
 
 class Tail:
@@ -226,6 +229,7 @@ class Outlet:
         self._left = memoryview(b"")
         self._then: Callable[[], object] = _nothing
         self._gone: Callable[[], object] = _nothing
+        self.error: OSError | None = None  # why nothing can be written any more
 
     def write(self, data: bytes, then: Callable[[], object], gone: Callable[[], object]) -> None:
         """Write it to the last byte, then call; or, if nobody reads any more, call the other."""
@@ -241,8 +245,8 @@ class Outlet:
         except BlockingIOError:
             self._loop.add_writer(self._fd, self._go_on)
             return False
-        except OSError:
-            self._left = memoryview(b"")
+        except OSError as exc:
+            self._left, self.error = memoryview(b""), exc
             self._gone()
             return False
         return True
@@ -251,6 +255,13 @@ class Outlet:
         self._loop.remove_writer(self._fd)
         if self._advance():
             self._then()
+
+
+def describe_unwritten(fd: int, error: OSError | None, *, tty: bool = False) -> str | None:
+    """What is lost and why, as on a full disk; None if only the reader has gone."""
+    if error is None or error.errno in _LEFT or (tty and error.errno == errno.EIO):
+        return None
+    return f"cannot write {_NAMES[fd]}: {error.strerror}"
 
 
 def _nothing() -> None:
@@ -339,6 +350,7 @@ class Streams:
 
     tty = False
     terminal: OwnTerminal | None = None
+    unwritten: str | None = None  # what of the command's output is lost, and why
     theirs: tuple[int, int, int]
 
     def __init__(self, loop: AnyLoop) -> None:
@@ -438,6 +450,7 @@ class Streams:
             self._loop.add_reader(source, copy)
 
         def lost() -> None:
+            self.unwritten = self.unwritten or describe_unwritten(sink, outlet.error, tty=self.tty)
             gone()
             end()
 

@@ -17,6 +17,15 @@ _SEQUENCES: Final = re.compile(  # that a terminal obeys and a reader has no use
 _SHORT: Final = {"\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
+def count(number: int, one: str, many: str | None = None) -> str:
+    """As it is said of one and of several.
+
+    >>> count(1, "worker runs", "workers run"), count(0, "file")
+    ('1 worker runs', '0 files')
+    """
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
 def show_name(name: str) -> str:
     r"""A file name on one line; two names are never shown alike.
 

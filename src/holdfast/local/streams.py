@@ -67,7 +67,7 @@ class Writer:
         self._outlets = {fd: Outlet(loop, fd) for fd in (STDOUT, STDERR)}
 
     async def write(self, descriptor: int, data: bytes) -> None:
-        """Raises: OSError: nobody reads any more."""
+        """Raises: OSError: nobody reads any more, or there is no room for it."""
         written: asyncio.Future[None] = self._loop.create_future()
 
         def settle(error: OSError | None = None) -> None:
@@ -78,6 +78,6 @@ class Writer:
             else:
                 written.set_exception(error)
 
-        gone = OSError("nobody reads any more")
-        self._outlets[descriptor].write(data, settle, lambda: settle(gone))
+        outlet = self._outlets[descriptor]
+        outlet.write(data, settle, lambda: settle(outlet.error))
         await written

@@ -127,7 +127,7 @@ class NatsBus:
         except _failures() as exc:
             raise StartupError(
                 f"NATS cannot be used: {_explain(exc)}",
-                remedy="is it running, and are these its credentials?",
+                remedy="start it, or give its credentials",
             ) from None
         if client.max_payload < LEAST_PAYLOAD:
             await client.close()

@@ -46,7 +46,7 @@ _SPANS: Final[Mapping[Operation, str]] = {
     "validate": tracing.REGISTRY_VALIDATE,
     "direct/register": tracing.REGISTER,
 }
-_REACH: Final = "is the registry running, and is this its address?"
+_REACH: Final = "start the registry, or give its address"
 
 
 class RegistryUnavailable(Unreachable):
@@ -238,7 +238,8 @@ def _refusal(operation: Operation, status: int, body: bytes) -> Exception:
     words = failure.message[:MAX_ECHO]
     if status in (401, 403):
         return TokenRefused(
-            f"the registry refused the credential (HTTP {status}): {words}", remedy="is it the right token?"
+            f"the registry refused the credential (HTTP {status}): {words}",
+            remedy="give the token of this registry",
         )
     said = f"the registry refused to {operation} (HTTP {status}{f', {failure.code}' if failure.code else ''})"
     if registry.may_pass(status, failure.code):

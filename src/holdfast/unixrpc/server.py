@@ -26,6 +26,7 @@ from holdfast.errors import (
     StartupError,
 )
 from holdfast.local import peers
+from holdfast.local.shown import show_name
 from holdfast.local.tasks import TaskSet
 from holdfast.unixrpc.calls import Notice, RpcMethod, decode_params, encode_failure
 from holdfast.wire import authentication, rpc
@@ -208,8 +209,12 @@ class RpcServer:
             return rpc.response(id_, await handle(decode_params(line, method.params), peer))
         except HoldfastError as exc:
             return encode_failure(id_, exc)
-        except Exception:
+        except Exception as exc:
             log.exception("a call failed")
+            if isinstance(exc, OSError) and isinstance(
+                exc.filename, str
+            ):  # of the host, and no mistake of ours
+                return encode_failure(id_, OperationFailed(f"{show_name(exc.filename)}: {exc.strerror}"))
             return encode_failure(id_, OperationFailed("internal error; the log of who was asked says more"))
 
 

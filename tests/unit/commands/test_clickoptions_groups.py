@@ -1,6 +1,7 @@
 """Commands that are loaded when they are used."""
 
 import click
+import pytest
 
 from holdfast.commands.clickoptions import Deferred
 
@@ -24,6 +25,15 @@ def test_a_command_is_loaded_once_when_it_is_asked_for() -> None:
     assert isinstance(found, click.Group)
     assert found is made.get_command(context, "task")
     assert sorted(made.commands) == ["near", "task"]
+
+
+def test_a_name_that_is_nearly_right_is_answered_with_the_right_one() -> None:
+    made = group()
+    with pytest.raises(click.UsageError, match=r"No such command 'tsk'. Did you mean 'task'\?"):
+        made.resolve_command(click.Context(made), ["tsk"])
+    assert list(made.commands) == ["near"]
+    with pytest.raises(click.UsageError, match=r"No such command 'nothing'.$"):
+        made.resolve_command(click.Context(made), ["nothing"])
 
 
 def test_what_there_is_not_is_not_found() -> None:

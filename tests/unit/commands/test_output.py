@@ -4,10 +4,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from holdfast.commands import output
 from holdfast.commands.output import pasteable, pasteable_line
+from holdfast.errors import NotFound
 
 
 @pytest.fixture(autouse=True)
@@ -52,3 +54,22 @@ def test_only_lines_that_advise_are_changed(missing: str) -> None:
     assert pasteable_line("  try: holdfast open") == f"  try: {missing} open"
     assert pasteable_line("holdfast task retry t_1") == f"{missing} task retry t_1"
     assert pasteable_line("the body: run holdfast task list") == "the body: run holdfast task list"
+
+
+def test_what_is_wrong_is_one_line_that_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    @click.command("c", cls=output.AnswerCommand)
+    @click.argument("which", type=click.Choice(["yes", "no"]))
+    def command(which: str) -> None: ...
+
+    with pytest.raises(SystemExit, match="2"):
+        command(["--", *()], standalone_mode=False)
+    assert capsys.readouterr().err == "holdfast: Missing argument '{yes|no}'. Choose from: yes, no\n"
+
+
+def test_what_was_pasted_by_mistake_does_not_hide_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        output.fail(NotFound(f"there is no task {'A' * 100_000} here"))
+    told = capsys.readouterr().err
+    assert len(told) < 5000
+    assert told.startswith("holdfast: there is no task AAA")
+    assert told.endswith("AAA here\n")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.local.shown import cut_words, is_text, show_bytes, show_name, show_text, strip_sequences
+from holdfast.local.shown import count, cut_words, is_text, show_bytes, show_name, show_text, strip_sequences
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,11 @@ from holdfast.local.shown import cut_words, is_text, show_bytes, show_name, show
 )
 def test_a_name_is_spelled_out(name: str, shown: str) -> None:
     assert show_name(name) == shown
+
+
+def test_one_is_no_plural() -> None:
+    assert [count(n, "worker") for n in (0, 1, 2)] == ["0 workers", "1 worker", "2 workers"]
+    assert [count(n, "process", "processes") for n in (1, 3)] == ["1 process", "3 processes"]
 
 
 def test_text_keeps_its_lines() -> None:

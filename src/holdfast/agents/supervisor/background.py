@@ -108,7 +108,7 @@ async def reach_supervisor(home: Path) -> RpcClient:
     def spawn() -> "subprocess.Popen[bytes]":
         return _spawn(argv, home / "supervisor.log")
 
-    client = await _reach(lambda: connect(home), "worker", spawn, home / "supervisor.log")
+    client = await _reach(lambda: connect(home), "the supervisor", spawn, home / "supervisor.log")
     try:
         replaced = await _is_to_be_replaced(home, client)
     except BaseException:  # cancelled, above all
@@ -117,7 +117,7 @@ async def reach_supervisor(home: Path) -> RpcClient:
     if replaced:
         await client.aclose()
         await _send_away(daemons.find_by_role(home, daemons.SUPERVISOR))
-        client = await _reach(lambda: connect(home), "worker", spawn, home / "supervisor.log")
+        client = await _reach(lambda: connect(home), "the supervisor", spawn, home / "supervisor.log")
     return client
 
 
@@ -181,7 +181,9 @@ async def reach_exec_server(home: Path) -> "Environment":
             os.close(card)  # the server has it too, and holds it as long as it lives
         return process
 
-    return await _reach(lambda: open_session(home), "serve", spawn, home / "exec.log")
+    return await _reach(
+        lambda: open_session(home), "the exec server of the workers", spawn, home / "exec.log"
+    )
 
 
 async def _reach(
@@ -199,8 +201,10 @@ async def _reach(
                     return await connect()
                 except Unreachable as exc:
                     if gone and process.returncode != ALREADY:
-                        said = book.tail(log, _LOG_TAIL).decode("utf-8", "replace").strip()
-                        raise OperationFailed(f"{what} does not start: {said or exc}") from None
+                        said, remedy = book.read_failure(log, _LOG_TAIL)
+                        raise OperationFailed(
+                            f"{what} does not start: {said or exc}", remedy=remedy
+                        ) from None
                 await asyncio.sleep(0.02)
     except TimeoutError:
         raise OperationFailed(f"{what} does not start within {START_S:g} s") from None

@@ -28,6 +28,7 @@ from holdfast.agents.worker.book import WorkerRecords, tail
 from holdfast.errors import OperationFailed
 from holdfast.home import remember, state_directory
 from holdfast.local.lock import take_lock
+from holdfast.local.shown import count
 
 # --- processes as the kernel knows them: found by what they hold, told from each other
 
@@ -208,7 +209,7 @@ def explain_keeping(differs: str, *, workers: int, dispatcher: bool, at: str = "
     """
     if not workers and not dispatcher:
         return None
-    because = f"{workers} workers run" if workers else "a dispatcher uses it"
+    because = count(workers, "worker runs", "workers run") if workers else "a dispatcher uses it"
     typed = " ".join(filter(None, (DOWN, at, "--workers" if workers else "")))
     again = ", then " + " ".join(filter(None, ("holdfast up", at))) if dispatcher else ""
     told = f"the supervisor runs other code than this command: {differs}"

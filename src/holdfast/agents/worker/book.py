@@ -509,6 +509,20 @@ def tail(path: Path, max_bytes: int) -> bytes:
     return b"".join(parts)
 
 
+def read_failure(path: Path, max_bytes: int) -> tuple[str, str | None]:
+    """What a daemon that has ended said last in its log, and what to type: not all else that is there."""
+    lines = [line for line in tail(path, max_bytes).decode("utf-8", "replace").splitlines() if line.strip()]
+    for index in reversed(range(len(lines))):
+        if lines[index].startswith(_SAID):
+            tries = [
+                line.removeprefix(_TRY) for line in lines[index + 1 : index + 2] if line.startswith(_TRY)
+            ]
+            return lines[index].removeprefix(_SAID), tries[0] if tries else None
+    return "; ".join(line.strip() for line in lines[-2:]), None
+
+
+_SAID: Final = "holdfast: "  # as commands say what is wrong (`commands/output.py`)
+_TRY: Final = "  try: "
 _REMEDY: Final = "set HOLDFAST_HOME to a directory of your own; inside of a sandbox no other home is seen"
 
 

@@ -215,7 +215,7 @@ class PostgresDatabase:
                     self._db, self._listening, fresh = self._connect(), False, True  # the primary, maybe
                 except _AGAIN:
                     time.sleep(0.002 * number * random.random())  # noqa: S311 - only to get out of step
-        raise Unreachable(f"others kept {self.address} busy", remedy="try again")
+        raise Unreachable(f"others kept {self.address} busy", remedy="the same command again")
 
     def _run(self, text: str, values: Mapping[str, Value]) -> list[Row]:
         cursor = self._db.execute(text.encode(), values or None)
@@ -235,10 +235,14 @@ def _translate_errors() -> Iterator[None]:
     except (HoldfastError, psycopg.IntegrityError, *_AGAIN):
         raise
     except psycopg.errors.ReadOnlySqlTransaction as exc:  # it stands by, or is short of room
-        raise Unreachable("the PostgreSQL server can only be read", remedy="is it the primary?") from exc
+        raise Unreachable(
+            "the PostgreSQL server can only be read", remedy="give the address of the primary server"
+        ) from exc
     except psycopg.errors.LockNotAvailable as exc:
-        raise Unreachable("the PostgreSQL server is busy", remedy="try again") from exc
+        raise Unreachable("the PostgreSQL server is busy", remedy="the same command again") from exc
     except (psycopg.OperationalError, psycopg.errors.IdleInTransactionSessionTimeout) as exc:
-        raise Unreachable("the PostgreSQL server does not answer", remedy="is it running?") from exc
+        raise Unreachable(
+            "the PostgreSQL server does not answer", remedy="start it, or give the address of one that runs"
+        ) from exc
     except psycopg.Error as exc:
         raise OperationFailed(f"PostgreSQL refuses: {type(exc).__name__}") from exc

@@ -144,7 +144,7 @@ class SqliteDatabase:
         )
         self._seen = 0
         self._writes = FileWrites(path)
-        if path != _MEMORY and not os.path.exists(path):
+        if path != _MEMORY and not _is_there(path, schema):
             if not create:
                 raise NotFound(f"there is no {schema.what} at {path}", remedy=schema.make)
             self._make_room()
@@ -346,6 +346,17 @@ class SqliteDatabase:
         return int(str(next(iter(self._run(f"PRAGMA {name}", {})[0].values()))))
 
 
+def _is_there(path: str, schema: Schema) -> bool:
+    """Raises OperationFailed where that cannot be seen: whoever took it for missing would make another."""
+    try:
+        os.stat(path)
+    except PermissionError as exc:
+        raise OperationFailed(f"the {schema.what} at {path} cannot be opened: {exc.strerror}") from None
+    except OSError:
+        return False
+    return True
+
+
 def _adapt(text: str) -> str:
     return text.replace("FOLD(", "lower(")
 
@@ -398,7 +409,9 @@ def _translate_errors(store: SqliteDatabase) -> Iterator[None]:
             store.note_damage()
             raise damage(store.path, store.schema) from exc
         if code in _BUSY:
-            raise Unreachable(f"the {store.schema.what} at {store.path} is busy", remedy="try again") from exc
+            raise Unreachable(
+                f"the {store.schema.what} at {store.path} is busy", remedy="the same command again"
+            ) from exc
         if code in _STORAGE or (code == sqlite3.SQLITE_CANTOPEN and store.opened):
             if code != sqlite3.SQLITE_FULL:  # which costs a connection nothing
                 store.note_fault()

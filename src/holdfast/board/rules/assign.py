@@ -144,7 +144,8 @@ def holdup(task: Task, *, now_ms: int, waits_for: Sequence[str] = ()) -> str | N
         case TaskStatus.RUNNING:
             return "is running"
         case ended if ended in ENDS:
-            return f"is {ended}: {task.reason}" if task.reason else f"is {ended}"
+            reason = task.reason.removeprefix(f"{ended}: ")
+            return f"is {ended}: {reason}" if reason else f"is {ended}"
     raise AssertionError("every status is above")
 
 

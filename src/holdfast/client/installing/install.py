@@ -117,7 +117,7 @@ def _run(argv: Sequence[str], limit_s: float, script: str = "") -> tuple[int, st
             code = process.wait(max(until - time.monotonic(), 1.0))
             heard.drain()
     except (OSError, subprocess.TimeoutExpired):
-        raise OperationFailed(f"{argv[0]} cannot be run", remedy=f"is {argv[0]} installed?") from None
+        raise OperationFailed(f"{argv[0]} cannot be run", remedy=f"install {argv[0]}") from None
     return code, heard.said.decode("utf-8", "replace"), heard.errors.decode("utf-8", "replace")
 
 

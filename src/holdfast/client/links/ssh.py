@@ -95,9 +95,13 @@ _REASONS: Final = (
     (r"Permission denied|Too many authentication failures", "does not let you in", "log in once: {login}"),
     (r"REMOTE HOST IDENTIFICATION HAS CHANGED", "has another key than it had", "look into it: {login}"),
     (r"Host key verification failed", "is not known to ssh yet", "log in once and check its key: {login}"),
-    (r"Could not resolve hostname|Name or service not known", "is a name that nobody knows", "is it right?"),
-    (r"Connection refused", "has no ssh server there", "is its port right, and does it run?"),
-    (r"[Tt]imed out|No route to host|Network is unreachable", "cannot be reached", "try: {login}"),
+    (
+        r"Could not resolve hostname|Name or service not known",
+        "is a name that nobody knows",
+        "correct the name: {login}",
+    ),
+    (r"Connection refused", "has no ssh server there", "start one there, or give its port: {login}"),
+    (r"[Tt]imed out|No route to host|Network is unreachable", "cannot be reached", "{login}"),
     (
         r"No such command|no such option|invalid choice",
         "has a Holdfast that is too old",
@@ -124,4 +128,4 @@ def explain(target: SshTarget, code: int | None, said: str) -> Unreachable:
         return Unreachable(f"{target} says: {own[1]}")
     if code == 127:
         return Unreachable(f"{target} has no Holdfast", remedy=f"install it from here: {install}")
-    return Unreachable(f"ssh to {target} ended with {code}", remedy=f"try: {login}")
+    return Unreachable(f"ssh to {target} ended with {code}", remedy=login)

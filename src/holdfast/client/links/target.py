@@ -190,6 +190,6 @@ def _websocket(address: str, token: str | None) -> WebSocketTarget:
     if parts.username is not None:
         raise UsageError("an address must not hold a secret", remedy="give the token as `token=`")
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
-        raise UsageError("the token has characters no header can carry", remedy="is there a newline in it?")
+        raise UsageError("the token has characters no header can carry", remedy="remove newlines from it")
     secure = parts.scheme == "wss"
     return WebSocketTarget(address, host, port or (443 if secure else 80), secure, token)

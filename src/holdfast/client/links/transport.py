@@ -60,7 +60,7 @@ MAX_LOGGED_BYTES: Final = 2048  # of one piece of the child's stderr
 
 _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})\b")
 _STDOUT, _STDERR = 1, 2
-_REACH: Final = "is the server running, and is this its address?"
+_REACH: Final = "start the server, or give the address that it printed"
 
 
 async def dial(target: Target, receiver: Receiver, *, timeout_s: float) -> ServerLink:
@@ -136,7 +136,7 @@ async def _start_child(target: CommandTarget, make: "Callable[[], ChildLink]") -
     except (OSError, ValueError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else "a word, a variable or its directory is none"
         raise Unreachable(
-            f"{target} cannot be started: {reason}", remedy="is it installed, and on PATH?"
+            f"{target} cannot be started: {reason}", remedy="install it, or give its whole path"
         ) from None
     return link
 

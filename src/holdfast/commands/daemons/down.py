@@ -10,6 +10,7 @@ import click
 from holdfast.commands.clickoptions import home_option
 from holdfast.commands.output import Answer, AnswerCommand, json_option
 from holdfast.errors import Conflict, OperationFailed
+from holdfast.local.shown import count
 
 if TYPE_CHECKING:
     from holdfast.agents.supervisor.daemons import Daemon
@@ -45,7 +46,7 @@ async def _down(home: Path, *, with_workers: bool) -> Answer:
         return {"home": str(home), "ended": [], "workers": [], "text": [f"nothing runs for {home}"]}
     if workers and not with_workers:
         raise Conflict(
-            f"{len(workers)} workers run: {', '.join(workers)}",
+            f"{count(len(workers), 'worker runs', 'workers run')}: {', '.join(workers)}",
             remedy="holdfast down --workers",
         )
     first = [one for one in found if one.role not in (daemons.SUPERVISOR, daemons.OWNER)]
@@ -55,7 +56,8 @@ async def _down(home: Path, *, with_workers: bool) -> Answer:
     if left := daemons.list_living_workers(home):
         if not with_workers:
             raise Conflict(
-                f"{len(left)} workers were started meanwhile: {', '.join(left)}", remedy="try again"
+                f"{count(len(left), 'worker was', 'workers were')} started meanwhile: {', '.join(left)}",
+                remedy="the same command again",
             )
         await background.stop_workers(home, left, grace_s=2.0)
     await background.end_background(home)
@@ -63,7 +65,7 @@ async def _down(home: Path, *, with_workers: bool) -> Answer:
         names = ", ".join(f"{one.role} (pid {one.process.pid})" for one in rest)
         raise OperationFailed(f"still running, or started meanwhile: {names}", remedy="holdfast down")
     text = [f"ended {one.role}, pid {one.process.pid}" for one in found]
-    text += [f"ended {len(workers)} workers: {', '.join(workers)}"] if workers else []
+    text += [f"ended {count(len(workers), 'worker')}: {', '.join(workers)}"] if workers else []
     rows = [{"role": one.role, "pid": one.process.pid} for one in found]
     return {"home": str(home), "ended": rows, "workers": workers, "text": text}
 

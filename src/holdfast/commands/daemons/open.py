@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +13,8 @@ from holdfast.commands.clickoptions import home_option
 from holdfast.commands.output import Answer, AnswerCommand, json_option, need_extra
 from holdfast.errors import NotFound
 
-OPENERS: Final = ("xdg-open", "sensible-browser", "open")  # of desktops; the last one is of macOS
+OPENERS: Final = ("xdg-open", "sensible-browser")  # of desktops
+_DARWIN: Final = "open"  # of macOS, which needs no variable; on Debian the same name is xdg-open
 
 
 @click.command(cls=AnswerCommand)
@@ -39,10 +41,11 @@ def open(printed: bool, home: Path) -> Answer:
     found = [
         one.card.address for one in daemons.find_by_role(home, daemons.DASHBOARD) if one.card is not None
     ]
-    if not found:
-        raise NotFound(f"no dashboard runs for {home}", remedy="holdfast up")
-    with need_extra("web", "the dashboard", "starlette"):
+    with need_extra("web", "the dashboard", "starlette", "uvicorn"):
         from holdfast.web.cookies import link
+    if not found:
+        begin = "holdfast down, then holdfast up" if daemons.find_by_role(home, daemons.UP) else "holdfast up"
+        raise NotFound(f"no dashboard runs for {home}", remedy=begin)
     address = link(home, found[0])
     opener = None if printed else _opener()
     if opener is None:
@@ -66,6 +69,8 @@ def _opener() -> list[str] | None:
         words = shlex.split(os.environ["BROWSER"].split(":")[0])
         if words and shutil.which(words[0]):
             return words
-    if not any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")) and not shutil.which("open"):
+    if sys.platform == "darwin":
+        return [_DARWIN] if shutil.which(_DARWIN) else None
+    if not any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")):
         return None
     return next(([found] for name in OPENERS if (found := shutil.which(name)) is not None), None)

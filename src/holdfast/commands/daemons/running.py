@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from holdfast.agents.supervisor import background, daemons
-from holdfast.agents.worker.book import WorkerRecords, tail
+from holdfast.agents.worker.book import WorkerRecords, read_failure
 from holdfast.board.store import open_store
 from holdfast.commands.daemons.web import dashboard
 from holdfast.commands.output import Answer
@@ -28,6 +28,7 @@ from holdfast.dispatch.dispatcher import DispatchOptions
 from holdfast.dispatch.installed import find_installed
 from holdfast.dispatch.rules import pressure
 from holdfast.errors import Conflict, OperationFailed, StartupError
+from holdfast.local.shown import count
 from holdfast.sandbox.plan import prerequisites
 from holdfast.server.edges.address import parse
 from holdfast.server.edges.binding import ServeOptions as ServerOptions
@@ -46,6 +47,7 @@ READY_S: Final = 60.0  # for four interpreters, on a machine that is busy with a
 LOOK_S: Final = 0.1  # between looks at whether it has ended instead
 LOG: Final = "up.log"
 LOG_TAIL_BYTES: Final = 2000
+_NO_DASHBOARD: Final = "dashboard    none:"
 
 
 class Print(Protocol):
@@ -231,7 +233,7 @@ class _Running:
                 wanted.address, wanted.home, opened, note=note, first=wanted.board, port=wanted.web_port
             )
         except StartupError as exc:
-            self._print("web", [f"dashboard    none: {exc}; {exc.remedy}"], address=None)
+            self._print("web", [f"{_NO_DASHBOARD} {exc}; {exc.remedy}"], address=None)
             self._shown.set()
             return []
         return [asyncio.ensure_future(serving)]
@@ -254,7 +256,7 @@ class _Running:
         """Give the runs back to their board, end what was started, and say which."""
         self._leaving.set()
         if self._runs:
-            words = f"ending {len(self._runs)} workers; Ctrl-C again hastens"
+            words = f"ending {count(len(self._runs), 'worker')}; Ctrl-C again hastens"
             self._print("leaving", [words], workers=sorted(self._runs.values()))
         dispatching, hurry = jobs[0], asyncio.ensure_future(_wait_for(self._hasten))
         await asyncio.wait(
@@ -278,13 +280,16 @@ class _Running:
     async def _end_background(self, ended: int) -> None:
         others = [id for id in daemons.list_living_workers(self._wanted.home) if not self._is_mine(id)]
         if others:
-            words = f"left running, because {len(others)} other workers do: {', '.join(others)}"
+            why = count(len(others), "other worker does", "other workers do")
+            words = f"left running, because {why}: {', '.join(others)}"
             text = [words, "  to end them: holdfast down --workers"]
         else:
             await background.end_background(self._wanted.home, self._hasten)
             text = ["nothing is left running"]
         if ended:
-            text.insert(0, f"ended {ended} workers; the next `holdfast up` takes their tasks on again")
+            text.insert(
+                0, f"ended {count(ended, 'worker')}; the next `holdfast up` takes their tasks on again"
+            )
         self._print("left", text, ended=ended, left=others)
 
 
@@ -333,6 +338,9 @@ def start_detached(home: Path, typed: Sequence[str]) -> Answer:
     ]
     text = [f"holdfast runs in the background, pid {process.pid}; its log is {home / LOG}"]
     text += [line for address in shown for line in (f"dashboard    {address}", "  try: holdfast open")]
+    if not shown and "--no-web" not in typed:
+        said = (home / LOG).read_text("utf-8", "replace").splitlines()
+        text += [line for line in said if line.startswith(_NO_DASHBOARD)]
     text.append("to end it: holdfast down")
     return {"kind": "detached", "pid": process.pid, "dashboard": shown, "log": str(home / LOG), "text": text}
 
@@ -359,7 +367,9 @@ def _wait_until_ready(process: "subprocess.Popen[bytes]", ready: socket.socket, 
             if b"READY=1" in ready.recv(4096).splitlines():
                 return
         if process.poll() is not None:
-            said = tail(log, LOG_TAIL_BYTES).decode("utf-8", "replace").strip()
-            raise OperationFailed(f"`holdfast up` does not start: {said or process.returncode}")
+            said, remedy = read_failure(log, LOG_TAIL_BYTES)
+            raise OperationFailed(
+                f"`holdfast up` does not start: {said or process.returncode}", remedy=remedy
+            )
     process.terminate()
     raise OperationFailed(f"`holdfast up` is not ready within {READY_S:g} s", remedy=f"see {log}")

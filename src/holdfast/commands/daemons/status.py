@@ -7,6 +7,7 @@ import click
 
 from holdfast.commands.clickoptions import home_option
 from holdfast.commands.output import Answer, AnswerCommand, json_option
+from holdfast.local.shown import count
 
 if TYPE_CHECKING:
     from holdfast.agents.supervisor.daemons import Daemon
@@ -46,9 +47,11 @@ def status(home: Path) -> Answer:
     text = [f"{'these run' if found else 'nothing runs'} for {home}"]
     for process in dict.fromkeys(one.process for one in found):
         text += _lines([(one, row) for one, row in zip(found, rows, strict=True) if one.process == process])
-    text += [f"{len(workers)} workers: {', '.join(workers)}"] if workers else []
+    text += [f"{count(len(workers), 'worker')}: {', '.join(workers)}"] if workers else []
     text += _last_error(told, time.time())
-    text += ["  try: holdfast open", "  to end it: holdfast down"] if found else ["  try: holdfast up"]
+    if any(one.role == daemons.DASHBOARD for one in found):
+        text.append("  try: holdfast open")
+    text.append("  to end it: holdfast down" if found else "  try: holdfast up")
     error = None if told is None or told.error_at is None else {"at": told.error_at, "message": told.error}
     answer = {"home": str(home), "running": bool(found), "daemons": rows, "workers": workers}
     return {**answer, "lastError": error, "text": text, "exit": 0 if found else NOTHING_RUNS}
@@ -83,9 +86,10 @@ def _lines(roles: "list[tuple[Daemon, dict[str, object]]]") -> list[str]:
     if one.card is not None:
         since, origin = clock(round(one.card.since * 1000)), one.card.origin
         lines.append(f"  since {since}, version {origin.version} of {origin.place}")
-    if isinstance(row["rss"], int):
-        shared = f", {row['pss'] / MIB:.0f} MiB its share" if isinstance(row["pss"], int) else ""
-        lines.append(f"  {row['rss'] / MIB:.0f} MiB resident{shared}; {row['below']} processes below it")
+    if isinstance(row["rss"], int) and isinstance(row["below"], int):
+        shared = f" ({row['pss'] / MIB:.0f} MiB is its share)" if isinstance(row["pss"], int) else ""
+        below = count(row["below"], "process", "processes")
+        lines.append(f"  {row['rss'] / MIB:.0f} MiB of memory{shared}; {below} below it")
     if row["differs"]:
         lines.append(f"  it runs other code than this command: {row['differs']}")
     lines += [f"  last error of {its['role']}: {its['lastError']}" for _, its in roles if its["lastError"]]

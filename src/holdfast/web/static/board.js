@@ -118,6 +118,7 @@ export class Board {
 
   #recount() {
     for (const column of this.columns.values()) column.count(column.total, this.filtered);
+    this.root.toggleAttribute("data-empty", ![...this.columns.values()].some((column) => column.total));
   }
 
   /** Columns that became empty go, and others come; those that stay keep their place and scroll. */

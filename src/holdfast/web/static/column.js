@@ -122,6 +122,7 @@ export class Column {
     this.total = total;
     const shown = filtered ? `${this.cards.length}${this.hasMore && total ? "+" : ""}` : total.toLocaleString();
     if (this.number.textContent !== shown) this.number.textContent = shown;
+    this.node.classList.toggle("empty", !(filtered ? this.cards.length : total));
   }
 
   /** Put what is in sight into the page, and take out the rest. */

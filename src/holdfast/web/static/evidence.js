@@ -61,6 +61,10 @@ export class Evidence {
 
   async #diff(signal) {
     const found = await get(path("tasks", this.task, "diff"), { run: this.run.id }, signal);
+    if (!found.size) {
+      this.pane.replaceChildren(el("p", { class: "dim" }, "nothing was changed"));
+      return;
+    }
     const lines = found.content.split("\n");
     const pre = el("pre", { class: "diff", tabindex: 0, "aria-label": "Diff" });
     let from = 0;

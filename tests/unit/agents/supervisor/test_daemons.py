@@ -47,6 +47,7 @@ def test_whoever_keeps_an_old_daemon_hears_what_to_type() -> None:
     assert "it is older" in told
     assert "2 workers run" in told
     assert told.endswith("holdfast down --workers")
+    assert "1 worker runs" in str(explain_keeping("x", workers=1, dispatcher=False))
     told = explain_keeping("x", workers=0, dispatcher=True)
     assert told is not None
     assert told.endswith("holdfast down, then holdfast up")

@@ -114,6 +114,12 @@ def test_a_pool_bounds_its_own_tasks_only() -> None:
     assert found.waiting == {"b": "cap of pool gpu: 1"}
 
 
+def test_why_a_task_has_ended_is_said_once() -> None:
+    ended = task("t", TaskStatus.FAILED, reason="failed: its work did not succeed (1 of 1 attempts)")
+    assert holdup(ended, now_ms=NOW) == "is failed: its work did not succeed (1 of 1 attempts)"
+    assert holdup(task("t", TaskStatus.DONE), now_ms=NOW) == "is done"
+
+
 def test_hosts_that_start_nothing_now_are_passed_over_and_say_why() -> None:
     held = {"h1": "too little memory", "h2": "too much load"}
     found = decide(task("a"), task("b", assignee="writer"), held={"h1": "too little memory"})
