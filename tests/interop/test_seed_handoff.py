@@ -123,14 +123,14 @@ async def test_a_worker_completes_its_task_by_a_command_though_its_sandbox_refus
         handoff(run, "auto", "complete", SUMMARY),
     )
     assert (model.exit_code("socket"), said(model, "socket")["error"]["kind"]) == (5, "Unreachable")
-    assert model.exit_code("auto") == 0
+    assert model.exit_code("auto") == 0, model.output("auto")
     assert run.detail().comments == []  # so the other one came through a file
     assert_done(run)
 
 
 async def test_a_worker_completes_its_task_by_a_file(client: CodexClient, run: Assigned) -> None:
     model = await play(client, run, handoff(run, "file", "complete", SUMMARY, "--channel", "outbox"))
-    assert model.exit_code("file") == 0
+    assert model.exit_code("file") == 0, model.output("file")
     assert_done(run)
     assert list(Path(run.grant.outbox).iterdir()) == []
 

@@ -19,6 +19,7 @@ from holdfast.sandbox.launcher.masked import WEAKER, MaskedCommand, MaskedComman
 from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind, encode
 from holdfast.sandbox.protocol import orders
 from holdfast.sandbox.watcher import listener
+from tests.support.descriptors import none_left_open
 
 LEADER, OTHER = 1 << 22, (1 << 22) + 1  # no process has such a number
 
@@ -160,20 +161,14 @@ def no_descriptor_is_left(*_: object) -> NoReturn:
     raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
-def list_descriptors() -> list[int]:
-    return [fd for fd in range(256) if os.path.lexists(f"/proc/self/fd/{fd}")]
-
-
 def test_a_command_that_cannot_be_watched_for_want_of_descriptors_keeps_none(
     owner: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(masked, "_hold", no_descriptor_is_left)
     pinned = plan(tmp_path / ".env")
     pinned = replace(pinned, steps=(*pinned.steps, Step(StepKind.PIN, str(tmp_path))))
-    before = list_descriptors()
-    with pytest.raises(OSError, match="Too many open files"):
+    with none_left_open(), pytest.raises(OSError, match="Too many open files"):
         owner.commands.begin(pinned)
-    assert list_descriptors() == before
 
 
 def test_a_start_that_comes_to_nothing_for_want_of_descriptors_keeps_none(
@@ -194,7 +189,6 @@ def test_a_start_that_comes_to_nothing_for_want_of_descriptors_keeps_none(
 
     monkeypatch.setattr(kernel, "adopt_orphans", lambda: None)
     order = orders.Order(orders.START, 1, plan=encode(plan(tmp_path / ".env")))
-    before = list_descriptors()
-    Nothing()._start(order, [os.open(os.devnull, os.O_RDWR) for _ in range(3)])
+    with none_left_open():
+        Nothing()._start(order, [os.open(os.devnull, os.O_RDWR) for _ in range(3)])
     assert [(event.pid, event.errno) for event in Nothing.events] == [(0, errno.EMFILE)]
-    assert list_descriptors() == before

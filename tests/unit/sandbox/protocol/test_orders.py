@@ -29,6 +29,7 @@ from holdfast.sandbox.protocol.orders import (
     is_complete,
     send_request,
 )
+from tests.support.descriptors import none_left_open
 from tests.support.patience import patient
 
 Pair = tuple[socket.socket, socket.socket]
@@ -53,10 +54,6 @@ def passed_on(pair: Pair, request: Order, fds: tuple[int, ...] = ()) -> tuple[Or
 
 def start(*, argv: tuple[bytes, ...] = (b"ls",), env: tuple[bytes, ...] = (), flags: int = 0) -> Order:
     return Order(START, 7, 3, flags, cwd=b"/srv", program=b"ls", argv=argv, env=env)
-
-
-def descriptors() -> set[int]:
-    return {int(name) for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")}
 
 
 @pytest.mark.parametrize(
@@ -118,11 +115,10 @@ def test_a_small_order_fits_in_one_datagram(pair: Pair, length: int) -> None:
 
 @pytest.mark.parametrize("length", [MAX_INLINE + 1, 3 * MAX_INLINE, MAX_PAYLOAD])
 def test_a_large_order_travels_in_memory_and_leaves_no_descriptor(pair: Pair, length: int) -> None:
-    before = descriptors()
-    received, fds = passed_on(pair, sized(length))
+    with none_left_open():
+        received, fds = passed_on(pair, sized(length))
     assert received == sized(length)._replace(flags=IN_MEMFD)
     assert fds == []
-    assert descriptors() == before
 
 
 def test_a_large_order_keeps_its_other_descriptors(pair: Pair) -> None:
@@ -140,20 +136,16 @@ def test_a_large_order_keeps_its_other_descriptors(pair: Pair) -> None:
 
 
 def test_an_order_beyond_what_the_kernel_takes_is_refused(pair: Pair) -> None:
-    before = descriptors()
-    with pytest.raises(OSError, match="too long") as caught:
+    with none_left_open(), pytest.raises(OSError, match="too long") as caught:
         send_request(pair[0], sized(MAX_PAYLOAD + 1))
     assert caught.value.errno == errno.E2BIG
-    assert descriptors() == before
 
 
 @pytest.mark.parametrize("length", [100, 2 * MAX_INLINE])
 def test_an_order_to_a_launcher_that_is_gone_fails_and_leaks_nothing(pair: Pair, length: int) -> None:
     pair[1].close()
-    before = descriptors()
-    with pytest.raises(BrokenPipeError):
+    with none_left_open(), pytest.raises(BrokenPipeError):
         send_request(pair[0], sized(length))
-    assert descriptors() == before
 
 
 def test_the_launcher_hears_that_the_server_is_gone(pair: Pair) -> None:

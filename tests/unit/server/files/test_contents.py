@@ -11,15 +11,15 @@ import pytest
 
 from holdfast.errors import InvalidRequest
 from holdfast.server.files import contents
+from tests.support.descriptors import none_left_open
 
 
 @pytest.fixture
 def parent(tmp_path: Path) -> Iterator[int]:
     """An open directory; whoever leaves another descriptor behind fails."""
     fd = os.open(tmp_path, os.O_PATH | os.O_DIRECTORY)
-    before = os.listdir("/proc/self/fd")
-    yield fd
-    assert os.listdir("/proc/self/fd") == before
+    with none_left_open():
+        yield fd
     os.close(fd)
 
 

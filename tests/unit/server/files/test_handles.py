@@ -14,17 +14,17 @@ from holdfast.server.files.handles import MAX_BLOCK_BYTES, FileHandles
 from holdfast.wire.files import HandleParams, HandleResult, OpenParams, ReadBlockParams, WriteBlockParams
 from holdfast.wire.paths import PathUri
 from holdfast.wire.structs import Empty
+from tests.support.descriptors import none_left_open
 from tests.support.patience import patient
 
 
 @pytest.fixture
 def handles() -> Iterator[FileHandles]:
     """Handles that must have given back every descriptor in the end."""
-    before = os.listdir("/proc/self/fd")
-    made = FileHandles()
-    yield made
-    made.close_all()
-    assert os.listdir("/proc/self/fd") == before
+    with none_left_open():
+        made = FileHandles()
+        yield made
+        made.close_all()
 
 
 @pytest.fixture

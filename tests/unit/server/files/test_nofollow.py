@@ -17,6 +17,7 @@ from holdfast.server.files import files, nofollow
 from holdfast.wire.files import CreateDirectoryParams, LinkAwareParams, RemoveParams, WriteFileParams
 from holdfast.wire.paths import PathUri
 from holdfast.wire.structs import Empty
+from tests.support.descriptors import none_left_open
 
 Operation = Callable[[PathUri], object]
 
@@ -220,7 +221,5 @@ def test_a_recursive_removal_is_unsupported(tree: Path) -> None:
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("path", ["f", "lf", "d", "ld/f", "missing/f", "d/f/x", "d/new"])
 def test_no_descriptor_is_left_open(tree: Path, name: str, path: str) -> None:
-    before = os.listdir("/proc/self/fd")
-    with suppress(HoldfastError):
+    with none_left_open(), suppress(HoldfastError):
         OPERATIONS[name](uri(tree / path))
-    assert os.listdir("/proc/self/fd") == before
