@@ -26,6 +26,7 @@ from holdfast.relay.rules import messages
 from holdfast.relay.rules.messages import RegistryRefusal
 from holdfast.relay.rules.switchboard import ExecutorSocket, HarnessSocket
 from holdfast.server.edges.httphead import MAX_HEAD_BYTES, HeadAnswer, RequestHead, parse_head
+from holdfast.wire.pongs import Pongs
 from holdfast.wire.relayframes import MAX_FRAME_BYTES
 
 log = logging.getLogger(__name__)
@@ -87,6 +88,7 @@ class RelayConnection(asyncio.Protocol):
         "_node",
         "_owner",
         "_parts",
+        "_pongs",
         "_request",
         "_transport",
         "behind",
@@ -104,6 +106,7 @@ class RelayConnection(asyncio.Protocol):
         self._request: RequestHead | None = None
         self._frames: ServerProtocol | None = None
         self._parts: list[bytes] | None = None
+        self._pongs = Pongs()
         self._transport: asyncio.Transport
         self.peer = ""
         self.end: ExecutorSocket[Socket] | HarnessSocket[Socket] | None = None
@@ -143,12 +146,15 @@ class RelayConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.behind = True
+        self._pongs.pause()
         self.stalled_since = asyncio.get_running_loop().time()
         self._owner.note_flow(self)
 
     def resume_writing(self) -> None:
         self.behind = False
         self.stalled_since = None
+        if not self._transport.is_closing():
+            self._transport.write(self._pongs.resume())
         self._owner.note_flow(self)
 
     # --- before the frames
@@ -234,7 +240,7 @@ class RelayConnection(asyncio.Protocol):
             self._take(frame)
         for out in frames.data_to_send():  # answers to pings, and a goodbye
             if out:
-                self._transport.write(out)
+                self._transport.write(self._pongs.pass_on(out))
         if frames.close_expected() and not self._transport.is_closing():
             self._transport.close()  # once: TLS of Python 3.11.2 cannot abort what was closed again
 
