@@ -244,9 +244,11 @@ class Node:
         }
 
     def _peer(self, connection: RelayConnection, head: RequestHead) -> str:
-        """Who asks: behind a proxy whom that names last, since it alone is to be believed."""
+        """Who asks: behind a proxy whom that names last, since it alone is to be believed. Some write into
+        the header that came, and some add one of their own after it."""
         if self.behind_proxy:
-            return (head.get("x-forwarded-for") or connection.peer).rpartition(",")[2].strip()
+            named = [value for name, value in head.headers if name == "x-forwarded-for" and value]
+            return named[-1].rpartition(",")[2].strip() if named else connection.peer
         return connection.peer
 
     # --- sockets

@@ -85,12 +85,17 @@ class Registry:
         digest = access.digest_of(text)
         if digest not in self._known and not self._guessing.has(peer, now):
             return messages.later(messages.TOO_OFTEN, asked.operation)
-        token = access.check(text, *await self._store.read(verbs.find_token, digest))
+        try:
+            token = access.check(text, *await self._store.read(verbs.find_token, digest))
+        except PeerRefused:
+            self._known.discard(digest)  # revoked or expired: it may be tried as often as any wrong one
+            raise
         if len(self._known) >= MOST_KNOWN:
             self._known.clear()
         self._known.add(digest)
         if not access.allows(token, _ROLES[asked.operation], asked.environment):
-            return messages.FORBIDDEN
+            asks = self._asking.take(token.id, now)
+            return messages.FORBIDDEN if asks else messages.later(messages.TOO_OFTEN, asked.operation)
         limit, who = self._asking, token.id
         if asked.operation == "register":
             limit, who = self._registering, f"{token.tenant} {asked.environment}"
