@@ -178,6 +178,34 @@ async def test_why_a_machine_is_not_reached_is_said(server: SshServer, address: 
             await Environment.open(address)
 
 
+async def test_a_shell_that_prints_by_itself_is_quoted_without_what_a_terminal_obeys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "ssh"
+    own.write_text("#!/bin/sh\nprintf '\\n\\033]0;x\\007Welcome to box\\n'; exec sleep 60\n", "utf-8")
+    own.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(Unreachable, match="prints something before Holdfast does") as caught:
+        async with asyncio.timeout(LIMIT_S):
+            await Environment.open("ssh://box")
+    assert "Welcome to box" in str(caught.value)
+    assert str(caught.value).isprintable()
+    assert (caught.value.remedy or "").endswith("must print nothing: ssh box true")
+
+
+async def test_a_machine_that_says_nothing_is_told_with_what_to_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "ssh"
+    own.write_text("#!/bin/sh\nexec sleep 60\n", "utf-8")
+    own.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(Unreachable, match=r"ssh://box did not answer within 0\.2 s") as caught:
+        async with asyncio.timeout(LIMIT_S):
+            await Environment.open("ssh://box", initialize_timeout_s=0.2)
+    assert caught.value.remedy == "ssh box"
+
+
 async def test_a_machine_without_holdfast_is_told_from_one_that_is_not_reached(server: SshServer) -> None:
     hidden = server.bin / "hidden"
     shutil.move(server.bin / "holdfast", hidden)

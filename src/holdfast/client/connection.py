@@ -15,6 +15,8 @@ import msgspec
 
 from holdfast import decoding, tracing
 from holdfast.client.events.ordering import Pushed, convert_pushed, decode_pushed
+from holdfast.client.links import ssh
+from holdfast.client.links.ssh import SshTarget
 from holdfast.client.links.target import ServerLink, Target, UnixTarget
 from holdfast.client.links.transport import dial
 from holdfast.client.networkfilter import Reply
@@ -281,6 +283,8 @@ class Dialer:
                 answer = await connection.call("environment/info", None, timeout_s=INFO_S)
                 hello.environment_info = decoding.convert(answer, EnvironmentInfo)
         except TimeoutError:
+            if isinstance(self.target, SshTarget):
+                raise ssh.explain_silence(self.target, self.initialize_timeout_s) from None
             raise Unreachable(f"{self.target} accepts connections and does not answer") from None
         except msgspec.ValidationError as exc:
             raise ProtocolMismatch(str(exc)) from None
