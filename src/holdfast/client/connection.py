@@ -38,6 +38,7 @@ from holdfast.wire.rpc import JsonValue
 
 CLIENT_NAME: Final = "holdfast"
 INFO_S: Final = 30.0  # environment/info looks for a shell; the reference allows as much
+MAX_UNREAD: Final = 1024  # answers to a server that takes nothing; each has a few hundred bytes
 MAX_CALLS: Final = 1024  # under way at once; further ones wait, except those that clean up
 
 _SAID: Final = (
@@ -81,6 +82,7 @@ class ClientConnection:
         self._calls: dict[int, _Call] = {}
         self._questions: set[int] = set()
         self._last = 0
+        self._unread = 0
         self._writable = asyncio.Event()
         self._writable.set()
         self._room = asyncio.Event()
@@ -173,9 +175,14 @@ class ClientConnection:
             self._send(rpc.response(id_, answer))
 
     def _send(self, message: bytes) -> None:
+        """An answer of ours. Nobody waits for room here, so a server that asks and reads nothing is left."""
         if self.link is None:
             raise AssertionError("messages come after the link is opened")
-        self.link.send(message)
+        self._unread = 0 if self._writable.is_set() else self._unread + 1
+        if self._unread > MAX_UNREAD:
+            self.drop("the server asks, and reads no answers")
+        else:
+            self.link.send(message)
 
     # --- what the session uses
 
