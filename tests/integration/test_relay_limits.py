@@ -1,8 +1,11 @@
 """What a relay refuses to those who ask too often, and what it does not refuse to anybody."""
 
+import asyncio
+import ssl
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -12,7 +15,8 @@ from holdfast.relay.registry import Limits
 from holdfast.relay.rules.access import Role
 from holdfast.relay.rules.ratelimit import Rate
 from holdfast.relay.rules.signedurl import HARNESS_S
-from tests.support.rawrelay import relay_under_test
+from tests.integration.test_relay_command import make_certificate
+from tests.support.rawrelay import LIMIT_S, relay_under_test
 
 
 async def test_who_asks_too_often_is_told_so_and_an_executor_to_come_back(
@@ -64,3 +68,28 @@ async def test_a_node_whose_clock_is_ahead_of_the_stores_lets_harnesses_in(
             )
             async with relay.harness(token, "s1"):
                 pass
+
+
+async def test_a_tenant_has_only_so_many_environments_and_keeps_those_it_has(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verbs, "MOST_ENVIRONMENTS", 2, raising=False)
+    async with relay_under_test(address, monkeypatch) as relay:
+        token, other = relay.add_token("both"), relay.add_token("both", tenant="u")
+        assert [(await relay.register(token, box)).status for box in ("a", "b")] == [200, 200]
+        assert (await relay.register(token, "c")).code == "registration_conflict"
+        assert (await relay.register(token, "b", "n")).status == 200
+        assert (await relay.register(other, "c")).status == 200
+
+
+async def test_who_says_nothing_before_tls_is_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_node, "ASK_S", 0.2)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(make_certificate(tmp_path))
+    async with relay_under_test(str(tmp_path / "r.db"), monkeypatch, tls=tls) as relay:
+        reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(relay.url).port)
+        async with asyncio.timeout(LIMIT_S):
+            assert await reader.read() == b""
+        writer.close()

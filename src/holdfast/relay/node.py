@@ -122,7 +122,11 @@ class Node:
                 self._registry = Registry(self._store, self._key, _websocket(public), options.limits)
                 await self._beat()
                 server = await asyncio.get_running_loop().create_server(
-                    lambda: RelayConnection(self), sock=sock, ssl=options.tls, backlog=BACKLOG
+                    lambda: RelayConnection(self),
+                    sock=sock,
+                    ssl=options.tls,
+                    backlog=BACKLOG,
+                    ssl_handshake_timeout=None if options.tls is None else ASK_S,  # before the lobby
                 )
                 self._ready = True
                 record("relay.started")

@@ -109,12 +109,14 @@ class Registry:
             case _:
                 return await self._validate(token, asked.environment, body)
 
-    async def _register(self, token: Token, environment: str, body: bytes) -> Answered:
+    async def _register(self, token: Token, environment: str, body: bytes) -> Answered | RegistryRefusal:
         request = messages.decode(body, wire.RegisterRequest)
         key = request.executor_public_key
         registration = await self._store.write(
             verbs.register, token, environment, key, messages.digest_of_key(key)
         )
+        if registration is None:
+            return messages.FULL
         _record("executor.registered", token, environment, registration)
         expires = int(time.time()) + signedurl.EXECUTOR_S
         claim = Claim(environment, signedurl.EXECUTOR_ROLE, token.tenant, registration, expires)
