@@ -211,6 +211,8 @@ async def test_who_says_nothing_before_tls_is_cut_off(
     tls.load_cert_chain(make_certificate(tmp_path))
     async with DirectHost.listen([KEY], region=REGION, tls=tls) as host:
         reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(host.url).port)
-        async with asyncio.timeout(LIMIT_S):
-            assert await reader.read() == b""
-        writer.close()
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                assert await reader.read() == b""
+        finally:
+            writer.transport.abort()
