@@ -15,6 +15,7 @@ from websockets.server import ServerProtocol
 from holdfast.client.links.target import Receiver
 from holdfast.client.links.transport import CLOSE_S, FRAGMENT_BYTES, WRITE_HIGH_BYTES
 from holdfast.errors import ConnectionLost, HoldfastError, RemoteProtocolError
+from holdfast.log import LIBRARY
 from holdfast.server.edges.websocket import Keepalive
 from holdfast.wire.pongs import Pongs
 from holdfast.wire.sizes import MAX_MESSAGE_BYTES, MAX_PARTS
@@ -28,7 +29,8 @@ class AcceptedLink(asyncio.Protocol):
     def __init__(self, transport: asyncio.Transport, on_gone: "Callable[[AcceptedLink], None]") -> None:
         self._transport = transport
         self._on_gone = on_gone
-        self._frames = ServerProtocol(state=OPEN, max_size=(MAX_MESSAGE_BYTES, MAX_FRAME_BYTES))
+        sizes = MAX_MESSAGE_BYTES, MAX_FRAME_BYTES
+        self._frames = ServerProtocol(state=OPEN, max_size=sizes, logger=LIBRARY)
         self._receiver: Receiver | None = None
         self._error: HoldfastError | None = None
         self._parts: list[bytes] = []

@@ -21,6 +21,7 @@ from websockets.server import ServerProtocol
 
 from holdfast.errors import RemoteProtocolError
 from holdfast.local.peers import Lobby
+from holdfast.log import LIBRARY
 from holdfast.relay.registry import Answered
 from holdfast.relay.rules import messages
 from holdfast.relay.rules.messages import RegistryRefusal
@@ -223,7 +224,7 @@ class RelayConnection(asyncio.Protocol):
         """The same, for an owner who alone knows what it is an end of."""
         self._owner = owner
         rest, self._head, self._request = bytes(self._head or b""), None, None
-        self._frames = ServerProtocol(state=OPEN, max_size=MAX_FRAME_BYTES)
+        self._frames = ServerProtocol(state=OPEN, max_size=MAX_FRAME_BYTES, logger=LIBRARY)
         self.heard = asyncio.get_running_loop().time()
         self._transport.write(opening)
         self._transport.resume_reading()

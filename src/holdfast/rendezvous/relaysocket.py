@@ -30,6 +30,7 @@ from holdfast.errors import (
     RemoteProtocolError,
     Unreachable,
 )
+from holdfast.log import LIBRARY
 from holdfast.rendezvous.attempts import DIAL_S
 from holdfast.rendezvous.outward import connect_outward
 from holdfast.wire.pongs import Pongs
@@ -123,7 +124,8 @@ async def _dial(
     try:
         async with asyncio.timeout(timeout_s):
             context = await loop.run_in_executor(None, ssl.create_default_context) if uri.secure else None
-            made = RelaySocket(ClientProtocol(uri, max_size=peer.max_bytes), receiver, headers, peer)
+            protocol = ClientProtocol(uri, max_size=peer.max_bytes, logger=LIBRARY)
+            made = RelaySocket(protocol, receiver, headers, peer)
             await connect_outward(lambda: made, uri.host, uri.port, context)
             try:
                 await made.opened

@@ -8,13 +8,13 @@ import pytest
 from websockets.client import ClientProtocol
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
-from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
 from websockets.uri import parse_uri
 
 from holdfast.client.links.target import parse_target
 from holdfast.client.links.transport import WebSocketLink
 from holdfast.direct.acceptedlink import AcceptedLink
+from holdfast.log import LIBRARY
 from holdfast.relay.sockets import RelayConnection
 from holdfast.rendezvous.relaysocket import RelaySocket
 from holdfast.server.edges.websocket import WebSocketEdge
@@ -78,7 +78,7 @@ class Stuck:
 
     def accept_upgrade(self) -> None:
         """For those who dial."""
-        server = ServerProtocol()
+        server = ServerProtocol(logger=LIBRARY)
         server.receive_data(bytes(self.unsent))
         (request,) = server.events_received()
         assert isinstance(request, Request)
@@ -92,7 +92,8 @@ class Stuck:
 
 
 def to_a_relay(peer: Stuck) -> None:
-    peer.protocol = RelaySocket(ClientProtocol(parse_uri("ws://x"), max_size=2**18), cast(Any, Stuck()), {})
+    protocol = ClientProtocol(parse_uri("ws://x"), max_size=2**18, logger=LIBRARY)
+    peer.protocol = RelaySocket(protocol, cast(Any, Stuck()), {})
     peer.protocol.connection_made(peer)
     peer.accept_upgrade()
 
@@ -123,7 +124,7 @@ def of_a_server(peer: Stuck) -> None:
         adopt=drop,
     )
     edge._transport, edge._peername = cast(Any, peer), ("192.0.2.1", 5)
-    edge._begin(ServerProtocol(state=OPEN), b"")
+    edge._open(b"")
     peer.pings_are_masked = True
 
 

@@ -45,6 +45,7 @@ from holdfast.errors import (
     Unreachable,
 )
 from holdfast.local import credentials
+from holdfast.log import LIBRARY
 from holdfast.rendezvous.outward import connect_outward
 from holdfast.wire.lines import LineReader
 from holdfast.wire.pongs import Pongs
@@ -225,7 +226,7 @@ class WebSocketLink(_Socket, asyncio.BufferedProtocol):
         self.upgraded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._target = target
         super().__init__(receiver)
-        self._handshake = ClientProtocol(parse_uri(target.url))
+        self._handshake = ClientProtocol(parse_uri(target.url), logger=LIBRARY)
         self._head = bytearray()
         self._frames = FrameReader()
         self._pongs = Pongs()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from holdfast.errors import PeerRefused, RemoteProtocolError
 from holdfast.local.peers import Lobby
+from holdfast.log import LIBRARY
 from holdfast.server.edges.early import FirstConnection
 from holdfast.server.edges.edge import WRITE_HIGH_BYTES, Edge
 from holdfast.server.edges.httphead import (
@@ -174,7 +175,7 @@ class WebSocketEdge(Edge):
             return
         from websockets.server import ServerProtocol
 
-        frames = ServerProtocol(max_size=_MAX_SIZES)
+        frames = ServerProtocol(max_size=_MAX_SIZES, logger=LIBRARY)
         if self._refuse(frames, raw):
             self._begin(frames, rest)
 
@@ -212,7 +213,7 @@ class WebSocketEdge(Edge):
         from websockets.protocol import OPEN
         from websockets.server import ServerProtocol
 
-        self._begin(ServerProtocol(state=OPEN, max_size=_MAX_SIZES), rest)
+        self._begin(ServerProtocol(state=OPEN, max_size=_MAX_SIZES, logger=LIBRARY), rest)
 
     def _begin(self, frames: "ServerProtocol", rest: bytes) -> None:
         self._frames = frames
