@@ -29,6 +29,11 @@ FIELDS: Final = (
 )
 
 
+# What a library would say of a connection: at DEBUG addresses with signatures, tokens and messages.
+LIBRARY: Final = logging.getLogger("holdfast.library")
+LIBRARY.setLevel(logging.WARNING)
+
+
 class JsonFormatter(logging.Formatter):
     """One JSON object a line."""
 

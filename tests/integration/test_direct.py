@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import logging
+import ssl
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -16,6 +18,7 @@ from holdfast.direct.host import DirectHost
 from holdfast.errors import StartupError, Unreachable, UsageError
 from holdfast.rendezvous import attempts
 from holdfast.wire.sigv4 import HttpRequest
+from tests.integration.test_relay_command import make_certificate
 from tests.support.cut import way_to
 from tests.support.hosts import KEY, REGION, direct_host, serving_host, sign
 from tests.support.patience import patient
@@ -198,3 +201,18 @@ async def test_a_host_waits_for_an_executor_only_so_long_and_needs_tls_elsewhere
     with pytest.raises(UsageError, match="TLS"):
         async with DirectHost.listen([KEY], region=REGION, address="0.0.0.0"):  # noqa: S104 - that is the point
             pass
+
+
+async def test_who_says_nothing_before_tls_is_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(direct_host_module, "ASK_S", 0.2)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(make_certificate(tmp_path))
+    async with DirectHost.listen([KEY], region=REGION, tls=tls) as host:
+        reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(host.url).port)
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                assert await reader.read() == b""
+        finally:
+            writer.transport.abort()

@@ -14,9 +14,7 @@ import pytest
 from holdfast.board.database.database import Transaction
 from holdfast.relay import sockets
 from holdfast.relay import store as verbs
-from holdfast.relay.registry import Limits
 from holdfast.relay.rules.access import Role
-from holdfast.relay.rules.ratelimit import Rate
 from holdfast.wire import relayframes
 from holdfast.wire.relayframes import Body
 from tests.support.patience import patient
@@ -379,23 +377,6 @@ async def test_a_token_does_what_it_is_for(lone: RelayUnderTest) -> None:
     assert (await lone.register(stale)).code == "unauthorized"
     body = {"security_profile": "other", "executor_public_key": key("e")}
     assert (await lone.operate("register", "box", executor, **body)).code == "bad_request"
-
-
-async def test_who_asks_too_often_is_told_so_and_an_executor_to_come_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    once = Rate(per_s=0.0001, burst=1)
-    async with relay_under_test(str(tmp_path / "r.db"), monkeypatch, Limits(once, once, once)) as relay:
-        token = relay.add_token("both")
-        assert (await relay.register(token)).status == 200
-        again = await relay.register(token)
-        assert (again.status, again.code) == (502, "authentication_service_unavailable")
-        assert (await relay.register(token, "another")).status == 200
-        assert [(await relay.connect(token)).status for _ in range(2)] == [409, 429]
-        assert [(await relay.register("guess")).status for _ in range(2)] == [401, 502]
-        assert (
-            await relay.register(token, "third")
-        ).status == 200  # who guesses beside it does not lock it out
 
 
 async def test_a_harness_that_breaks_the_rules_is_cut_off_and_others_go_on(lone: RelayUnderTest) -> None:

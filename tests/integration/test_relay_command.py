@@ -113,7 +113,10 @@ def make_certificate(folder: Path) -> Path:
 
 
 def ask(
-    url: str, body: object = None, headers: dict[str, str] | None = None, certificate: Path | None = None
+    url: str,
+    body: object = None,
+    headers: dict[str, str] | list[tuple[str, str]] | None = None,
+    certificate: Path | None = None,
 ) -> httpx2.Response:
     trusted = ssl.create_default_context(cafile=None if certificate is None else str(certificate))
     method = "GET" if body is None else "POST"
@@ -140,6 +143,8 @@ async def test_metrics_are_for_this_machine_and_whom_the_proxy_names_is_somebody
         assert "holdfast_relay_executors 0.0" in ask(f"{relay.url}/metrics").text
         named = {"x-forwarded-for": "127.0.0.1, 192.0.2.7"}
         assert ask(f"{relay.url}/metrics", headers=named).status_code == 403
+        added = [("x-forwarded-for", "127.0.0.1"), ("x-forwarded-for", "192.0.2.8")]  # as HAProxy does
+        assert ask(f"{relay.url}/metrics", headers=added).status_code == 403
         connect = f"{relay.url}/cloud/environment/box/connect"
         assert ask(connect, {}, {"authorization": "Bearer wrong", **named}).status_code == 401
         assert '"192.0.2.7"' in relay.audit.read_text("utf-8")

@@ -178,6 +178,73 @@ async def test_why_a_machine_is_not_reached_is_said(server: SshServer, address: 
             await Environment.open(address)
 
 
+async def test_a_shell_that_prints_by_itself_is_quoted_without_what_a_terminal_obeys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "ssh"
+    own.write_text("#!/bin/sh\nprintf '\\n\\033]0;x\\007Welcome to box\\n'; exec sleep 60\n", "utf-8")
+    own.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(Unreachable, match="prints something before Holdfast does") as caught:
+        async with asyncio.timeout(LIMIT_S):
+            await Environment.open("ssh://box")
+    assert "Welcome to box" in str(caught.value)
+    assert str(caught.value).isprintable()
+    assert (caught.value.remedy or "").endswith("must print nothing: ssh box true")
+
+
+async def test_a_machine_that_says_nothing_is_told_with_what_to_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "ssh"
+    own.write_text("#!/bin/sh\nexec sleep 60\n", "utf-8")
+    own.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(Unreachable, match=r"ssh://box did not answer within 0\.2 s") as caught:
+        async with asyncio.timeout(LIMIT_S):
+            await Environment.open("ssh://box", initialize_timeout_s=0.2)
+    assert caught.value.remedy == "ssh box"
+
+
+def test_a_missing_ssh_is_said_on_a_terminal_too(tmp_path: Path) -> None:
+    environ = {"PATH": str(tmp_path), "HOME": str(tmp_path), "HOLDFAST_HOME": str(tmp_path / "hf")}
+    place = SimpleNamespace(as_user=list, workspace=tmp_path, env=lambda: environ)
+    add = ("environment", "add", "box", "ssh://box")
+    with Screen(cast(Place, place), program=[sys.executable, "-m", "holdfast", *add]) as screen:
+        assert screen.end() == 71, screen.seen
+    assert b"is ssh installed?" in screen.seen
+    assert b"Traceback" not in screen.seen
+
+
+def test_what_a_machine_says_when_its_server_is_stopped_does_not_reach_the_terminal(tmp_path: Path) -> None:
+    own = tmp_path / "bin" / "ssh"
+    own.parent.mkdir()
+    said = "printf '\\033]0;owned\\007'; printf 'holdfast: \\033[31mit is busy\\n' >&2; exit 1"
+    own.write_text(f"#!/bin/sh\n{said}\n", "utf-8")
+    own.chmod(0o755)
+    environ = {
+        "PATH": f"{own.parent}:/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "HOLDFAST_HOME": str(tmp_path / "hf"),
+    }
+    holdfast = [sys.executable, "-m", "holdfast", "environment"]
+    subprocess.run([*holdfast, "add", "box", "ssh://box", "--no-check"], env=environ, check=True)
+    ended = subprocess.run(
+        [*holdfast, "remove", "box", "--stop"], env=environ, capture_output=True, check=False
+    )
+    assert b"\x1b" not in ended.stdout + ended.stderr
+    assert b"ssh://box says: it is busy" in ended.stderr
+    assert b"box" in subprocess.run([*holdfast, "list"], env=environ, capture_output=True, check=True).stdout
+
+
+def test_one_behind_a_registry_is_said_to_be_written_into_the_file(tmp_path: Path) -> None:
+    environ = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "HOLDFAST_HOME": str(tmp_path / "hf")}
+    add = [sys.executable, "-m", "holdfast", "environment", "add", "box", "https://relay.example"]
+    ended = subprocess.run(add, env=environ, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert 'id = "box", registry_url = "https://relay.example"' in ended.stderr
+
+
 async def test_a_machine_without_holdfast_is_told_from_one_that_is_not_reached(server: SshServer) -> None:
     hidden = server.bin / "hidden"
     shutil.move(server.bin / "holdfast", hidden)

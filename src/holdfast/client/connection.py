@@ -15,6 +15,8 @@ import msgspec
 
 from holdfast import decoding, tracing
 from holdfast.client.events.ordering import Pushed, convert_pushed, decode_pushed
+from holdfast.client.links import ssh
+from holdfast.client.links.ssh import SshTarget
 from holdfast.client.links.target import ServerLink, Target, UnixTarget
 from holdfast.client.links.transport import dial
 from holdfast.client.networkfilter import Reply
@@ -36,6 +38,7 @@ from holdfast.wire.rpc import JsonValue
 
 CLIENT_NAME: Final = "holdfast"
 INFO_S: Final = 30.0  # environment/info looks for a shell; the reference allows as much
+MAX_UNREAD: Final = 1024  # answers to a server that takes nothing; each has a few hundred bytes
 MAX_CALLS: Final = 1024  # under way at once; further ones wait, except those that clean up
 
 _SAID: Final = (
@@ -79,6 +82,7 @@ class ClientConnection:
         self._calls: dict[int, _Call] = {}
         self._questions: set[int] = set()
         self._last = 0
+        self._unread = 0
         self._writable = asyncio.Event()
         self._writable.set()
         self._room = asyncio.Event()
@@ -171,9 +175,14 @@ class ClientConnection:
             self._send(rpc.response(id_, answer))
 
     def _send(self, message: bytes) -> None:
+        """An answer of ours. Nobody waits for room here, so a server that asks and reads nothing is left."""
         if self.link is None:
             raise AssertionError("messages come after the link is opened")
-        self.link.send(message)
+        self._unread = 0 if self._writable.is_set() else self._unread + 1
+        if self._unread > MAX_UNREAD:
+            self.drop("the server asks, and reads no answers")
+        else:
+            self.link.send(message)
 
     # --- what the session uses
 
@@ -281,6 +290,8 @@ class Dialer:
                 answer = await connection.call("environment/info", None, timeout_s=INFO_S)
                 hello.environment_info = decoding.convert(answer, EnvironmentInfo)
         except TimeoutError:
+            if isinstance(self.target, SshTarget):
+                raise ssh.explain_silence(self.target, self.initialize_timeout_s) from None
             raise Unreachable(f"{self.target} accepts connections and does not answer") from None
         except msgspec.ValidationError as exc:
             raise ProtocolMismatch(str(exc)) from None

@@ -1,6 +1,7 @@
 """`holdfast environment`: parse, call, print."""
 
 import asyncio
+import contextlib
 import os
 import shlex
 import subprocess
@@ -136,6 +137,12 @@ def add(name: str, address: str, is_default: bool, check: bool, install: bool) -
     if install and not (check and address.startswith(ssh.SCHEME)):
         raise UsageError("--install is for an address of ssh, and connects to it")
     file = own_file()
+    if address.startswith(("http://", "https://")):
+        raise UsageError(
+            "an environment behind a registry is written into the file, with its token",
+            remedy=f'write into {file}: [[environments]], id = "{name}", registry_url = "{address}", '
+            f'auth_bearer_token_file = "{name}.token"',
+        )
     text = _read(file)
     made = None
     if text is not None:
@@ -222,12 +229,7 @@ def remove(name: str, stop: bool, uninstall: bool) -> Answer:
     if (stop or uninstall) and not url.startswith(ssh.SCHEME):
         raise UsageError("--stop and --uninstall are for environments that are reached by ssh")
     if stop:
-        argv = ssh.parse(url).argv("--stop")
-        done = subprocess.run(argv, timeout=LOGIN_S, check=False, stdin=subprocess.DEVNULL)  # noqa: S603 - ssh, by words that were checked
-        if done.returncode != 0:
-            raise OperationFailed(
-                f"the server of {name} was not stopped", remedy=f"holdfast environment check {name}"
-            )
+        installing.stop(ssh.parse(url))
         ended = True
     if uninstall:
         installing.uninstall(ssh.parse(url))
@@ -358,7 +360,9 @@ def _look(where: str) -> Answer:
         if not where.startswith(ssh.SCHEME) or is_json() or not sys.stdin.isatty():
             raise
     argv = [*ssh.parse(where).base(interactive=True), "true"]  # a password it reads from the terminal itself
-    subprocess.run(argv, stdin=subprocess.DEVNULL, timeout=LOGIN_S, check=False)  # noqa: S603 - ssh, by words that were checked
+    quiet = subprocess.DEVNULL  # what is printed over there is for nobody
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):  # the next look says why
+        subprocess.run(argv, stdin=quiet, stdout=quiet, timeout=LOGIN_S, check=False)  # noqa: S603 - ssh, by words that were checked
     return asyncio.run(look())
 
 

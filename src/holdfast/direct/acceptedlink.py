@@ -15,8 +15,10 @@ from websockets.server import ServerProtocol
 from holdfast.client.links.target import Receiver
 from holdfast.client.links.transport import CLOSE_S, FRAGMENT_BYTES, WRITE_HIGH_BYTES
 from holdfast.errors import ConnectionLost, HoldfastError, RemoteProtocolError
+from holdfast.log import LIBRARY
 from holdfast.server.edges.websocket import Keepalive
-from holdfast.wire.sizes import MAX_MESSAGE_BYTES
+from holdfast.wire.pongs import Pongs
+from holdfast.wire.sizes import MAX_MESSAGE_BYTES, MAX_PARTS
 
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024  # what the reference accepts and sends in one frame
 
@@ -27,10 +29,12 @@ class AcceptedLink(asyncio.Protocol):
     def __init__(self, transport: asyncio.Transport, on_gone: "Callable[[AcceptedLink], None]") -> None:
         self._transport = transport
         self._on_gone = on_gone
-        self._frames = ServerProtocol(state=OPEN, max_size=(MAX_MESSAGE_BYTES, MAX_FRAME_BYTES))
+        sizes = MAX_MESSAGE_BYTES, MAX_FRAME_BYTES
+        self._frames = ServerProtocol(state=OPEN, max_size=sizes, logger=LIBRARY)
         self._receiver: Receiver | None = None
         self._error: HoldfastError | None = None
         self._parts: list[bytes] = []
+        self._pongs = Pongs()
         self._paused = False
         self._gone = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -52,6 +56,9 @@ class AcceptedLink(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             self._frames.receive_data(data)
+            for pong in self._frames.data_to_send():  # before anything else is sent
+                if pong:
+                    self._write(self._pongs.pass_on(pong))
             for frame in cast("list[Frame]", self._frames.events_received()):
                 if self._error is None:
                     self._take(frame)
@@ -65,10 +72,12 @@ class AcceptedLink(asyncio.Protocol):
         return False
 
     def pause_writing(self) -> None:
+        self._pongs.pause()
         if self._receiver is not None:
             self._receiver.on_writable(False)
 
     def resume_writing(self) -> None:
+        self._write(self._pongs.resume())
         if self._receiver is not None:
             self._receiver.on_writable(True)
 
@@ -87,6 +96,8 @@ class AcceptedLink(asyncio.Protocol):
         if frame.opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
             return
         self._parts.append(bytes(frame.data))
+        if len(self._parts) > MAX_PARTS:
+            raise RemoteProtocolError("the executor sends a message in too many pieces")
         if not frame.fin:
             return
         message, self._parts = b"".join(self._parts), []
@@ -96,8 +107,11 @@ class AcceptedLink(asyncio.Protocol):
 
     def _flush(self) -> None:
         for data in self._frames.data_to_send():
-            if data and not self._transport.is_closing():
-                self._transport.write(data)
+            self._write(data)
+
+    def _write(self, data: bytes) -> None:
+        if data and not self._transport.is_closing():
+            self._transport.write(data)
 
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()

@@ -87,7 +87,11 @@ class DirectHost:
             scheme = "http" if tls is None else "https"
             host.url = where.url(sock.getsockname()[1]).replace("ws", scheme, 1)
             server = await asyncio.get_running_loop().create_server(
-                lambda: HostConnection(host), sock=sock, ssl=tls, backlog=BACKLOG
+                lambda: HostConnection(host),
+                sock=sock,
+                ssl=tls,
+                backlog=BACKLOG,
+                ssl_handshake_timeout=None if tls is None else ASK_S,  # before the lobby
             )
             try:
                 yield host

@@ -122,7 +122,11 @@ class Node:
                 self._registry = Registry(self._store, self._key, _websocket(public), options.limits)
                 await self._beat()
                 server = await asyncio.get_running_loop().create_server(
-                    lambda: RelayConnection(self), sock=sock, ssl=options.tls, backlog=BACKLOG
+                    lambda: RelayConnection(self),
+                    sock=sock,
+                    ssl=options.tls,
+                    backlog=BACKLOG,
+                    ssl_handshake_timeout=None if options.tls is None else ASK_S,  # before the lobby
                 )
                 self._ready = True
                 record("relay.started")
@@ -244,9 +248,11 @@ class Node:
         }
 
     def _peer(self, connection: RelayConnection, head: RequestHead) -> str:
-        """Who asks: behind a proxy whom that names last, since it alone is to be believed."""
+        """Who asks: behind a proxy whom that names last, since it alone is to be believed. Some write into
+        the header that came, and some add one of their own after it."""
         if self.behind_proxy:
-            return (head.get("x-forwarded-for") or connection.peer).rpartition(",")[2].strip()
+            named = [value for name, value in head.headers if name == "x-forwarded-for" and value]
+            return named[-1].rpartition(",")[2].strip() if named else connection.peer
         return connection.peer
 
     # --- sockets

@@ -85,12 +85,17 @@ class Registry:
         digest = access.digest_of(text)
         if digest not in self._known and not self._guessing.has(peer, now):
             return messages.later(messages.TOO_OFTEN, asked.operation)
-        token = access.check(text, *await self._store.read(verbs.find_token, digest))
+        try:
+            token = access.check(text, *await self._store.read(verbs.find_token, digest))
+        except PeerRefused:
+            self._known.discard(digest)  # revoked or expired: it may be tried as often as any wrong one
+            raise
         if len(self._known) >= MOST_KNOWN:
             self._known.clear()
         self._known.add(digest)
         if not access.allows(token, _ROLES[asked.operation], asked.environment):
-            return messages.FORBIDDEN
+            asks = self._asking.take(token.id, now)
+            return messages.FORBIDDEN if asks else messages.later(messages.TOO_OFTEN, asked.operation)
         limit, who = self._asking, token.id
         if asked.operation == "register":
             limit, who = self._registering, f"{token.tenant} {asked.environment}"
@@ -104,12 +109,14 @@ class Registry:
             case _:
                 return await self._validate(token, asked.environment, body)
 
-    async def _register(self, token: Token, environment: str, body: bytes) -> Answered:
+    async def _register(self, token: Token, environment: str, body: bytes) -> Answered | RegistryRefusal:
         request = messages.decode(body, wire.RegisterRequest)
         key = request.executor_public_key
         registration = await self._store.write(
             verbs.register, token, environment, key, messages.digest_of_key(key)
         )
+        if registration is None:
+            return messages.FULL
         _record("executor.registered", token, environment, registration)
         expires = int(time.time()) + signedurl.EXECUTOR_S
         claim = Claim(environment, signedurl.EXECUTOR_ROLE, token.tenant, registration, expires)

@@ -21,11 +21,13 @@ from websockets.server import ServerProtocol
 
 from holdfast.errors import RemoteProtocolError
 from holdfast.local.peers import Lobby
+from holdfast.log import LIBRARY
 from holdfast.relay.registry import Answered
 from holdfast.relay.rules import messages
 from holdfast.relay.rules.messages import RegistryRefusal
 from holdfast.relay.rules.switchboard import ExecutorSocket, HarnessSocket
 from holdfast.server.edges.httphead import MAX_HEAD_BYTES, HeadAnswer, RequestHead, parse_head
+from holdfast.wire.pongs import Pongs
 from holdfast.wire.relayframes import MAX_FRAME_BYTES
 
 log = logging.getLogger(__name__)
@@ -87,6 +89,7 @@ class RelayConnection(asyncio.Protocol):
         "_node",
         "_owner",
         "_parts",
+        "_pongs",
         "_request",
         "_transport",
         "behind",
@@ -104,6 +107,7 @@ class RelayConnection(asyncio.Protocol):
         self._request: RequestHead | None = None
         self._frames: ServerProtocol | None = None
         self._parts: list[bytes] | None = None
+        self._pongs = Pongs()
         self._transport: asyncio.Transport
         self.peer = ""
         self.end: ExecutorSocket[Socket] | HarnessSocket[Socket] | None = None
@@ -143,12 +147,15 @@ class RelayConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.behind = True
+        self._pongs.pause()
         self.stalled_since = asyncio.get_running_loop().time()
         self._owner.note_flow(self)
 
     def resume_writing(self) -> None:
         self.behind = False
         self.stalled_since = None
+        if not self._transport.is_closing():
+            self._transport.write(self._pongs.resume())
         self._owner.note_flow(self)
 
     # --- before the frames
@@ -217,7 +224,7 @@ class RelayConnection(asyncio.Protocol):
         """The same, for an owner who alone knows what it is an end of."""
         self._owner = owner
         rest, self._head, self._request = bytes(self._head or b""), None, None
-        self._frames = ServerProtocol(state=OPEN, max_size=MAX_FRAME_BYTES)
+        self._frames = ServerProtocol(state=OPEN, max_size=MAX_FRAME_BYTES, logger=LIBRARY)
         self.heard = asyncio.get_running_loop().time()
         self._transport.write(opening)
         self._transport.resume_reading()
@@ -234,7 +241,7 @@ class RelayConnection(asyncio.Protocol):
             self._take(frame)
         for out in frames.data_to_send():  # answers to pings, and a goodbye
             if out:
-                self._transport.write(out)
+                self._transport.write(self._pongs.pass_on(out))
         if frames.close_expected() and not self._transport.is_closing():
             self._transport.close()  # once: TLS of Python 3.11.2 cannot abort what was closed again
 

@@ -31,6 +31,7 @@ LEASE_MS: Final = 15_000  # a node that has not been heard of for so long holds 
 FORGOTTEN_MS: Final = 3_600_000  # after its lease a node and its orders are removed
 UNUSED_MS: Final = 30 * 86_400_000  # an environment that nobody registered for so long is forgotten
 TAKEOVER_MS: Final = 15_000  # a fresh registration is given so long to dial before an older one may take over
+MOST_ENVIRONMENTS: Final = 100_000  # of one tenant: ids are its own choice, and a row is kept for a month
 POOL: Final = 4  # connections to PostgreSQL; SQLite has one writer anyway
 SIGNING: Final = "signing"
 SCHEMA: Final = Schema(
@@ -186,14 +187,22 @@ def signing_key(tx: Transaction) -> str:
 # --- environments
 
 
-def register(tx: Transaction, token: Token, environment: str, key: PublicKey, key_digest: str) -> str:
-    """The registration of an executor: the one it has, or a new one that ends another executor's."""
+def register(tx: Transaction, token: Token, environment: str, key: PublicKey, key_digest: str) -> str | None:
+    """The registration of an executor: the one it has, or a new one that ends another executor's.
+
+    None: the tenant has as many environments as one may have.
+    """
     place = {"tenant": token.tenant, "id": environment}
     row = tx.one("environment_lock", **place)
     if row is not None and row["key_digest"] == key_digest:
         return str(tx.row("environment_same_key", **place, token_id=token.id, now=tx.now_ms)["registration"])
     if row is not None and row["node"] is not None:
         _order(tx, str(row["node"]), "socket", token.tenant, environment, _int(row["epoch"]))
+    if (
+        row is None
+        and tx.one("environment_after", tenant=token.tenant, most=MOST_ENVIRONMENTS - 1) is not None
+    ):
+        return None
     made = tx.row(
         "environment_register",
         **place,

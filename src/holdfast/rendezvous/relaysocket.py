@@ -23,11 +23,19 @@ from websockets.frames import Frame, Opcode
 from websockets.uri import parse_uri
 
 from holdfast import tracing
-from holdfast.errors import ConnectionLost, HoldfastError, ProtocolMismatch, Unreachable
+from holdfast.errors import (
+    ConnectionLost,
+    HoldfastError,
+    ProtocolMismatch,
+    RemoteProtocolError,
+    Unreachable,
+)
+from holdfast.log import LIBRARY
 from holdfast.rendezvous.attempts import DIAL_S
 from holdfast.rendezvous.outward import connect_outward
+from holdfast.wire.pongs import Pongs
 from holdfast.wire.relayframes import MAX_FRAME_BYTES
-from holdfast.wire.sizes import MAX_MESSAGE_BYTES
+from holdfast.wire.sizes import MAX_MESSAGE_BYTES, MAX_PARTS
 
 PING_S: Final = 30.0
 PONG_S: Final = 60.0
@@ -116,7 +124,8 @@ async def _dial(
     try:
         async with asyncio.timeout(timeout_s):
             context = await loop.run_in_executor(None, ssl.create_default_context) if uri.secure else None
-            made = RelaySocket(ClientProtocol(uri, max_size=peer.max_bytes), receiver, headers, peer)
+            protocol = ClientProtocol(uri, max_size=peer.max_bytes, logger=LIBRARY)
+            made = RelaySocket(protocol, receiver, headers, peer)
             await connect_outward(lambda: made, uri.host, uri.port, context)
             try:
                 await made.opened
@@ -155,6 +164,7 @@ class RelaySocket(asyncio.Protocol):
         self._open = False
         self._paused = False
         self._parts: list[bytes] = []
+        self._pongs = Pongs()
         self._is_text = False
         self._error: HoldfastError | None = None
         self._gone = asyncio.Event()
@@ -177,6 +187,7 @@ class RelaySocket(asyncio.Protocol):
             return
         try:
             self._protocol.receive_data(data)
+            self._answer_pings()  # before anything else is sent, which would send all of them
             self._take_events()
             self._flush()
         except HoldfastError as exc:
@@ -186,9 +197,11 @@ class RelaySocket(asyncio.Protocol):
         return False
 
     def pause_writing(self) -> None:
+        self._pongs.pause()
         self._receiver.on_writable(False)
 
     def resume_writing(self) -> None:
+        self._write(self._pongs.resume())
         self._receiver.on_writable(True)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -241,21 +254,32 @@ class RelaySocket(asyncio.Protocol):
                 self._take_part(frame)
 
     def _take_part(self, frame: Frame) -> None:
-        """The library bounds the sum of the parts."""
+        """The library bounds the sum of the parts, and nobody how many of them are empty."""
         if frame.opcode is not Opcode.CONT:
             self._is_text = frame.opcode is Opcode.TEXT
         if not frame.fin or self._parts:
             self._parts.append(bytes(frame.data))
+        if len(self._parts) > MAX_PARTS:
+            raise RemoteProtocolError(f"the {self._peer} sends a message in too many pieces")
         if frame.fin:
             whole = b"".join(self._parts) if self._parts else bytes(frame.data)
             self._parts = []
             unwanted = self._is_text and self._peer is Dialled.RELAY
             self._receiver.on_frame(None if unwanted else whole)
 
+    def _answer_pings(self) -> None:
+        """What the library has to say by itself."""
+        for data in self._protocol.data_to_send():
+            if data:
+                self._write(self._pongs.pass_on(data))
+
     def _flush(self) -> None:
         for data in self._protocol.data_to_send():
-            if data and not self._transport.is_closing():
-                self._transport.write(data)
+            self._write(data)
+
+    def _write(self, data: bytes) -> None:
+        if data and not self._transport.is_closing():
+            self._transport.write(data)
 
     # --- the watch
 
@@ -298,6 +322,11 @@ class RelaySocket(asyncio.Protocol):
         for start in range(FRAGMENT_BYTES, len(message), FRAGMENT_BYTES):
             end = start + FRAGMENT_BYTES
             self._protocol.send_continuation(message[start:end], fin=end >= len(message))
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that the peer has not taken."""
+        return self._transport.get_write_buffer_size()
 
     def pause_reading(self) -> None:
         self._paused = True

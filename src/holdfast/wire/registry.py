@@ -22,6 +22,7 @@ REQUEST_HEADER: Final = "x-request-id"  # new for every request that has it
 
 MAX_AUTHORIZATION_BYTES: Final = 4096
 MAX_ANSWER_BYTES: Final = 64 * 1024  # of any answer; the largest has one key and some texts
+MAX_CODE: Final = 64  # characters of a refusal's code, which is shown
 MAX_PREVIEW: Final = 4096  # characters of a body that is no error as agreed on
 
 OFFLINE: Final = "environment_offline"
@@ -148,7 +149,7 @@ def read_failure(status: int, body: bytes) -> RegistryFailure:
     else:
         inner = answer.error or answer.detail
         if inner is not None:
-            code, message = inner.code, inner.message
+            code, message = inner.code and inner.code[:MAX_CODE], inner.message
     preview = body.decode(errors="replace").strip()[:MAX_PREVIEW]
     return RegistryFailure(status, code, message or preview or "the registry gives no reason")
 

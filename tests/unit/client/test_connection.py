@@ -216,6 +216,18 @@ async def test_what_makes_no_sense_is_refused(message: object) -> None:
         Stage().receive(message)
 
 
+async def test_a_server_that_asks_and_reads_no_answers_is_left() -> None:
+    stage = Stage()
+    for number in range(1, 3000):
+        stage.receive({"id": number, "method": "who/are/you"})
+    assert len(stage.link.sent) == 2999
+    stage.connection.on_writable(False)
+    for number in range(3000, 6000):
+        stage.receive({"id": number, "method": "who/are/you"})
+    assert len(stage.link.sent) < 4100
+    assert isinstance(stage.link.aborted, ConnectionLost)
+
+
 async def test_an_answer_that_the_link_is_dead_ends_the_link() -> None:
     stage = Stage()
     call = await stage.call("fs/remove")

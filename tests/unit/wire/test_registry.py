@@ -102,8 +102,9 @@ def test_an_address_is_put_together_without_being_interpreted(base: str, wanted:
         (b"\xff", None, "\ufffd"),
         (b"", None, "the registry gives no reason"),
         (b"x" * 5000, None, "x" * 4096),
+        (b'{"error":{"code":"' + b"c" * 65 + b'","message":"m"}}', "c" * 64, "m"),
     ],
-    ids=range(8),
+    ids=range(9),
 )
 def test_a_refusal_is_read_whatever_its_body(body: bytes, code: str | None, message: str) -> None:
     assert read_failure(418, body) == (418, code, message)

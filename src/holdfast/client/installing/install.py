@@ -25,6 +25,7 @@ from holdfast.errors import HoldfastError, OperationFailed
 from holdfast.local.owned import owned_program
 
 LOOK_S: Final = 60.0
+STOP_S: Final = 120.0
 COPY_S: Final = 900.0  # 20 MiB on a slow line
 INSTALL_S: Final = 1500.0  # longer than the program over there waits for pip
 MAX_SAID: Final = 256 * 1024  # bytes of what a machine says: more is no answer of ours
@@ -84,6 +85,18 @@ def install(target: SshTarget, state: FarState, agree: Callable[[list[str]], boo
             raise ssh.explain(target, code, error)
     answer = found.read_answer(target, said)
     return Installed(packed.name, True, answer.fetched, answer.kept)
+
+
+def stop(target: SshTarget) -> None:
+    """End the server that is kept there, and all that it runs.
+
+    Raises:
+        OperationFailed: that takes too long.
+        Unreachable: why it cannot be reached, or what it says.
+    """
+    code, _, error = _run(target.argv("--stop"), STOP_S)
+    if code != 0:
+        raise ssh.explain(target, code, error)
 
 
 def uninstall(target: SshTarget) -> None:

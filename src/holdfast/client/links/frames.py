@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 
 from holdfast.errors import RemoteProtocolError
 from holdfast.wire.rpc import MAX_MESSAGE_BYTES
+from holdfast.wire.sizes import MAX_PARTS
 
 BUFFER_BYTES: Final = 512 * 1024  # several output messages, and still in the processor's cache
 MIN_SPACE_BYTES: Final = 128 * 1024  # room for one read; below it what is left moves to the front
-MAX_PARTS: Final = 65_536  # of one message; empty ones cost memory without counting as bytes
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 _FIN, _RESERVED, _OPCODE, _MASKED, _LENGTH = 0x80, 0x70, 0x0F, 0x80, 0x7F

@@ -12,14 +12,16 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from holdfast.errors import Unreachable, UsageError
+from holdfast.local.shown import show_text
 
 SCHEME: Final = "ssh://"
 INITIALIZE_S: Final = 30.0  # to log in over jumps, and to start a server over there
 MAX_SAID_BYTES: Final = 4096  # of what ssh says
+MAX_SHOWN: Final = 60  # characters of what a shell prints by itself
 # A shell that is no login shell may not know where programs of the user are.
 SEARCH: Final = 'PATH="$HOME/.local/bin:$HOME/.holdfast/bin:$PATH"'
 _WORD: Final = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.@%+-]*")  # no option, and nothing that a shell reads
-_HOST: Final = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*|[0-9A-Fa-f:]+(?:%[A-Za-z0-9_.-]+)?")
+_HOST: Final = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*|[0-9A-Fa-f]*:[0-9A-Fa-f:.]*(?:%[A-Za-z0-9_.-]+)?")
 # A link that is silent for half a minute is dead, also where the user's configuration says nothing of it.
 _OPTIONS: Final = ("-o", "BatchMode=yes", "-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3")
 
@@ -74,20 +76,26 @@ def parse(address: str) -> SshTarget:
     """
     try:
         parts = urlsplit(address)
-        host, user, port = parts.hostname or "", parts.username, parts.port
+        host, user, port = _written_host(parts.netloc), parts.username, parts.port
     except ValueError:
         host, user, port, parts = "", None, None, urlsplit("")
+    if any(ord(char) < 0x20 for char in address):  # urlsplit leaves some of them out
+        host = ""
     if not _HOST.fullmatch(host) or (user is not None and not _WORD.fullmatch(user)) or parts.query:
         raise UsageError("this is no address for ssh", remedy="write ssh://[user@]host[:port][/path]")
     if parts.password is not None or parts.fragment:
         raise UsageError("an address must not hold a secret", remedy="let ssh know your key")
-    # urlsplit makes names small, and an alias in ssh's configuration may be written otherwise
-    written = re.search(re.escape(host), address, re.IGNORECASE)
     path = unquote(parts.path)
     if any(ord(char) < 0x20 for char in path):
         raise UsageError("the path has characters that no directory should have")
     where = None if path in ("", "/~", "/~/") else path[1:] if path.startswith("/~/") else path
-    return SshTarget(host if written is None else written[0], user, port, where)
+    return SshTarget(host, user, port, where)
+
+
+def _written_host(place: str) -> str:
+    """As it was typed: urlsplit makes names small, and an alias in ssh's configuration need not be."""
+    host = place.rpartition("@")[2]
+    return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
 
 
 # The first that fits says why. Of ssh's own words nothing is repeated: some are the other machine's.
@@ -118,7 +126,7 @@ _REASONS: Final = (
 
 def explain(target: SshTarget, code: int | None, said: str) -> Unreachable:
     """Why there is no link, by the exit code of ssh and what it said."""
-    login = shlex.join(word for word in target.base(interactive=True) if word not in ("-T", "--"))
+    login = _login(target)
     install = f"holdfast environment add NAME {target} --install"
     for pattern, words, remedy in _REASONS:
         if re.search(pattern, said):
@@ -129,3 +137,22 @@ def explain(target: SshTarget, code: int | None, said: str) -> Unreachable:
     if code == 127:
         return Unreachable(f"{target} has no Holdfast", remedy=f"install it from here: {install}")
     return Unreachable(f"ssh to {target} ended with {code}", remedy=login)
+
+
+def explain_greeting(target: SshTarget, said: str) -> Unreachable:
+    """A shell over there prints something by itself, and that is no message of an exec server."""
+    line = next((line for line in show_text(said).splitlines() if line.strip()), "")
+    return Unreachable(
+        f"{target} prints something before Holdfast does: {line.strip()[:MAX_SHOWN]!r}",
+        remedy="let the start files of its shell (~/.bashrc) print on a terminal only; "
+        f"this must print nothing: {_login(target)} true",
+    )
+
+
+def explain_silence(target: SshTarget, seconds: float) -> Unreachable:
+    return Unreachable(f"{target} did not answer within {seconds:.3g} s", remedy=_login(target))
+
+
+def _login(target: SshTarget) -> str:
+    """What a person would type."""
+    return shlex.join(word for word in target.base(interactive=True) if word not in ("-T", "--"))

@@ -10,6 +10,7 @@ from holdfast.client.links.transport import ChildLink
 from holdfast.errors import ConnectionLost, HoldfastError
 
 _STDERR: Final = 2
+MAX_GREETING: Final = 1024  # bytes of it that are looked at
 LAST_WORDS_S: Final = 0.5  # of ssh, after it ended; a shared connection that stays has its pipe open
 
 
@@ -24,7 +25,12 @@ class SshLink(ChildLink):
         self._why: HoldfastError | None = None
 
     def data_received(self, data: bytes) -> None:
-        self._spoke = True
+        """Whatever is no message when nothing was said yet was printed by a shell on the way."""
+        if not self._spoke:
+            self._spoke = bool(said := data.strip())
+            if self._spoke and not said.startswith(b"{"):
+                self.abort(ssh.explain_greeting(self._target, said[:MAX_GREETING].decode(errors="replace")))
+                return
         super().data_received(data)
 
     def hear(self, piece: bytes) -> None:

@@ -45,8 +45,10 @@ from holdfast.errors import (
     Unreachable,
 )
 from holdfast.local import credentials
+from holdfast.log import LIBRARY
 from holdfast.rendezvous.outward import connect_outward
 from holdfast.wire.lines import LineReader
+from holdfast.wire.pongs import Pongs
 
 log = logging.getLogger(__name__)
 
@@ -224,9 +226,10 @@ class WebSocketLink(_Socket, asyncio.BufferedProtocol):
         self.upgraded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._target = target
         super().__init__(receiver)
-        self._handshake = ClientProtocol(parse_uri(target.url))
+        self._handshake = ClientProtocol(parse_uri(target.url), logger=LIBRARY)
         self._head = bytearray()
         self._frames = FrameReader()
+        self._pongs = Pongs()
         self._open = False
         self._paused = False
         self._silent = False
@@ -320,11 +323,25 @@ class WebSocketLink(_Socket, asyncio.BufferedProtocol):
             if opcode in (TEXT, BINARY):
                 self._receiver.on_message(payload)
             elif opcode == PING:
-                self._write(Opcode.PONG, bytes(payload))
+                self._pong(bytes(payload))
             elif opcode == CLOSE:
                 raise ConnectionLost("the server closed the connection")
             if self._error is not None:
                 return
+
+    def _pong(self, payload: bytes) -> None:
+        if not self._transport.is_closing():
+            answer = Frame(Opcode.PONG, payload).serialize(mask=True)
+            self._transport.write(self._pongs.pass_on(answer))
+
+    def pause_writing(self) -> None:
+        self._pongs.pause()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(self._pongs.resume())
+        super().resume_writing()
 
     def _write(self, opcode: Opcode, data: bytes, *, fin: bool = True) -> None:
         if not self._transport.is_closing():

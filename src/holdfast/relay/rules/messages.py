@@ -43,6 +43,7 @@ class RegistryRefusal(NamedTuple):
 BAD_REQUEST: Final = RegistryRefusal(400, "bad_request", "the body is not the message that belongs here")
 UNAUTHORIZED: Final = RegistryRefusal(401, "unauthorized", "a valid bearer token is required")
 FORBIDDEN: Final = RegistryRefusal(403, "forbidden", "the token does not allow this")
+FULL: Final = RegistryRefusal(409, "registration_conflict", "the tenant has as many environments as it may")
 NO_ROUTE: Final = RegistryRefusal(404, "route_unavailable", "there is nothing here")
 TOO_LARGE: Final = RegistryRefusal(413, "bad_request", "the body is too large")
 NO_LENGTH: Final = RegistryRefusal(411, "bad_request", "the length of the body must be given")

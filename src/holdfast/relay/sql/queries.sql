@@ -50,6 +50,9 @@ INSERT INTO relay_orders (node, kind, tenant, subject, epoch) VALUES (:node, :ki
 -- name: environment_lock
 SELECT * FROM relay_environments WHERE tenant = :tenant AND id = :id LOCK ROWS;
 
+-- name: environment_after
+SELECT id FROM relay_environments WHERE tenant = :tenant ORDER BY tenant, id LIMIT 1 OFFSET :most;
+
 -- name: environment_register
 INSERT INTO relay_environments (tenant, id, registration, public_key, key_digest, token_id, registered_ms)
 VALUES (:tenant, :id, :registration, :public_key, :key_digest, :token_id, :now)

@@ -1,7 +1,8 @@
 """Where connections come in: addresses, who may enter, WebSocket, HTTP head, lines on a unix socket or
 pipes.
 
-Imports: decoding, errors, local, rendezvous, sandbox.plan, server, server.processes, server.remote, wire.
+Imports: decoding, errors, local, log, rendezvous, sandbox.plan, server, server.processes, server.remote,
+wire.
 Open to other rooms: address, auth, binding, early, httphead, listen, plainfiles, remoteedge,
 websocket.
 """

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from holdfast.errors import PeerRefused, RemoteProtocolError
 from holdfast.local.peers import Lobby
+from holdfast.log import LIBRARY
 from holdfast.server.edges.early import FirstConnection
 from holdfast.server.edges.edge import WRITE_HIGH_BYTES, Edge
 from holdfast.server.edges.httphead import (
@@ -25,7 +26,8 @@ from holdfast.server.edges.httphead import (
     refuse,
     show_metrics,
 )
-from holdfast.wire.sizes import MAX_MESSAGE_BYTES
+from holdfast.wire.pongs import Pongs
+from holdfast.wire.sizes import MAX_MESSAGE_BYTES, MAX_PARTS
 
 if TYPE_CHECKING:
     from websockets.frames import Frame
@@ -95,6 +97,7 @@ class WebSocketEdge(Edge):
         self._head = bytearray()
         self._frames: ServerProtocol | None = None
         self._parts: list[bytes] = []
+        self._pongs = Pongs()
         self._timer: asyncio.TimerHandle | None = None
         self._keepalive: Keepalive | None = None
         self._transport: asyncio.Transport
@@ -172,7 +175,7 @@ class WebSocketEdge(Edge):
             return
         from websockets.server import ServerProtocol
 
-        frames = ServerProtocol(max_size=_MAX_SIZES)
+        frames = ServerProtocol(max_size=_MAX_SIZES, logger=LIBRARY)
         if self._refuse(frames, raw):
             self._begin(frames, rest)
 
@@ -210,7 +213,7 @@ class WebSocketEdge(Edge):
         from websockets.protocol import OPEN
         from websockets.server import ServerProtocol
 
-        self._begin(ServerProtocol(state=OPEN, max_size=_MAX_SIZES), rest)
+        self._begin(ServerProtocol(state=OPEN, max_size=_MAX_SIZES, logger=LIBRARY), rest)
 
     def _begin(self, frames: "ServerProtocol", rest: bytes) -> None:
         self._frames = frames
@@ -237,6 +240,9 @@ class WebSocketEdge(Edge):
         if frames is None or self._connection is None:
             raise AssertionError("frames come after the handshake")
         frames.receive_data(data)
+        if frames.state is frames.state.OPEN:  # before anything else is sent, which would send all of them
+            for pong in frames.data_to_send():
+                self._transport.write(self._pongs.pass_on(pong))
         for frame in cast("list[Frame]", frames.events_received()):  # the request was before
             self._take(frame)
         self._flush(frames)
@@ -252,12 +258,25 @@ class WebSocketEdge(Edge):
             message = bytes(frame.data)
         else:
             self._parts.append(bytes(frame.data))
+            if len(self._parts) > MAX_PARTS:
+                log.warning("connection dropped: a message in too many pieces")
+                self._transport.abort()
+                return
             if not frame.fin:
                 return
             message = b"".join(self._parts)
             self._parts.clear()
         if self._connection is not None:
             self._connection.receive(message)
+
+    def pause_writing(self) -> None:
+        self._pongs.pause()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(self._pongs.resume())
+        super().resume_writing()
 
     def _flush(self, frames: "ServerProtocol") -> None:
         for data in frames.data_to_send():

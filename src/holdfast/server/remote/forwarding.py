@@ -18,6 +18,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from websockets.uri import parse_uri
 
 from holdfast.errors import StartupError
+from holdfast.log import LIBRARY
 from holdfast.rendezvous.attempts import DIAL_S
 from holdfast.server.remote.relayedge import Port
 from holdfast.wire.sizes import MAX_MESSAGE_BYTES
@@ -81,6 +82,7 @@ class ForwardedStream:
             socket = await connect(
                 self._url,
                 compression=None,
+                logger=LIBRARY,
                 user_agent_header=None,
                 proxy=None,
                 open_timeout=DIAL_S,

@@ -23,6 +23,7 @@ MAX_KEPT: Final = 128  # messages for an end that does not take them now
 MAX_KEPT_BYTES: Final = MAX_MESSAGE_BYTES
 WRITE_HIGH_BYTES: Final = 2 * 1024 * 1024  # unsent messages of a stream before its end is told to wait
 WRITE_LOW_BYTES: Final = WRITE_HIGH_BYTES // 4
+MAX_UNSENT: Final = 4 * 1024 * 1024  # before resets are left out; records stop at an eighth of it
 
 
 class StreamEnd(Protocol):
@@ -212,9 +213,8 @@ class RelayEdge:
     def _do(self, actions: list[Action]) -> None:
         for action in actions:
             match action:
-                case Send(frame):
-                    if self._socket is not None:
-                        self._socket.send(frame)
+                case Send():
+                    self._send(action)
                 case Validate():
                     self._tasks.start(self._ask(action))
                 case Note(reason):
@@ -230,6 +230,15 @@ class RelayEdge:
                     port_or_none = self._ports.pop(number, None)
                     if port_or_none is not None:
                         port_or_none.end.close()
+
+    def _send(self, what: Send) -> None:
+        """Not in the turns of streams, so a relay that takes nothing is not written to without end."""
+        if self._socket is None:
+            return
+        if self._socket.unsent <= MAX_UNSENT:
+            self._socket.send(what.frame)
+        elif not what.spare:
+            self._socket.abort(ConnectionLost("the relay does not take what is sent"))
 
     def _watch_gaps(self) -> None:
         ends = self._streams.gap_ends if self._gap_timer is None else None

@@ -30,9 +30,11 @@ PAUSED: Final = f"{MAX_FAILURES} handshakes came to nothing: no other is looked 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Put this frame on the connection."""
+    """Put this frame on the connection. One that is `spare` may be left out while the relay takes nothing:
+    whoever writes to the relay can make us say it without end."""
 
     frame: bytes = field(repr=False)
+    spare: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,7 @@ class Streams:
     def _greet(self, frame: RelayFrame, now: float) -> list[Action]:
         """A handshake. The order is the specification."""
         id_ = frame.stream_id
-        refusal = [Send(relayframes.reset(id_))]
+        refusal = [_reset(id_)]
         if id_ in self._active:
             return [*refusal]  # what is open stays open
         if self._pending.pop(id_, None) is not None:
@@ -158,13 +160,13 @@ class Streams:
         stream = self._active.get(id_)
         if stream is None:
             early = self._pending.pop(id_, None) is not None
-            return [*(self._count_failure(now) if early else ()), Send(relayframes.reset(id_))]
+            return [*(self._count_failure(now) if early else ()), _reset(id_)]
         done: list[Action] = []
         try:
             for record in stream.window.push(frame.seq, frame.payload, now):
                 done += [Deliver(stream.number, message) for message in stream.channel.open(record)]
         except RemoteProtocolError:
-            return [*done, *self._drop(id_), Send(relayframes.reset(id_))]
+            return [*done, *self._drop(id_), _reset(id_)]
         if stream.window.gap_ends is not None:
             self._gaps[stream.number] = stream.window.gap_ends
         elif self._gaps:
@@ -181,7 +183,7 @@ class Streams:
         done: list[Action] = []
         for number in [number for number, ends in self._gaps.items() if now >= ends]:
             id_ = self._by_number[number].stream_id
-            done += [*self._drop(id_), Send(relayframes.reset(id_))]
+            done += [*self._drop(id_), _reset(id_)]
         return done
 
     def settle(self, attempt: int, *, allowed: bool, now: float) -> list[Action]:
@@ -192,7 +194,7 @@ class Streams:
             return []
         ((id_, pending),) = found
         del self._pending[id_]
-        refusal = Send(relayframes.reset(id_))
+        refusal = _reset(id_)
         if not allowed:
             return [*self._count_failure(now), refusal]
         if len(self._active) >= MAX_STREAMS:
@@ -223,7 +225,7 @@ class Streams:
         if found is None:
             return []
         self._drop(found.stream_id)
-        return [Send(relayframes.reset(found.stream_id))]
+        return [_reset(found.stream_id)]
 
     def _drop(self, id_: str) -> list[Action]:
         stream = self._active.pop(id_, None)
@@ -250,3 +252,7 @@ class Streams:
     def _number(self) -> int:
         self._last += 1
         return self._last
+
+
+def _reset(id_: str) -> Send:
+    return Send(relayframes.reset(id_), spare=True)

@@ -22,6 +22,10 @@ from tests.support.rows import every_row
         ("ssh://box/~/app", SshTarget("box", path="~/app")),
         ("ssh://box/a%20b", SshTarget("box", path="/a b")),
         ("ssh://[::1]:22", SshTarget("::1", port=22)),
+        ("ssh://[fe80::1%eth0]", SshTarget("fe80::1%eth0")),
+        ("ssh://BOX", SshTarget("BOX")),
+        ("ssh://box@BOX", SshTarget("BOX", "box")),
+        ("ssh://SSH", SshTarget("SSH")),
     ],
 )
 def test_an_address_is_read(address: str, wanted: SshTarget) -> None:
@@ -33,7 +37,7 @@ def test_an_address_is_read(address: str, wanted: SshTarget) -> None:
     [
         "ssh://", "ssh:///path", "ssh://-oProxyCommand=x", "ssh://-l@box", "ssh://ann:secret@box",
         "ssh://a b", "ssh://box;x", "ssh://$(x)", "ssh://box:99999", "ssh://box?x=1", "ssh://box#x", "ssh://box/a%0ab",
-        "ssh://`x`@box",
+        "ssh://`x`@box", "ssh://b\nc", "ssh://b%20b", "ssh://\u212aing",
     ],
 )  # fmt: skip
 def test_what_a_shell_or_ssh_would_read_otherwise_is_refused(address: str) -> None:
@@ -88,3 +92,4 @@ def test_why_it_failed_is_said(code: int | None, said: str, wanted: str) -> None
     error = explain(SshTarget("box", "ann"), code, said)
     assert wanted in str(error)
     assert "ssh://ann@box" in str(error)
+    assert not (error.remedy or "").startswith("try:")  # which is written before it

@@ -26,6 +26,11 @@ def test_it_is_good_until_it_expires_and_for_nobody_elses_key() -> None:
     assert read(sign(EXECUTOR, OTHER)) == Rejected("invalid_signature")
 
 
+def test_a_bundle_that_the_store_has_yet_to_judge_is_read_by_a_clock_that_is_ahead() -> None:
+    assert read(sign(HARNESS, KEY), now=2_299.9) == HARNESS
+    assert read(sign(HARNESS, KEY), now=2_300.0) == Rejected("expired")
+
+
 def changed(old: str, new: str) -> str:
     address = sign(HARNESS, KEY)
     assert old in address

@@ -6,8 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.errors import ConnectionLost
+from holdfast.errors import ConnectionLost, HoldfastError
 from holdfast.rendezvous.relaysocket import RelaySocket
+from holdfast.server.remote import relayedge
 from holdfast.server.remote.relayedge import (
     MAX_KEPT,
     WRITE_HIGH_BYTES,
@@ -15,6 +16,8 @@ from holdfast.server.remote.relayedge import (
     RelayEdge,
 )
 from holdfast.server.remote.streams import Action, Close, Deliver, Note, Open, Send, Streams, Validate
+from holdfast.wire import relayframes
+from holdfast.wire.noise import SEED_BYTES, KeyPair
 from tests.support.patience import patient
 
 LIMIT_S = patient(10.0)
@@ -27,12 +30,17 @@ class Socket:
         self.sent: list[bytes] = []
         self._edge = edge
         self.room = room
+        self.unsent = 0
+        self.aborted: HoldfastError | None = None
 
     def send(self, frame: bytes) -> None:
         self.sent.append(frame)
         self.room -= 1
         if self.room <= 0:
             self._edge.on_writable(False)
+
+    def abort(self, error: HoldfastError) -> None:
+        self.aborted = error
 
     def make_room(self, room: int) -> None:
         self.room = room
@@ -212,3 +220,31 @@ async def test_anything_but_a_yes_is_a_no(scene: Scene, verdict: object, allowed
     (task,) = scene.edge._tasks
     await asyncio.gather(task, return_exceptions=True)
     assert scene.socket.sent == [b"settled 7 %d" % allowed]
+
+
+async def test_a_relay_that_makes_us_reset_streams_and_takes_nothing_costs_no_memory(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relayedge, "MAX_UNSENT", 10_000, raising=False)
+    identity = KeyPair.from_seed(bytes(SEED_BYTES))
+    edge = RelayEdge(Streams(identity, "env", "reg"), validate=scene._validate, lead=scene._lead)
+    socket = scene.socket
+    edge.on_open(cast(RelaySocket, socket))
+    for number in range(1000):
+        edge.on_frame(relayframes.data(f"stream {number}", 0, b"x"))
+        socket.unsent = sum(map(len, socket.sent))
+    assert 0 < socket.unsent < 11_000
+    assert socket.aborted is None
+
+
+async def test_a_relay_that_does_not_take_the_answer_to_a_handshake_is_left(scene: Scene) -> None:
+    scene.socket.unsent = relayedge.MAX_UNSENT + 1
+    scene.happen(Send(b"the answer to a handshake"))
+    assert scene.socket.sent == []
+    assert isinstance(scene.socket.aborted, ConnectionLost)
+
+
+async def test_resets_go_out_while_output_waits(scene: Scene) -> None:
+    scene.edge.on_writable(False)
+    scene.happen(Send(b"reset", spare=True), Send(b"the answer to a handshake"))
+    assert scene.socket.sent == [b"reset", b"the answer to a handshake"]
