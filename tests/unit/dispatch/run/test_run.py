@@ -42,7 +42,7 @@ async def test_what_a_run_left_is_kept_and_its_mark_is_gone(scene: Scene) -> Non
 @pytest.mark.parametrize(
     ("wishes", "failure", "words"),
     [
-        ({"workspace_kind": "dir", "workspace": "/nonexistent"}, "task", "could not be prepared"),
+        ({"workspace_kind": "dir", "workspace": "/proc/nonexistent"}, "task", "could not be prepared"),
         ({"report_only": True}, "handoff", "cannot be asked for its report"),
     ],
 )
