@@ -10,7 +10,10 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from holdfast.agents.supervisor import supervisor as supervising
 from holdfast.agents.supervisor.daemons import find_process
+from holdfast.agents.supervisor.messages import ListParams
+from holdfast.agents.supervisor.service import SupervisorService
 from holdfast.agents.supervisor.supervisor import Supervisor
 from holdfast.agents.worker import book
 from holdfast.agents.worker.launching import WorkerSpec
@@ -137,4 +140,23 @@ async def test_a_record_that_cannot_be_taken_over_keeps_no_supervisor_from_start
     assert (found.record.pid, found.done.is_set()) == (worker.record.pid, False)
     with pytest.raises(NotFound, match="not followed"):
         scene.supervisor.find("spoilt")
+    nobody: Any = None
+    listed = await SupervisorService(scene.supervisor)._list(ListParams(ended=True), nobody)
+    assert [report.id for report in listed] == ["w"]
     await scene.check_that_it_goes_on()
+
+
+async def test_a_worker_that_ended_long_ago_takes_no_memory_and_is_found_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    living = await scene.run("living", "sleep 1000")
+    ended = await scene.run("ended", "echo said; exit 3")
+    async with asyncio.timeout(WITHIN_S):
+        await ended.done.wait()
+    scene.supervisor.let_go()
+    assert scene.supervisor.workers == {"living": living, "ended": ended}
+    monkeypatch.setattr(supervising, "RETAIN_S", 0.0)
+    scene.supervisor.let_go()
+    assert scene.supervisor.workers == {"living": living}
+    found, before = scene.supervisor.find("ended").status, ended.status
+    assert (found.state, found.detail, found.failure) == (before.state, before.detail, before.failure)

@@ -140,8 +140,7 @@ class Supervisor:
         Raises:
             NotFound: there is none.
         """
-        found = self.workers.get(worker)
-        if found is None:
+        if (found := self.workers.get(worker)) is None:
             record = self.book.read(worker)
             if record.phase != "ended":
                 raise NotFound(f"worker {worker} is not followed")
@@ -169,9 +168,16 @@ class Supervisor:
         while True:
             try:
                 await self.prune(KEPT_S, KEPT_BYTES)
-            except (HoldfastError, OSError):
+            except Exception:
                 log.exception("workers that have ended are removed later")
+            self.let_go()
             await asyncio.sleep(RETAIN_S)
+
+    def let_go(self) -> None:
+        """Whoever asks for a worker that ended a while ago has it read again: they are many in two weeks."""
+        for id, one in list(self.workers.items()):
+            if one.done.is_set() and not one.owes and now() - one.status.since > RETAIN_S:
+                del self.workers[id]
 
     # --- starting
 
