@@ -347,7 +347,7 @@ class LauncherClient:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(child.started.result().pid, signal.SIGKILL)
         self._drop(connection)
-        connection.process.poll()
+        self._finish(_wait_for(connection.process))  # its socket may be gone a moment before it is
 
     def _drop(self, connection: _Connection) -> None:
         if connection not in self._connections:
