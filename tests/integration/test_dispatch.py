@@ -200,7 +200,7 @@ async def test_what_the_leader_leaves_behind_is_ended_with_it(yard: Yard) -> Non
         ("exit 3", {}, "task", TaskStatus.WAITING_SYSTEM),
         ("exit 3", {"max_attempts": 1}, "task", TaskStatus.FAILED),
         ("kill -9 $$", {}, "task", TaskStatus.WAITING_SYSTEM),
-        ("true", {"workspace_kind": "dir", "workspace": "/nonexistent"}, "task", TaskStatus.WAITING_SYSTEM),
+        ("true", {"workspace_kind": "dir", "workspace": "/proc/none"}, "task", TaskStatus.WAITING_SYSTEM),
     ],
 )
 async def test_a_failure_is_told_with_its_class(

@@ -1,7 +1,10 @@
 """What the dispatcher makes of a supervisor's answers; the supervisor is played on its real socket."""
 
+import asyncio
+import errno
+import os
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import pytest
 
@@ -28,6 +31,45 @@ async def test_an_exec_server_that_the_supervisor_lost_is_told_at_once_and_the_s
     async def run(_wish: WorkerSpec, _peer: Peer) -> messages.WorkerReport:
         raise lost("the server closed the connection")
 
+    supervisor = _play(tmp_path, monkeypatch)
+    supervisor.answer(messages.RUN, run)
+    listening = supervisor.listening(background.supervisor_socket(tmp_path))
+    async with listening, SupervisorClient.open(tmp_path) as client:
+        with pytest.raises(lost, match="closed the connection") as told:
+            await client.start(WISH)
+        assert not isinstance(told.value, PeerGone)
+        assert await client.find("one") is None
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EAGAIN, errno.ENOSPC, errno.EROFS])
+async def test_a_supervisor_that_could_not_be_started_for_a_while_is_reached_once_it_is_there(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = asyncio.Event()
+
+    def spawn(*_: object) -> NoReturn:
+        tried.set()
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(supervisorclient, "AGAIN_S", 0.05)
+    monkeypatch.setattr(background, "_spawn", spawn)
+    place = background.supervisor_socket(tmp_path)
+    async with _play(tmp_path, monkeypatch).listening(place):
+        opened = SupervisorClient.open(tmp_path)
+        client = await opened.__aenter__()
+        assert await client.find("one") is None
+    try:
+        async with asyncio.timeout(patient(10.0)):
+            await tried.wait()
+        async with _play(tmp_path, monkeypatch).listening(place):
+            assert await client.find("one") is None
+    finally:
+        await opened.__aexit__(None, None, None)
+
+
+def _play(home: Path, monkeypatch: pytest.MonkeyPatch) -> RpcServer:
+    """A supervisor without workers."""
+
     async def status(asked: messages.WorkerParams, _peer: Peer) -> messages.WorkerReport:
         raise NotFound(f"no worker {asked.worker}")
 
@@ -37,14 +79,8 @@ async def test_an_exec_server_that_the_supervisor_lost_is_told_at_once_and_the_s
     monkeypatch.setattr(supervisorclient, "PATIENCE_S", patient(5.0))
     monkeypatch.setattr(daemons, "find_by_role", lambda *_: [])  # nor is this process replaced by another
     supervisor = RpcServer(
-        RpcLimits(messages.MAX_LINE, messages.MAX_LINE, 9, 9), token=lambda: homekey.access_token(tmp_path)
+        RpcLimits(messages.MAX_LINE, messages.MAX_LINE, 9, 9), token=lambda: homekey.access_token(home)
     )
-    supervisor.answer(messages.RUN, run)
     supervisor.answer(messages.STATUS, status)
     supervisor.answer(messages.CHANGES, changes)
-    listening = supervisor.listening(background.supervisor_socket(tmp_path))
-    async with listening, SupervisorClient.open(tmp_path) as client:
-        with pytest.raises(lost, match="closed the connection") as told:
-            await client.start(WISH)
-        assert not isinstance(told.value, PeerGone)
-        assert await client.find("one") is None
+    return supervisor

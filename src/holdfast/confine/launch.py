@@ -14,7 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -71,6 +71,7 @@ class _Connection:
     process: subprocess.Popen[bytes]
     sock: socket.socket
     children: dict[int, _Child] = field(default_factory=dict)
+    owners: set[int] = field(default_factory=set)  # for whom it started something, and who have not ended
 
 
 class LauncherClient:
@@ -186,6 +187,8 @@ class LauncherClient:
         started = asyncio.get_running_loop().create_future()
         child = _Child(self._last_id, connection, started, on_exit, services)
         connection.children[child.id] = child
+        if request.owner:
+            connection.owners.add(request.owner)
         try:
             orders.send_request(connection.sock, request._replace(id=child.id), fds)
         except OSError:
@@ -212,16 +215,15 @@ class LauncherClient:
     def end_owner(self, owner: int) -> None:
         """Kill every process group of this owner, also those that outlived their command."""
         self._order(orders.Order(orders.END_OWNER, owner=owner))
+        for connection in list(self._connections):
+            connection.owners.discard(owner)
+            self._retire(connection)
 
     async def aclose(self) -> None:
         """End every command and every launcher."""
         for connection in list(self._connections):
             self._drop(connection)
-            try:
-                await asyncio.to_thread(connection.process.wait, _STOP_S)
-            except subprocess.TimeoutExpired:
-                log.error("the launcher did not end in time", extra={"pid": connection.process.pid})
-                connection.process.kill()
+            await _wait_for(connection.process)
         await self._loopback.aclose()
         await self._names.aclose()
         if self._ending:
@@ -255,6 +257,19 @@ class LauncherClient:
         if self._current is stuck:
             log.error("the launcher hangs; further starts use a new one", extra={"pid": stuck.process.pid})
             self._current = None
+
+    def _retire(self, connection: _Connection) -> None:
+        """End a launcher that hung once, when it owns nothing any more: nothing is started by it again."""
+        if connection is self._current or connection.children or connection.owners:
+            return
+        if connection in self._connections:
+            self._drop(connection)
+            self._finish(_wait_for(connection.process))
+
+    def _finish(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
 
     def _read_event(self, connection: _Connection) -> None:
         try:
@@ -300,6 +315,7 @@ class LauncherClient:
                 self._end_keys(child.keys)
             if not child.started.done():
                 child.started.set_exception(starts.failure_of(event))
+        self._retire(connection)
 
     def _end_served(self, child: _Child) -> "Mapping[str, Any] | None":
         """Accept nothing more for a command that has ended; what went out by name, if it had names."""
@@ -321,9 +337,7 @@ class LauncherClient:
                 child.traffic.take(traffic)
             child.on_exit(replace(end, traffic=traffic))
 
-        task = asyncio.get_running_loop().create_task(hear_out())
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        self._finish(hear_out())
 
     def _on_lost(self, connection: _Connection) -> None:
         """A launcher died: nobody owns its commands any more, so they are ended."""
@@ -333,7 +347,7 @@ class LauncherClient:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(child.started.result().pid, signal.SIGKILL)
         self._drop(connection)
-        connection.process.poll()
+        self._finish(_wait_for(connection.process))  # its socket may be gone a moment before it is
 
     def _drop(self, connection: _Connection) -> None:
         if connection not in self._connections:
@@ -352,6 +366,15 @@ class LauncherClient:
                 child.started.set_exception(OperationFailed("the launcher died while starting the process"))
             elif not child.started.cancelled():
                 child.on_exit(Exit(LOST_CODE))
+
+
+async def _wait_for(launcher: "subprocess.Popen[bytes]") -> None:
+    """Until it has ended, whose socket is closed."""
+    try:
+        await asyncio.to_thread(launcher.wait, _STOP_S)
+    except subprocess.TimeoutExpired:
+        log.error("the launcher did not end in time", extra={"pid": launcher.pid})
+        launcher.kill()
 
 
 def _divide(fds: list[int], ports: tuple[int, ...]) -> tuple[list[int], list[int]]:

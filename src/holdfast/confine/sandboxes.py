@@ -142,24 +142,30 @@ class Sandboxes:
     async def enforcement(self, needs: frozenset[Need]) -> Enforcement:
         """The strongest that works on this host and was not excluded; each way is tried once.
 
+        One that failed for want of descriptors or processes is tried again with the next start: a moment of
+        that would be a weaker sandbox, or none, for as long as this process lives.
+
         Raises:
             SandboxUnavailable: nothing here meets these needs.
         """
-        if needs not in self._chosen:
-            async with self._trying:
-                for way in self._choice.ways(root=os.geteuid() == 0):
-                    if way not in self._trials:
-                        self._trials[way] = await self._try(way)
-                    if self._trials[way].works:
-                        break
-            self._chosen[needs] = select(needs, self._trials)
-        return self._chosen[needs]
+        if needs in self._chosen:
+            return self._chosen[needs]
+        async with self._trying:
+            for way in self._choice.ways(root=os.geteuid() == 0):
+                if way not in self._trials or self._trials[way].may_pass:
+                    self._trials[way] = await self._try(way)
+                if self._trials[way].works:
+                    break
+        chosen = select(needs, self._trials)
+        if not any(trial.may_pass for trial in self._trials.values()):
+            self._chosen[needs] = chosen
+        return chosen
 
     async def try_all(self) -> Mapping[Way, Trial]:
         """How every way goes here, also those that are weaker than one that works."""
         async with self._trying:
             for way in ANY.ways(root=os.geteuid() == 0):
-                if way not in self._trials:
+                if way not in self._trials or self._trials[way].may_pass:
                     self._trials[way] = await self._try(way)
         return dict(self._trials)
 

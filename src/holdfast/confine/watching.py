@@ -31,6 +31,7 @@ from holdfast.errors import HoldfastError
 from holdfast.local.loop import AnyLoop, Cancellable, Loop
 from holdfast.local.tasks import TaskSet
 from holdfast.sandbox.plan.select import Way
+from holdfast.sandbox.protocol.orders import DescriptorsLost
 from holdfast.sandbox.watcher import foresight, listener, watcher
 from holdfast.wire.processes import WatchedCall, WatchReport
 
@@ -170,7 +171,11 @@ class CommandWatch:
         return theirs
 
     async def report(self) -> WatchReport:
-        """Is the command, which runs by now, watched?"""
+        """Is the command, which runs by now, watched?
+
+        Raises:
+            OSError: its listener is lost. It must be ended: its calls fail.
+        """
         answered: WatchReport = await self._report
         return answered
 
@@ -181,19 +186,33 @@ class CommandWatch:
             received = listener.take(self._inside.fileno())
         except BlockingIOError:
             return
+        except DescriptorsLost as exc:
+            self._lose(exc)
+            return
         except OSError as exc:
             self._report.set_result(WatchReport(False, f"the kernel gives no listener: {exc.strerror}"))
             self._drop_inside()
             self._drop_watcher()
             return
         self._drop_inside()
-        memory = os.memfd_create("holdfast-watch", os.MFD_CLOEXEC)
+        try:
+            memory = os.memfd_create("holdfast-watch", os.MFD_CLOEXEC)
+        except OSError as exc:
+            for fd in received:
+                os.close(fd)
+            self._lose(exc)
+            return
         os.ftruncate(memory, watcher.MEMORY_BYTES)
         *handed, self._mounts = received
         self._handed = (*handed, memory, *self._pinned)
         self._pinned = ()
         self._hand_on()
         self._report.set_result(WatchReport(True))
+
+    def _lose(self, exc: OSError) -> None:
+        self._drop_inside()
+        self._drop_watcher()
+        self._report.set_exception(exc)
 
     def _drop_inside(self) -> None:
         if self._inside is not None:
@@ -360,7 +379,10 @@ class LocalWatch(CommandWatch):
     def await_report(self) -> WatchReport:
         """Is the command, whose start has been answered, watched?"""
         self._owned.loop.run_until(self._report.done)
-        report: WatchReport = self._report.result()
+        try:
+            report: WatchReport = self._report.result()
+        except OSError as exc:
+            return WatchReport(False, f"its listener is lost: {exc.strerror}")
         return report
 
     def _new_report(self) -> Any:

@@ -128,8 +128,7 @@ class Dispatcher:
                     (self._watch, self._plan.liveness.look_s, "runs are looked at later"),
                 )
             ]
-            for run in await self._find_owed():
-                self._attend(group, run)
+            owed = False  # whether those of a predecessor are attended to
             if self._plan.once:  # there is one round, and it is to know where it can let work be done
                 with contextlib.suppress(HoldfastError, OSError):
                     await self._look_at_environments()
@@ -137,6 +136,10 @@ class Dispatcher:
                 self._context.store.news.clear()
                 pause_s = TICK_S
                 try:
+                    if not owed:
+                        for run in await self._find_owed():
+                            self._attend(group, run)
+                        owed = True
                     await self._round(group)
                     pause_s = await self._find_pause()
                     self._context.status.so_far.round_at = self._context.wall_clock()

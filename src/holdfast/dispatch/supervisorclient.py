@@ -150,8 +150,10 @@ class SupervisorClient:
                     async for report in workers.changes():
                         if report.id in self._news and self._matters(report):
                             self._news[report.id].set()
-            except (HoldfastError, TimeoutError) as exc:
+            except (HoldfastError, TimeoutError, OSError) as exc:  # no descriptor, no room, no process left
                 log.warning("the supervisor cannot be reached", extra={"missing": str(exc)[:200]})
+            except Exception:  # without this loop no run of this dispatcher is attended to any more
+                log.exception("the supervisor cannot be reached")
             finally:
                 self._there.clear()
                 self._workers = None

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from holdfast.agents.supervisor import daemons, messages
 from holdfast.agents.supervisor.daemons import Daemon, ProcessInfo
 from holdfast.agents.worker import book
-from holdfast.errors import HoldfastError, OperationFailed, Unreachable
+from holdfast.errors import HoldfastError, OperationFailed, SessionAttached, Unreachable
 from holdfast.home import default_home
 from holdfast.local import homekey
 from holdfast.local.linux import require_linux
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+RESUME_S: Final = 60.0  # how long the exec server may take to notice that our predecessor is gone
 START_S: Final = 20.0  # for an interpreter, on a machine that is busy with agents
 ALREADY: Final = 75  # exit status of a supervisor that finds another one at work
 KEEP: Final = "7d"  # how long the workers of a supervisor that does not come back are kept
@@ -164,6 +165,22 @@ async def open_session(home: Path, *, resume: str | None = None) -> "Environment
     from holdfast.client.environment import Environment  # most who import this only ask the supervisor
 
     return await Environment.open(exec_address(home), token=homekey.access_token(home), resume=resume)
+
+
+async def resume_session(home: Path, session_id: str) -> "Environment":
+    """A session again. One that is slow is not gone: only an exec server that does not listen any more is.
+
+    Raises:
+        HoldfastError: it is gone.
+    """
+    until = asyncio.get_running_loop().time() + RESUME_S
+    while True:
+        try:
+            return await open_session(home, resume=session_id)
+        except (SessionAttached, Unreachable):
+            if asyncio.get_running_loop().time() > until or not is_listening(home):
+                raise
+        await asyncio.sleep(0.02)
 
 
 async def reach_exec_server(home: Path) -> "Environment":

@@ -2,16 +2,19 @@
 
 import contextlib
 import functools
+from importlib.util import find_spec
+from pathlib import Path
 
 from holdfast.agents.evidence.evidence import Want
 from holdfast.agents.worker.answering import ask_about_host, settle_host
 from holdfast.agents.worker.book import PROCESS, Record
-from holdfast.agents.worker.explaining import held
+from holdfast.agents.worker.explaining import Explaining, held, release
 from holdfast.agents.worker.launching import PreparedStart
 from holdfast.agents.worker.worker import FollowedWorker
 from holdfast.client.environment import Environment
 from holdfast.client.process import Process
 from holdfast.errors import HoldfastError
+from holdfast.local.atomicfile import write_below
 from holdfast.sandbox.policy.hostwish import ASK_S
 from holdfast.sandbox.policy.secretwish import KEYS
 
@@ -72,3 +75,33 @@ def note_enforcement(record: Record, process: Process, ready: PreparedStart) -> 
     record.keys += ready.entering
     if ready.reach.lost:
         record.weakened.append(f"it has the whole network, and not its provider's hosts: {ready.reach.lost}")
+
+
+def prepare_tracing(record: Record, ready: PreparedStart) -> Explaining | None:
+    if not record.trace:
+        return None
+    made = Explaining(ready.policy, cwd=record.cwd, environment=ready.environment)
+    record.untraced = made.off
+    return made if made.off is None else None
+
+
+async def note_lost_trace(record: Record, process: Process) -> None:
+    """Its strace ended with our predecessor, which may have left it stopped."""
+    record.untraced = record.untraced or "the supervisor was started anew, and strace ended with the old one"
+    if record.pid is not None:
+        release(record.pid)
+    else:
+        with contextlib.suppress(HoldfastError):
+            await process.signal("SIGCONT")
+
+
+def find_unkept() -> str:
+    """Why no key stays outside of workers on this machine; nothing if keys do."""
+    if find_spec("cryptography") is not None:
+        return ""
+    return "the extra `keys` is not installed: pip install 'holdfast-agents[keys]'"
+
+
+def write_files(ready: PreparedStart) -> None:
+    for path, text in ready.files.items():
+        write_below(ready.state, Path(path).relative_to(ready.state).parts, text.encode())

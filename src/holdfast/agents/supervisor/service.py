@@ -35,7 +35,7 @@ from holdfast.agents.worker.book import KEPT_BYTES, KEPT_S, WorkerRecords
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.agents.worker.reach import describe_network
 from holdfast.agents.worker.worker import GRACE_S, FollowedWorker, now
-from holdfast.errors import InvalidRequest
+from holdfast.errors import InvalidRequest, NotFound
 from holdfast.local import homekey
 from holdfast.unixrpc.server import Peer, RpcLimits, RpcServer
 
@@ -220,7 +220,11 @@ class SupervisorService:
         return build_report(await self._supervisor.run(wish))
 
     async def _list(self, asked: messages.ListParams, _peer: Peer) -> list[messages.WorkerReport]:
-        workers = [self._find(record.id) for record in self._supervisor.book]
+        workers = []
+        for record in self._supervisor.book:
+            if asked.ended or record.phase != "ended":
+                with contextlib.suppress(NotFound):  # it could not be taken over, which the log says
+                    workers.append(self._find(record.id))
         return [build_report(worker) for worker in workers if asked.ended or not worker.done.is_set()]
 
     async def _status(self, asked: messages.WorkerParams, _peer: Peer) -> messages.WorkerReport:

@@ -14,7 +14,6 @@ import shutil
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +27,16 @@ from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Source
 from holdfast.agents.evidence.status import WorkerLimits
 from holdfast.agents.fleet import starting, there
 from holdfast.agents.supervisor import background, elsewhere
-from holdfast.agents.supervisor.beginning import adopt_process, give_input, note_enforcement, start_process
+from holdfast.agents.supervisor.beginning import (
+    adopt_process,
+    find_unkept,
+    give_input,
+    note_enforcement,
+    note_lost_trace,
+    prepare_tracing,
+    start_process,
+    write_files,
+)
 from holdfast.agents.supervisor.elsewhere import CUT_SHORT
 from holdfast.agents.worker import channels, logins, ownsandbox
 from holdfast.agents.worker.book import (
@@ -41,7 +49,6 @@ from holdfast.agents.worker.book import (
     new_id,
     note_reach,
 )
-from holdfast.agents.worker.explaining import Explaining, release
 from holdfast.agents.worker.launching import Handover, PreparedStart, WorkerSpec, prepare
 from holdfast.agents.worker.ownfiles import link_below, remove_below
 from holdfast.agents.worker.ownsandbox import KnownVersions, OwnSandboxPlaces
@@ -59,20 +66,17 @@ from holdfast.errors import (
     NotFound,
     OperationFailed,
     SandboxUnavailable,
-    SessionAttached,
     SessionLost,
     Unreachable,
     UsageError,
     is_storage_fault,
 )
-from holdfast.local.atomicfile import write_below
 from holdfast.local.tasks import TaskSet
 
 log = logging.getLogger(__name__)
 
 TICK_S: Final = 0.5  # how often a worker is looked at: a decision prompt is to be seen within 2 s
 RETAIN_S: Final = 3600.0  # between looks for workers that are kept no longer
-RESUME_S: Final = 60.0  # how long the exec server may take to notice that our predecessor is gone
 MAX_ALIVE: Final = 200  # workers at once; more is a runaway caller
 _GONE: Final = "its exec server is gone, and with it what it owned"
 
@@ -136,8 +140,7 @@ class Supervisor:
         Raises:
             NotFound: there is none.
         """
-        found = self.workers.get(worker)
-        if found is None:
+        if (found := self.workers.get(worker)) is None:
             record = self.book.read(worker)
             if record.phase != "ended":
                 raise NotFound(f"worker {worker} is not followed")
@@ -165,9 +168,16 @@ class Supervisor:
         while True:
             try:
                 await self.prune(KEPT_S, KEPT_BYTES)
-            except (HoldfastError, OSError):
+            except Exception:
                 log.exception("workers that have ended are removed later")
+            self.let_go()
             await asyncio.sleep(RETAIN_S)
+
+    def let_go(self) -> None:
+        """Whoever asks for a worker that ended a while ago has it read again: they are many in two weeks."""
+        for id, one in list(self.workers.items()):
+            if one.done.is_set() and not one.owes and now() - one.status.since > RETAIN_S:
+                del self.workers[id]
 
     # --- starting
 
@@ -301,7 +311,7 @@ class Supervisor:
         for trouble in reversed(troubles):  # what matters most comes first there, and last among evidence
             if trouble.claim is not None:
                 worker.add(Evidence(Source.DENIAL, now(), trouble.claim, trouble.words()[:MAX_SEEN]))
-        explaining = _prepare_tracing(record, ready)
+        explaining = prepare_tracing(record, ready)
         before = await looking  # whatever changes from now on may be its doing
         try:
             process = await start_process(environment, worker, ready, traced=explaining is not None)
@@ -317,7 +327,7 @@ class Supervisor:
             unkept = find_unkept()
             ready = prepare(wish, state=ready.state, known=self._known, unnamed=unnamed, unkept=unkept)
             note_reach(record, ready)
-            _write_files(ready)
+            write_files(ready)
             process = await start_process(environment, worker, ready, traced=explaining is not None)
         record.pid, record.phase = process.pid, "started"
         note_enforcement(record, process, ready)
@@ -340,7 +350,7 @@ class Supervisor:
             await explaining.begin(record.pid, watched=record.watch and record.unwatched is None)
             record.untraced = explaining.off
             worker.save()
-        self._tasks.start(self._follow(worker, environment, process))
+        self._tasks.start(self._see_to(worker, self._follow, environment, process))
         self._tasks.start(asyncio.to_thread(self.book.complete_baseline, record, before))
         await give_input(process, ready)
 
@@ -385,7 +395,7 @@ class Supervisor:
             if handover is not None and isinstance(exc, SessionLost):  # whether it runs is not known
                 self._environments.pop(record.id, None)
                 await environment.leave()
-                self._tasks.start(self._far.take_over(worker))
+                self._tasks.start(self._see_to(worker, self._far.take_over))
                 return
             with contextlib.suppress(HoldfastError):  # then `place` says that something is left
                 await there.clear(environment, start.place)
@@ -398,7 +408,7 @@ class Supervisor:
         watched = record.watch and record.unwatched is None
         record.notes += starting.describe_unseen(watched=watched, why=record.unwatched)
         worker.save()
-        self._tasks.start(self._far.follow(worker, (environment, process)))
+        self._tasks.start(self._see_to(worker, self._far.follow, (environment, process)))
         await give_input(process, ready)
 
     # --- what of its user's it has
@@ -409,8 +419,7 @@ class Supervisor:
         record.placed = list(ready.placed)
         worker.leaving = lambda: self._leave(record)
         self.book.write(record)  # whoever comes next knows what to remove
-        for path, text in ready.files.items():
-            write_below(ready.state, Path(path).relative_to(ready.state).parts, text.encode())
+        write_files(ready)
         for path, target in ready.links.items():
             with contextlib.suppress(OSError):  # then it goes without these instructions
                 link_below(ready.state, Path(path).relative_to(ready.state).parts, target)
@@ -433,6 +442,11 @@ class Supervisor:
         self._logins[record.id] = login
         return login
 
+    def _sync_login(self, worker: str) -> None:
+        login = self._logins[worker]
+        if login.sync():
+            self._save_login(worker, login)
+
     def _save_login(self, worker: str, login: logins.SharedLogin) -> None:
         with contextlib.suppress(OSError):
             self.book.keep(worker, logins.FILE, msgspec.json.encode(login.saved))
@@ -454,16 +468,25 @@ class Supervisor:
     # --- taking over
 
     async def _take_over(self, record: Record) -> None:
+        """Raises OSError when its disk is at fault, which may pass: then whoever comes next tries again."""
+        try:
+            await self._find_again(record)
+        except Exception as exc:  # whatever is wrong with one, the others are taken over
+            if is_storage_fault(exc):
+                raise
+            log.exception("a worker could not be taken over", extra={"reason": record.id})
+
+    async def _find_again(self, record: Record) -> None:
         worker = self.workers[record.id] = self._worker(record, self._agent_of(record))
         if record.host is not None:
-            self._tasks.start(self._far.take_over(worker))  # it may take long to reach
+            self._tasks.start(self._see_to(worker, self._far.take_over))  # it may take long to reach
             return
         self._adopt_own_files(worker)
         if record.session_id is None:
             worker.not_started(CUT_SHORT)
             return
         try:
-            environment = await self._resume(record.session_id)
+            environment = await background.resume_session(self.book.home, record.session_id)
         except HoldfastError as exc:
             worker.vanished(f"{_GONE}: {exc}")
             return
@@ -479,20 +502,9 @@ class Supervisor:
             return
         record.phase = "started"
         if record.trace:
-            await _note_lost_trace(record, process)
+            await note_lost_trace(record, process)
             self.book.write(record)
-        self._tasks.start(self._follow(worker, environment, process))
-
-    async def _resume(self, session_id: str) -> Environment:
-        """The session again. One that is slow is not gone: only who does not listen any more is."""
-        deadline = now() + RESUME_S
-        while True:
-            try:
-                return await background.open_session(self.book.home, resume=session_id)
-            except (SessionAttached, Unreachable):
-                if now() > deadline or not background.is_listening(self.book.home):
-                    raise
-                await asyncio.sleep(0.02)
+        self._tasks.start(self._see_to(worker, self._follow, environment, process))
 
     # --- following
 
@@ -524,6 +536,18 @@ class Supervisor:
             await self._surroundings.settled(worker.record.id)
         await self._forget(worker, environment)
 
+    async def _see_to(
+        self, worker: FollowedWorker, follow: Callable[..., Coroutine[None, None, None]], *how: object
+    ) -> None:
+        """Follow it to its end. If we fail at that it is ended: nobody would read what it says."""
+        try:
+            await follow(worker, *how)
+        except Exception as exc:
+            log.exception("a worker cannot be followed", extra={"reason": worker.record.id})
+            worker.vanished(f"the supervisor failed over it: {type(exc).__name__}: {exc}"[:MAX_SEEN])
+            if (environment := self._environments.get(worker.record.id)) is not None:
+                await self._forget(worker, environment)
+
     async def _forget(self, worker: FollowedWorker, environment: Environment) -> None:
         self._environments.pop(worker.record.id, None)
         await environment.aclose()
@@ -540,26 +564,25 @@ class Supervisor:
             await asyncio.sleep(TICK_S)
             if not self.alive and not any(one.owes for one in self.workers.values()):
                 self._begun.clear()
-            self._give_up_orphans()
-            for name, login in self._logins.items():
-                if login.sync():
-                    self._save_login(name, login)
+            _attempt(self._give_up_orphans)
+            for name in list(self._logins):
+                _attempt(self._sync_login, name)
             for worker in [one for one in self.workers.values() if one.owes]:
-                worker.save()
+                _attempt(worker.save)
             for worker in [one for one in self.alive if one.is_due]:
-                try:
-                    worker.tick()
-                except Exception:
-                    log.exception("a worker could not be looked at", extra={"agent": worker.record.agent})
+                _attempt(worker.tick)
 
     def _give_up_orphans(self) -> None:
         """When nobody listens any more the exec server is dead, and all that it owned: no use to dial on."""
         lost = []
         for id, one in self._environments.items():
             recovering = one.state is LinkState.RECOVERING
-            if self.workers[id].record.host is not None:
+            worker = self.workers.get(id)
+            if worker is None:  # removed, while the last of it was seen to
+                continue
+            if worker.record.host is not None:
                 if one.state is not LinkState.FAILED:
-                    self.workers[id].unreached("the link is lost, and dialled again" if recovering else "")
+                    worker.unreached("the link is lost, and dialled again" if recovering else "")
             elif recovering:
                 lost.append(id)
         if lost and not background.is_listening(self.book.home):
@@ -568,31 +591,9 @@ class Supervisor:
                 self._tasks.start(self._environments[id].aclose())
 
 
-def _write_files(ready: PreparedStart) -> None:
-    for path, text in ready.files.items():
-        write_below(ready.state, Path(path).relative_to(ready.state).parts, text.encode())
-
-
-def find_unkept() -> str:
-    """Why no key stays outside of workers on this machine; nothing if keys do."""
-    if find_spec("cryptography") is not None:
-        return ""
-    return "the extra `keys` is not installed: pip install 'holdfast-agents[keys]'"
-
-
-def _prepare_tracing(record: Record, ready: PreparedStart) -> Explaining | None:
-    if not record.trace:
-        return None
-    made = Explaining(ready.policy, cwd=record.cwd, environment=ready.environment)
-    record.untraced = made.off
-    return made if made.off is None else None
-
-
-async def _note_lost_trace(record: Record, process: Process) -> None:
-    """Its strace ended with our predecessor, which may have left it stopped."""
-    record.untraced = record.untraced or "the supervisor was started anew, and strace ended with the old one"
-    if record.pid is not None:
-        release(record.pid)
-    else:
-        with contextlib.suppress(HoldfastError):
-            await process.signal("SIGCONT")
+def _attempt(look: Callable[..., object], *about: object) -> None:
+    """Whatever goes wrong with one worker, the others are looked at."""
+    try:
+        look(*about)
+    except Exception:
+        log.exception("a worker could not be looked at")

@@ -20,6 +20,7 @@ A record is on disk before its worker is started. No value of an environment var
 """
 
 import contextlib
+import errno
 import os
 import re
 import secrets
@@ -49,6 +50,7 @@ MAX_OUTPUT_BYTES: Final = 8 << 20  # likewise
 PROCESS: Final = "worker"  # each worker has a session of its own, and in it this one process
 MAX_HOSTS: Final = 50  # rows of what went out by name, and of what was refused: a report is sent often
 KEPT_EVIDENCE: Final = 400  # entries that whoever takes over starts from
+_SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})  # of what a machine has
 _ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 Phase = Literal["prepared", "started", "ended"]
@@ -382,9 +384,9 @@ def _measure(folder: Path) -> int:
 class Log:
     """A file that is appended to and never larger than twice a bound: full, it becomes the one before.
 
-    What a disk does not take that is full or read-only is kept, as much as fits into the file, until it
-    does: `owes` says so, and `flush` tries again. Closed, it takes nothing more: the number of its
-    descriptor may be somebody else's by then.
+    What cannot be written, to a disk that is full or without a descriptor left, is kept, as much as fits
+    into the file, until it can: `owes` says so, and `flush` tries again. Nobody is owed anything whose
+    directory is gone. Closed, it takes nothing more: the number of its descriptor may be somebody else's.
     """
 
     def __init__(self, path: Path, max_bytes: int) -> None:
@@ -412,14 +414,17 @@ class Log:
                 written = os.write(self._fd, self._owed)
                 self._size += written
                 self._owed = self._owed[written:]
+        except FileNotFoundError:
+            self._owed = b""
         except OSError as exc:
-            if not is_storage_fault(exc):
+            if not is_storage_fault(exc) and exc.errno not in _SHORT:
                 raise
 
     def _begin_anew(self) -> None:
-        os.replace(self._path, f"{self._path}.1")
-        old, self._size = self._fd, 0
-        self._fd = self._open()
+        with contextlib.suppress(FileNotFoundError):  # done before, when no new one could be opened
+            os.replace(self._path, f"{self._path}.1")
+        old, self._fd = self._fd, self._open()
+        self._size = 0
         os.close(old)
 
     def close(self) -> None:

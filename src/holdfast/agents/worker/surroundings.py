@@ -31,8 +31,12 @@ from holdfast.errors import HoldfastError
 
 log = logging.getLogger(__name__)
 
+MAX_LOOKS: Final = (
+    16  # under way or waiting: each keeps the session of its worker, also of one that has ended
+)
 LIMIT_S: Final = 90.0  # for all of one worker, its turn not counted
 FILE: Final = "equivalence.json"
+_BUSY: Final = f"{MAX_LOOKS} workers that were started before it were still to be looked at"
 
 
 class WorkerSurroundings:
@@ -44,7 +48,10 @@ class WorkerSurroundings:
         self._looks: dict[str, asyncio.Task[None]] = {}
 
     def begin(self, record: Record, ready: PreparedStart, environment: Environment) -> None:
-        """Look at a worker that was started just now."""
+        """Look at a worker that was started just now, unless too many others wait for that."""
+        if len(self._looks) >= MAX_LOOKS:
+            self._keep(report_unknown(record.id, record.agent, _BUSY))
+            return
         process = None if record.pid is None else read_confinement(record.pid)
         task = asyncio.get_running_loop().create_task(self._look(record, ready, environment, process))
         self._looks[record.id] = task
@@ -89,8 +96,11 @@ class WorkerSurroundings:
         except Exception:
             log.exception("the surroundings of a worker could not be seen", extra={"agent": record.agent})
             found = report_unknown(record.id, record.agent, "the probe failed; the supervisor's log says how")
+        self._keep(found)
+
+    def _keep(self, found: EquivalenceReport) -> None:
         with contextlib.suppress(OSError):
-            self._book.keep(record.id, FILE, msgspec.json.encode(found))
+            self._book.keep(found.id, FILE, msgspec.json.encode(found))
 
 
 async def _observe(

@@ -56,7 +56,7 @@ from holdfast.agents.worker.refusals import RefusalTally, Whose, make_evidence
 from holdfast.client.events.ordering import Exited as ProcessExited
 from holdfast.client.events.ordering import Output
 from holdfast.client.process import Process
-from holdfast.errors import HoldfastError, InvalidRequest, SessionLost, is_storage_fault
+from holdfast.errors import HoldfastError, InvalidRequest, SessionLost
 from holdfast.wire.processes import DeniedCall as Refusal
 from holdfast.wire.processes import UnconfirmedCall
 
@@ -384,7 +384,7 @@ class FollowedWorker:
 
     @property
     def owes(self) -> bool:
-        """Whether something of it is not on disk, which was full or read-only."""
+        """Whether something of it is not on disk, for want of room or of a descriptor."""
         return self._unsaved or self._journal.owes or self._output.owes
 
     def save(self) -> None:
@@ -394,9 +394,9 @@ class FollowedWorker:
         try:
             self._book.write(self.record)
             self._unsaved = False
+        except FileNotFoundError:  # somebody removed its folder: nothing is kept of it
+            self._unsaved = False
         except OSError as exc:
-            if not is_storage_fault(exc):
-                raise
             if not self._unsaved:
                 log.warning("a worker's record is written later", extra={"reason": exc.strerror})
             self._unsaved = True

@@ -81,10 +81,16 @@ class Launcher(Children):
         except OSError:
             return  # the socket broke: the same as closed
         finally:
+            for fd in (self._wake, signal.set_wakeup_fd(-1)):  # to look for processes takes descriptors
+                os.close(fd)
             self._end_everything()
 
     def _obey(self) -> bool:
-        received = orders.receive(self._sock)
+        try:
+            received = orders.receive(self._sock)
+        except orders.DescriptorsLost as exc:  # one start fails, and not everything that we own
+            self._report(Event(orders.STARTED, orders.id_of(exc.data), 0, errno.EMFILE))
+            return True
         if received is None:
             return False
         request, fds = received

@@ -56,6 +56,9 @@ class Choice:
 ANY: Final = Choice()
 
 
+_SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
+
+
 @value
 class Trial:
     """How one way to confine a command went when it was tried: with an errno, where it failed."""
@@ -68,6 +71,11 @@ class Trial:
     @property
     def works(self) -> bool:
         return self.errno == 0
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether it failed for want of something that this machine may have again."""
+        return self.errno in _SHORT
 
 
 @value

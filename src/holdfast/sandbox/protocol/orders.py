@@ -146,15 +146,49 @@ def receive_event(sock: "_socket.socket", max_fds: int) -> tuple[Event, list[int
     return (unpack_event(data), fds) if data else None
 
 
+class DescriptorsLost(OSError):
+    """A message came without all of its descriptors, for which this process has no room. `data` came."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(errno.EMFILE, os.strerror(errno.EMFILE))
+        self.data = data
+
+
 def receive_with_fds(
     sock: "_socket.socket", size: int, max_fds: int, flags: int = 0
 ) -> tuple[bytes, list[int]]:
-    """One message with its descriptors, close-on-exec, which the library's `recv_fds` forgets."""
+    """One message with its descriptors, close-on-exec, which the library's `recv_fds` forgets.
+
+    Those for which there is no room are missing.
+    """
+    data, fds, _ = _receive(sock, size, max_fds, flags)
+    return data, fds
+
+
+def receive_all_fds(
+    sock: "_socket.socket", size: int, max_fds: int, flags: int = 0
+) -> tuple[bytes, list[int]]:
+    """The same, all or none.
+
+    Raises:
+        DescriptorsLost: there is no room for all.
+        OSError: there is no message.
+    """
+    data, fds, whole = _receive(sock, size, max_fds, flags)
+    if not whole:
+        for fd in fds:
+            os.close(fd)
+        raise DescriptorsLost(data)
+    return data, fds
+
+
+def _receive(sock: "_socket.socket", size: int, max_fds: int, flags: int) -> tuple[bytes, list[int], bool]:
     import _socket as socket
 
     flags |= socket.MSG_CMSG_CLOEXEC
-    data, ancillary, _, _ = sock.recvmsg(size, socket.CMSG_SPACE(max_fds * 4), flags)
-    return data, [fd for _level, _kind, raw in ancillary for (fd,) in struct.iter_unpack("i", raw)]
+    data, ancillary, told, _ = sock.recvmsg(size, socket.CMSG_SPACE(max_fds * 4), flags)
+    fds = [fd for _level, _kind, raw in ancillary for (fd,) in struct.iter_unpack("i", raw)]
+    return data, fds, not told & socket.MSG_CTRUNC
 
 
 def take_listeners(channel: "_socket.socket") -> list[int]:
@@ -191,8 +225,12 @@ def in_memory(name: str, data: bytes) -> int:
 
 
 def receive(sock: "_socket.socket") -> tuple[Order, list[int]] | None:
-    """The next order with its descriptors, or None when the other side is gone."""
-    data, fds = receive_with_fds(sock, _REQUEST.size + MAX_INLINE, MAX_FDS)
+    """The next order with its descriptors, or None when the other side is gone.
+
+    Raises:
+        DescriptorsLost: it came without all of them; `id_of` says which.
+    """
+    data, fds = receive_all_fds(sock, _REQUEST.size + MAX_INLINE, MAX_FDS)
     if not data:
         return None
     op, id_, owner, flags, signum, argc, envc, plan_length, length = _REQUEST.unpack_from(data)
@@ -208,6 +246,11 @@ def receive(sock: "_socket.socket") -> tuple[Order, list[int]] | None:
     cwd, program, tool, limits = fields[:4]
     argv, env = tuple(fields[4 : 4 + argc]), tuple(fields[4 + argc : 4 + argc + envc])
     return Order(op, id_, owner, flags, signum, cwd, program, argv, env, payload[end:], tool, limits), fds
+
+
+def id_of(data: bytes) -> int:
+    """Of an order, by its beginning."""
+    return int(_REQUEST.unpack_from(data)[1])
 
 
 class StartReport(NamedTuple):

@@ -19,7 +19,7 @@ import struct
 from holdfast.light import Final
 from holdfast.sandbox.kernel import kernel, seccomp
 from holdfast.sandbox.kernel.kernel import Stage
-from holdfast.sandbox.protocol.orders import receive_with_fds
+from holdfast.sandbox.protocol.orders import receive_all_fds
 
 NO_BROKER: Final = "sockets"  # what came out weaker: nobody carries out calls on unix sockets
 _MACHINE: Final = os.uname().machine
@@ -109,11 +109,12 @@ def take(channel: int) -> list[int]:
     """What `hand_out` sent: the listener, and if it is watched the root and the mounts; or the namespaces.
 
     Raises:
+        DescriptorsLost: we have no room for it.
         OSError: there is no listener, and why; EPIPE when nothing was sent at all; EAGAIN for not yet.
     """
     sock = socket.socket(*_CHANNEL, channel)
     try:
-        data, fds = receive_with_fds(sock, _ANSWER.size, _MAX_HANDED, socket.MSG_DONTWAIT)
+        data, fds = receive_all_fds(sock, _ANSWER.size, _MAX_HANDED, socket.MSG_DONTWAIT)
     finally:
         sock.detach()
     if fds:

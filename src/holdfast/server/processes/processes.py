@@ -350,6 +350,10 @@ class Processes:
         except BaseException as exc:
             _close(ours)
             process.discard()
+            if process.launch_id:  # it runs, and its watch is lost
+                self._launcher.signal(process.launch_id, signal.SIGKILL)
+            if sandbox.held is not None:  # descriptors, of which there may be none left
+                sandbox.held.close()
             if isinstance(exc, OSError):
                 raise OperationFailed(f"{exc.strerror} (os error {exc.errno})") from None
             raise

@@ -1,9 +1,15 @@
 """What is told of where a worker is, when nobody has looked."""
 
+import asyncio
 from pathlib import Path
+from typing import Any, cast
 
+import pytest
+
+from holdfast.agents.evidence.advice import EquivalenceReport
+from holdfast.agents.worker import surroundings
 from holdfast.agents.worker.book import Record, WorkerRecords
-from holdfast.agents.worker.surroundings import WorkerSurroundings
+from holdfast.agents.worker.surroundings import MAX_LOOKS, WorkerSurroundings
 from tests.support.rows import every_row
 
 
@@ -22,3 +28,31 @@ async def test_a_worker_that_nobody_looked_at_says_why(
     record = Record(id="w", agent="shell", argv=["sh"], cwd="/", tty=False, created_at=0.0, **about)  # type: ignore[arg-type]
     told = await WorkerSurroundings(WorkerRecords(tmp_path)).report(record)
     assert (told.host_equivalent, told.why) == ("unknown", why)
+
+
+async def test_only_so_many_wait_to_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each keeps a session, and workers may end faster than anybody looks."""
+    go_on = asyncio.Event()
+
+    async def observe(record: Record, *_: object) -> EquivalenceReport:
+        await go_on.wait()
+        return EquivalenceReport(id=record.id, agent=record.agent, host_equivalent="yes", why="")
+
+    monkeypatch.setattr(surroundings, "_observe", observe)
+    book, nothing = WorkerRecords(tmp_path), cast(Any, None)
+    book.prepare()
+    looking = WorkerSurroundings(book)
+    records = [
+        Record(id=f"w{number}", agent="shell", argv=["sh"], cwd="/", tty=False, created_at=0.0)
+        for number in range(MAX_LOOKS + 3)
+    ]
+    for record in records:
+        book.add(record)
+        looking.begin(record, nothing, nothing)
+    late = [await looking.report(record) for record in records[MAX_LOOKS:]]
+    assert {(one.host_equivalent, one.why.partition(" ")[0]) for one in late} == {("unknown", str(MAX_LOOKS))}
+    go_on.set()
+    told = [await looking.report(record) for record in records[:MAX_LOOKS]]
+    assert {one.host_equivalent for one in told} == {"yes"}
+    looking.begin(records[-1], nothing, nothing)
+    assert (await looking.report(records[-1])).host_equivalent == "yes"

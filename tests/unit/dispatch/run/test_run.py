@@ -11,8 +11,8 @@ from holdfast.board.rules.transitions import Move, TaskStatus
 from holdfast.board.verbs.reviews import Review
 from holdfast.dispatch.rules.runsteps import ANSWERED_S
 from holdfast.dispatch.run.run import marks
-from holdfast.errors import UsageError
-from tests.support.fakes import Act, Scene
+from holdfast.errors import Unreachable, UsageError
+from tests.support.fakes import Act, Scene, dispatching
 
 
 async def only_run(scene: Scene, task: Task) -> Run:
@@ -42,7 +42,7 @@ async def test_what_a_run_left_is_kept_and_its_mark_is_gone(scene: Scene) -> Non
 @pytest.mark.parametrize(
     ("wishes", "failure", "words"),
     [
-        ({"workspace_kind": "dir", "workspace": "/nonexistent"}, "task", "could not be prepared"),
+        ({"workspace_kind": "dir", "workspace": "/proc/nonexistent"}, "task", "could not be prepared"),
         ({"report_only": True}, "handoff", "cannot be asked for its report"),
     ],
 )
@@ -164,3 +164,17 @@ async def test_a_script_is_no_cli_that_is_compared_with_the_host_and_a_command_i
     for assignee in ("script", "mine"):
         await only_run(scene, scene.create(assignee=assignee))
     assert [worker.wish.compared for worker in scene.supervisor.workers.values()] == [False, True]
+
+
+async def test_what_a_predecessor_owed_is_found_although_the_store_does_not_answer_at_first(
+    scene: Scene,
+) -> None:
+    scene.create()
+    won = scene.store.claim("b", worker="here", host="here")
+    assert won is not None
+    scene.store.complete(won[1].ref, "said", "it is done")
+    marks(scene.home).mkdir(parents=True)
+    (marks(scene.home) / won[1].id).write_text("{}", "utf-8")
+    scene.async_store.fail = [Unreachable("the PostgreSQL server does not answer")] * 12
+    async with dispatching(scene):
+        await scene.until(lambda: list(marks(scene.home).iterdir()) == [])
