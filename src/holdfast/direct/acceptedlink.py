@@ -34,7 +34,7 @@ class AcceptedLink(asyncio.Protocol):
         self._receiver: Receiver | None = None
         self._error: HoldfastError | None = None
         self._parts: list[bytes] = []
-        self._pongs = Pongs()
+        self._pongs = Pongs(WRITE_HIGH_BYTES)
         self._paused = False
         self._gone = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -58,7 +58,7 @@ class AcceptedLink(asyncio.Protocol):
             self._frames.receive_data(data)
             for pong in self._frames.data_to_send():  # before anything else is sent
                 if pong:
-                    self._write(self._pongs.pass_on(pong))
+                    self._write(self._pongs.pass_on(pong, self._transport.get_write_buffer_size()))
             for frame in cast("list[Frame]", self._frames.events_received()):
                 if self._error is None:
                     self._take(frame)
@@ -72,7 +72,6 @@ class AcceptedLink(asyncio.Protocol):
         return False
 
     def pause_writing(self) -> None:
-        self._pongs.pause()
         if self._receiver is not None:
             self._receiver.on_writable(False)
 

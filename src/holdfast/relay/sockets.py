@@ -107,7 +107,7 @@ class RelayConnection(asyncio.Protocol):
         self._request: RequestHead | None = None
         self._frames: ServerProtocol | None = None
         self._parts: list[bytes] | None = None
-        self._pongs = Pongs()
+        self._pongs = Pongs(SOFT_BYTES)
         self._transport: asyncio.Transport
         self.peer = ""
         self.end: ExecutorSocket[Socket] | HarnessSocket[Socket] | None = None
@@ -147,7 +147,6 @@ class RelayConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.behind = True
-        self._pongs.pause()
         self.stalled_since = asyncio.get_running_loop().time()
         self._owner.note_flow(self)
 
@@ -241,7 +240,7 @@ class RelayConnection(asyncio.Protocol):
             self._take(frame)
         for out in frames.data_to_send():  # answers to pings, and a goodbye
             if out:
-                self._transport.write(self._pongs.pass_on(out))
+                self._transport.write(self._pongs.pass_on(out, self._transport.get_write_buffer_size()))
         if frames.close_expected() and not self._transport.is_closing():
             self._transport.close()  # once: TLS of Python 3.11.2 cannot abort what was closed again
 

@@ -164,7 +164,7 @@ class RelaySocket(asyncio.Protocol):
         self._open = False
         self._paused = False
         self._parts: list[bytes] = []
-        self._pongs = Pongs()
+        self._pongs = Pongs(WRITE_HIGH_BYTES)
         self._is_text = False
         self._error: HoldfastError | None = None
         self._gone = asyncio.Event()
@@ -197,7 +197,6 @@ class RelaySocket(asyncio.Protocol):
         return False
 
     def pause_writing(self) -> None:
-        self._pongs.pause()
         self._receiver.on_writable(False)
 
     def resume_writing(self) -> None:
@@ -271,7 +270,7 @@ class RelaySocket(asyncio.Protocol):
         """What the library has to say by itself."""
         for data in self._protocol.data_to_send():
             if data:
-                self._write(self._pongs.pass_on(data))
+                self._write(self._pongs.pass_on(data, self._transport.get_write_buffer_size()))
 
     def _flush(self) -> None:
         for data in self._protocol.data_to_send():

@@ -6,27 +6,22 @@ answer stands for all pings before it (RFC 6455, 5.5.3), so while the peer is be
 
 
 class Pongs:
-    """Those of one connection; told by its transport when the peer is behind."""
+    """Those of one connection, whose transport pauses its writer when more than `high` bytes are unsent."""
 
-    __slots__ = ("_behind", "_kept")
+    __slots__ = ("_high", "_kept")
 
-    def __init__(self) -> None:
-        self._behind = False
+    def __init__(self, high: int) -> None:
+        self._high = high
         self._kept = b""
 
-    def pass_on(self, pong: bytes) -> bytes:
-        """What to write now: this answer, or nothing."""
-        if not self._behind:
+    def pass_on(self, pong: bytes, unsent: int) -> bytes:
+        """What to write now, behind so many unsent bytes: this answer, or nothing."""
+        if unsent <= self._high:
             return pong
         self._kept = pong
         return b""
 
-    def pause(self) -> None:
-        """The peer does not take what was written."""
-        self._behind = True
-
     def resume(self) -> bytes:
-        """It does again: the answer that is owed, or nothing."""
-        self._behind = False
+        """The writer may go on: the answer that is owed, or nothing."""
         kept, self._kept = self._kept, b""
         return kept

@@ -17,6 +17,7 @@ from holdfast.direct.acceptedlink import AcceptedLink
 from holdfast.log import LIBRARY
 from holdfast.relay.sockets import RelayConnection
 from holdfast.rendezvous.relaysocket import RelaySocket
+from holdfast.server.edges.edge import WRITE_HIGH_BYTES
 from holdfast.server.edges.websocket import WebSocketEdge
 from holdfast.wire.pongs import Pongs
 
@@ -123,7 +124,7 @@ def of_a_server(peer: Stuck) -> None:
         metrics=None,
         adopt=drop,
     )
-    edge._transport, edge._peername = cast(Any, peer), ("192.0.2.1", 5)
+    edge._transport, edge._peername, peer.high = cast(Any, peer), ("192.0.2.1", 5), WRITE_HIGH_BYTES
     edge._open(b"")
     peer.pings_are_masked = True
 
@@ -150,7 +151,6 @@ SOCKETS = pytest.mark.parametrize("connect", [to_a_relay, at_a_relay, of_a_host,
 async def test_who_pings_and_reads_nothing_is_owed_one_answer(connect: Callable[[Stuck], None]) -> None:
     peer = Stuck()
     connect(peer)
-    peer.high = 64 * 1024
     many = peer.ping(PAYLOAD) * 100
     for _ in range(PINGS // 100):
         peer.hear(many)
@@ -189,10 +189,9 @@ async def test_a_message_of_endless_empty_pieces_ends_the_connection(
 
 
 def test_answers_pass_until_the_peer_is_behind_and_then_the_last_is_kept() -> None:
-    pongs = Pongs()
-    assert pongs.pass_on(b"1") == b"1"
+    pongs = Pongs(high=10)
+    assert pongs.pass_on(b"1", unsent=10) == b"1"
     assert pongs.resume() == b""
-    pongs.pause()
-    assert [pongs.pass_on(b"2"), pongs.pass_on(b"3")] == [b"", b""]
+    assert [pongs.pass_on(b"2", unsent=11), pongs.pass_on(b"3", unsent=12)] == [b"", b""]
     assert pongs.resume() == b"3"
-    assert pongs.pass_on(b"4") == b"4"
+    assert pongs.pass_on(b"4", unsent=0) == b"4"

@@ -229,7 +229,7 @@ class WebSocketLink(_Socket, asyncio.BufferedProtocol):
         self._handshake = ClientProtocol(parse_uri(target.url), logger=LIBRARY)
         self._head = bytearray()
         self._frames = FrameReader()
-        self._pongs = Pongs()
+        self._pongs = Pongs(WRITE_HIGH_BYTES)
         self._open = False
         self._paused = False
         self._silent = False
@@ -332,11 +332,7 @@ class WebSocketLink(_Socket, asyncio.BufferedProtocol):
     def _pong(self, payload: bytes) -> None:
         if not self._transport.is_closing():
             answer = Frame(Opcode.PONG, payload).serialize(mask=True)
-            self._transport.write(self._pongs.pass_on(answer))
-
-    def pause_writing(self) -> None:
-        self._pongs.pause()
-        super().pause_writing()
+            self._transport.write(self._pongs.pass_on(answer, self._transport.get_write_buffer_size()))
 
     def resume_writing(self) -> None:
         if not self._transport.is_closing():

@@ -97,7 +97,7 @@ class WebSocketEdge(Edge):
         self._head = bytearray()
         self._frames: ServerProtocol | None = None
         self._parts: list[bytes] = []
-        self._pongs = Pongs()
+        self._pongs = Pongs(WRITE_HIGH_BYTES)
         self._timer: asyncio.TimerHandle | None = None
         self._keepalive: Keepalive | None = None
         self._transport: asyncio.Transport
@@ -242,7 +242,7 @@ class WebSocketEdge(Edge):
         frames.receive_data(data)
         if frames.state is frames.state.OPEN:  # before anything else is sent, which would send all of them
             for pong in frames.data_to_send():
-                self._transport.write(self._pongs.pass_on(pong))
+                self._transport.write(self._pongs.pass_on(pong, self._transport.get_write_buffer_size()))
         for frame in cast("list[Frame]", frames.events_received()):  # the request was before
             self._take(frame)
         self._flush(frames)
@@ -268,10 +268,6 @@ class WebSocketEdge(Edge):
             self._parts.clear()
         if self._connection is not None:
             self._connection.receive(message)
-
-    def pause_writing(self) -> None:
-        self._pongs.pause()
-        super().pause_writing()
 
     def resume_writing(self) -> None:
         if not self._transport.is_closing():
