@@ -203,15 +203,19 @@ def _network(seen: Match, evidence: DenialEvidence) -> Denial | None:
         return replace(_plain("network", seen, confidence), rule=_SPECIAL_SOCKETS)
     if seen.fingerprint.layer is Layer.APP and at_home:
         confidence *= OWN_LOOPBACK
-    plain = _plain("network", seen, confidence)
+    plain = replace(_plain("network", seen, confidence), host=host)
+    named = None if host is None else _grant_host(host, seen.line)
     if evidence.by_name:
-        return replace(plain, host=host, rule=BY_NAME, grant=_name_host(host))
-    return replace(plain, host=host, rule="the network is off", grant="--network on")
+        return replace(plain, rule=BY_NAME, grant=named)
+    grant = named if named is not None and evidence.backend in VIEWS else "--network on"
+    return replace(plain, rule="the network is off", grant=grant)
 
 
-def _name_host(host: str | None) -> str | None:
-    """The option for a host, if it is named; an address is reached by nobody."""
-    return f"--allow-host {host}" if host is not None and _NAME.fullmatch(host) else None
+def _grant_host(host: str, line: str) -> str | None:
+    """The option for a host that is named; with --allow-host no other address is reached."""
+    if _NAME.fullmatch(host) is None:
+        return None
+    return f"--allow-host {host}:22" if line.startswith("ssh: ") else f"--allow-host {host}"
 
 
 def _filesystem(seen: Match, evidence: DenialEvidence) -> Denial | None:

@@ -137,32 +137,57 @@ def test_a_refused_file_is_named_with_its_rule_and_grant(
     assert denial.evidence == output.splitlines()[-1]
 
 
-# output, host
+# output, host, grant
 HOSTS = [
-    ("curl: (6) Could not resolve host: example.com", "example.com"),
-    ("fatal: unable to access 'https://example.com/x/': Could not resolve host: example.com", "example.com"),
-    ("ssh: Could not resolve hostname h.example: Temporary failure in name resolution", "h.example"),
+    ("curl: (6) Could not resolve host: example.com", "example.com", "--allow-host example.com"),
+    (
+        "fatal: unable to access 'https://example.com/x/': Could not resolve host: example.com",
+        "example.com",
+        "--allow-host example.com",
+    ),
+    (
+        "ssh: Could not resolve hostname h.example: Temporary failure in name resolution",
+        "h.example",
+        "--allow-host h.example:22",
+    ),
     (
         "npm error code EAI_AGAIN\nnpm error x failed, reason: getaddrinfo EAI_AGAIN reg.example",
         "reg.example",
+        "--allow-host reg.example",
     ),
-    ("socket.gaierror: [Errno -3] Temporary failure in name resolution", None),
-    ("OSError: [Errno 101] Network is unreachable", None),
-    ("curl: (7) Failed to connect to 192.0.2.1 port 80 after 0 ms: Couldn't connect to server", "192.0.2.1"),
-    ("Error: connect EPERM 192.0.2.1:80 - Local (undefined:undefined)", "192.0.2.1"),
-    ("ERROR: No matching distribution found for requests", None),
-    ("java.net.UnknownHostException: example.com", "example.com"),
-    ("W: Failed to fetch http://deb.example/x  Temporary failure resolving 'deb.example'", "deb.example"),
+    ("socket.gaierror: [Errno -3] Temporary failure in name resolution", None, "--network on"),
+    ("OSError: [Errno 101] Network is unreachable", None, "--network on"),
+    (
+        "curl: (7) Failed to connect to 192.0.2.1 port 80 after 0 ms: Couldn't connect to server",
+        "192.0.2.1",
+        "--network on",
+    ),
+    ("Error: connect EPERM 192.0.2.1:80 - Local (undefined:undefined)", "192.0.2.1", "--network on"),
+    ("ERROR: No matching distribution found for requests", None, "--network on"),
+    ("java.net.UnknownHostException: example.com", "example.com", "--allow-host example.com"),
+    (
+        "W: Failed to fetch http://deb.example/x  Temporary failure resolving 'deb.example'",
+        "deb.example",
+        "--allow-host deb.example",
+    ),
 ]
 
 
-@every_row(("output", "host"), HOSTS)
-def test_a_host_out_of_reach_is_a_denial_only_if_the_network_is_off(output: str, host: str | None) -> None:
+@every_row(("output", "host", "grant"), HOSTS)
+def test_a_host_out_of_reach_is_a_denial_only_if_the_network_is_off(
+    output: str, host: str | None, grant: str
+) -> None:
     denial = seen(output)
     assert denial is not None
-    assert (denial.kind, denial.host, denial.grant) == ("network", host, "--network on")
+    assert (denial.kind, denial.host, denial.grant) == ("network", host, grant)
     assert denial.confidence >= 0.5
     assert seen(output, network_off=False) is None
+
+
+def test_a_host_is_granted_by_its_name_only_where_that_can_be_enforced() -> None:
+    denial = seen("curl: (6) Could not resolve host: example.com", backend="landlock")
+    assert denial is not None
+    assert (denial.host, denial.grant) == ("example.com", "--network on")
 
 
 @every_row("network_off", [False, True])
