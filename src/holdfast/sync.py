@@ -83,7 +83,8 @@ class Portal:
             if self._loop is None or threading.current_thread() is self._thread:
                 begun.work.close()
                 raise UsageError(
-                    "nobody is there to wait for", remedy="connect again, or use `await` in asynchronous code"
+                    "there is no running event loop to wait in",
+                    remedy="connect again, or use `await` in asynchronous code",
                 )
             self._loop.call_soon_threadsafe(begun.begin)
 

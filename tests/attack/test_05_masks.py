@@ -396,7 +396,7 @@ def test_landlock_alone_grants_nothing_to_what_replaces_it(anyone: Place, secret
 def test_bubblewrap_says_that_it_covers_nothing_again(anyone: Place, secret: Path) -> None:
     done = anyone.run("--backend", "bwrap", "--deny", str(secret), "--json", "--", "true")
     weakened = json.loads(done.err.splitlines()[-1])["enforcement"]["weakened"]
-    assert "what is denied or protected is not covered again when somebody outside replaces it" in weakened
+    assert "what is denied or protected is not covered again when a process outside replaces it" in weakened
 
 
 def test_a_watched_command_has_a_guard_too(anyone: Place, secret: Path) -> None:

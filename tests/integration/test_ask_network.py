@@ -109,7 +109,7 @@ def test_without_a_terminal_it_is_no(scene: Scene) -> None:
     assert done.code != 0
     network = json.loads(done.err.splitlines()[-1])["network"]
     (refused,) = network["refused"]
-    assert refused["rule"] == "no rule allows it, and there was nobody to ask"
+    assert refused["rule"] == "no rule allows it, and nobody could be asked"
     assert (refused["host"], network["sent"]) == ("api.test", [])
     assert refused["program"] == os.path.realpath(shutil.which("curl") or "")
 

@@ -104,7 +104,7 @@ def test_a_question_is_over_with_its_run(store: Store, held: tuple[Task, Run]) -
     with pytest.raises(InvalidRequest, match="does not ask"):
         store.answer_host(task.id, "yes", HOST)  # the first one's question is not the second one's
     assert store.host_questions(second.id) == []
-    store.settle_host(run.ref, "n1", "nobody waits for it any more")
+    store.settle_host(run.ref, "n1", "the connection does not wait any more")
     assert len(history(store, task)) == 2
 
 

@@ -480,8 +480,8 @@ def test_a_host_that_offered_before_the_clock_went_back_is_not_here_for_hours(
     clock.now_ms -= 10**7
     store.offer("b", "here", ["writer"])
     why = {name: store.why(made(store, assignee=name).id).reason for name in ("coder", "writer")}
-    assert "nobody starts workers" in why["coder"]
-    assert "nobody starts workers" not in why["writer"]
+    assert "no dispatcher starts workers" in why["coder"]
+    assert "no dispatcher starts workers" not in why["writer"]
 
 
 @pytest.mark.parametrize("move", [Move.BLOCK, Move.CANCEL, Move.COMPLETE])

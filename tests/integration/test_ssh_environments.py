@@ -167,7 +167,7 @@ async def test_a_session_that_was_left_is_taken_up_by_another_process(server: Ss
     ("address", "said"),
     [
         ("ssh://refused", "has no ssh server there"),
-        ("ssh://nowhere.invalid", "is a name that nobody knows"),
+        ("ssh://nowhere.invalid", "is not a known host name"),
         ("ssh://box/no/such/directory", "there is no directory"),
         ("ssh://nobody-at-all@box", "does not let you in"),
     ],

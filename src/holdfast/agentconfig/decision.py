@@ -446,7 +446,7 @@ MATRIX: Final = (
         "unsupported", (UNSUPPORTED,), AgentMode.NONE, Severity.REFUSED, _REFUSED_HERE, (_HOST, _DECLARE),
     ),
     MatrixRow("windows-odd", (WINDOWS_ODD,), AgentMode.NONE, Severity.REFUSED,
-        "windows.sandbox has a value that nobody knows", ('set windows.sandbox to "elevated"',)),
+        "windows.sandbox has an unknown value", ('set windows.sandbox to "elevated"',)),
     MatrixRow(
         "windows-off-enclosed", (WINDOWS_OFF, ENCLOSED, FULL_ALLOWED), AgentMode.FULL, Severity.DEGRADED,
         "without windows.sandbox Codex refuses every change", ('set windows.sandbox to "elevated"',),
@@ -564,5 +564,5 @@ def _notes(mode: AgentMode, facts: CodexFacts, wish: ConfigRequest) -> list[str]
     if _namespaced(MatrixCase(facts, wish)) and facts.proc is False and mode is not AgentMode.FULL:
         notes.append("no /proc of its own can be mounted here: commands see the processes of the host")
     if choose_approval(facts) != "never":
-        notes.append("the administrator wants somebody to be asked, and nobody is there to answer")
+        notes.append("the administrator requires a person's approval, and nobody is there to give it")
     return notes

@@ -93,7 +93,7 @@ def edit(
             if _put(folder, where, after.encode(), seen):
                 return Edited(where, before, after, backup)
     raise OperationFailed(
-        f"{where} was changed by somebody else {MAX_TRIES} times while it was being written",
+        f"{where} was changed by another process {MAX_TRIES} times while it was being written",
         remedy="end the Codex processes that use this home, then try again",
     )
 

@@ -133,7 +133,7 @@ class Policy:
             raise UsageError(f"{name}: {exc}", remedy=remedy) from None
         if home is None and (below := _below_home(tree)) is not None:
             raise UsageError(
-                f"{name}: {below}: nobody said where the home directory is",
+                f"{name}: {below}: the home directory is not known",
                 remedy="pass home=, the home directory on the other machine",
             )
         wish = profile.policy_of(tree, source=name, home="" if home is None else _tidy(home))

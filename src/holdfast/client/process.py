@@ -195,7 +195,7 @@ class Process:
                 return
             raise InvalidRequest(
                 "this server cannot close a command's standard input",
-                remedy="start it with tty=True, or let it read as much as it is told to",
+                remedy="start it with tty=True, or let it read as many bytes as it wants to",
             )
         async with self._writing:
             call = self._session.call if self._tty else self._session.call_again

@@ -61,7 +61,7 @@ def _verb(
             answer = Sender.find().send(verb, arguments(*args, **kwargs), id=id, channel=channel)
             result = answer.result or {}
             if needs_answer and ACCEPTED in result:
-                raise Unreachable("nobody has answered yet", remedy="the same command again")
+                raise Unreachable("there is no answer yet", remedy="the same command again")
             heard = [f"message from {each.author}: {each.body}" for each in answer.messages]
             if answer.error is not None:
                 if not is_json():

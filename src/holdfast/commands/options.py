@@ -164,7 +164,7 @@ EXEC: Final = (
         "Trace system calls to report each denial exactly; --json lists all of them.",
         "flag",
     ),
-    ExecOption("--print-plan", "Print what would be done and by whom; run nothing.", "flag"),
+    ExecOption("--print-plan", "Print the plan and the backend; run nothing.", "flag"),
     ExecOption(
         "--explain",
         "Print which rule decides about this path; run nothing. Can be repeated.",

@@ -263,7 +263,7 @@ def network_lines(event: "TaskEvent") -> list[str]:
         for row in _rows(told.get("refused"))
     ]
     if not told.get("counted"):
-        return ["had the whole network; nobody counted what went out"] if told.get("whole") else []
+        return ["had the whole network; its connections were not counted"] if told.get("whole") else []
     return lines + ([f"and {told['more']} more hosts"] if told.get("more") else [])
 
 

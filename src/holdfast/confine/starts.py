@@ -132,7 +132,7 @@ def warn_of(granted: "Iterable[str]") -> "Iterator[str]":
         from holdfast.sandbox.policy.sockets import find_risk
 
         if (risk := find_risk(path)) is not None:
-            yield f"{path} is granted: whoever reaches it can {risk}"
+            yield f"{path} is granted: a process that reaches it can {risk}"
 
 
 def _find_sockets(bound: BoundPolicy) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ def unwatchable(sandbox: Sandbox) -> str | None:
     if confinement is None:
         return "the command is not confined"
     if confinement.way is Way.BWRAP:
-        return "bubblewrap lets nobody hear of the calls inside"
+        return "bubblewrap does not let its calls be watched"
     if len(_scene(confinement)) > watcher.MAX_SCENE:
         return "the policy has too many paths"
     # With namespaces the user owns those; without, this switch keeps us out of the command's memory.

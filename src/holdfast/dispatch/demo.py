@@ -41,7 +41,7 @@ def tasks(command: Sequence[str]) -> list[NewTask]:
     handoff = f"{shlex.join(command)} handoff"
     bodies = {
         "Write a file and report": f"echo made > made.txt\n{handoff} complete 'made.txt is there'",
-        "Write where nobody may": f"echo x > {FORBIDDEN}",
+        "Write where it is not allowed": f"echo x > {FORBIDDEN}",
         "Ask a person": _ASKING.format(handoff=handoff),
     }
     return [

@@ -55,7 +55,7 @@ POST_S: Final = 0.2  # between looks into outboxes
 TELL_S: Final = 2.0  # between two times that it says how it stands
 FLEET_S: Final = 1.0  # between looks whether an environment is due to be looked at
 AGAIN_S: Final = 1.0  # before a run is attended to again whose driver failed
-LEFT: Final = "the dispatcher was ended; whoever comes next takes the task on again"
+LEFT: Final = "the dispatcher was ended; the next one takes the task on again"
 
 
 @dataclass(frozen=True, slots=True)

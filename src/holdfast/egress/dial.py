@@ -339,7 +339,7 @@ async def _connect(sock: socket.socket, address: Address, port: int) -> None:
     if not _is_connected(sock):
         await asyncio.get_running_loop().sock_connect(sock, (str(address), port))
     if _met_itself(sock):
-        raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens there")
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "nothing listens there")
 
 
 def _is_connected(sock: socket.socket) -> bool:

@@ -260,7 +260,8 @@ class WatchWorkers(Parameters, kw_only=True):
     seen: Annotated[
         str,
         Meta(
-            max_length=MAX_NAME, description="`mark` of the last answer: what changed since is told at once."
+            max_length=MAX_NAME,
+            description="`mark` of the last answer: changes since then are returned at once.",
         ),
     ] = ""
     timeout_seconds: Annotated[float, Meta(ge=0, le=MAX_WATCH_S)] = 30.0
@@ -272,7 +273,7 @@ class WaitForWorkers(Parameters, kw_only=True):
     ] = ()
     until: Annotated[
         tuple[Literal["ended", "waiting", "blocked"], ...],
-        Meta(max_length=3, description="What to wait for; an end is always told."),
+        Meta(max_length=3, description="What to wait for; an end is always reported."),
     ] = ("ended", "waiting", "blocked")
     timeout_seconds: Annotated[float, Meta(ge=0, le=MAX_WATCH_S)] = 30.0
 
@@ -299,10 +300,10 @@ class SendToWorker(OfWorker, kw_only=True):
 class AnswerWorker(OfWorker, kw_only=True):
     deny: Annotated[bool, Meta(description="Deny it instead.")] = False
     option: Annotated[
-        str, Meta(max_length=MAX_NAME, description="One of the options that were told; otherwise once.")
+        str, Meta(max_length=MAX_NAME, description="One of the offered options; otherwise once.")
     ] = ""
     request: Annotated[
-        str, Meta(max_length=MAX_NAME, description="Only if this is still what is asked, as it was told.")
+        str, Meta(max_length=MAX_NAME, description="Only if this is still the question, word for word.")
     ] = ""
 
 

@@ -133,7 +133,7 @@ def _own(asked: Parameters, grant: Grant) -> None:
         if given and given != mine:
             raise UsageError(
                 f"this worker speaks for the {what} {mine} only; nothing has changed",
-                remedy=f"leave the {what} out; kanban_create makes a task for somebody else",
+                remedy=f"leave the {what} out; kanban_create makes a task for another worker",
             )
 
 

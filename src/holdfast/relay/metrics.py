@@ -8,7 +8,7 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "holdfast_relay_executors": "Executors whose socket is here",
     "holdfast_relay_harnesses": "Harnesses that are joined to an executor here",
     "holdfast_relay_frames_routed": "Frames passed on since the start",
-    "holdfast_relay_frames_unrouted": "Frames that were none, or that nobody was there for",
+    "holdfast_relay_frames_unrouted": "Frames that were invalid or had no receiver",
     "holdfast_relay_unsent_bytes": "Bytes that wait for peers to take them",
     "holdfast_relay_bridge_up": "Whether this node is connected to NATS: 1, or 0",
     "holdfast_relay_bridge_streams": "Streams between this node and others",

@@ -36,7 +36,7 @@ def check_registry(url: str, environment_id: str) -> None:
         raise UsageError("a registry is at http://… or https://…")
     if parts.scheme != "https" and not is_loopback(url):
         raise UsageError(
-            "a registry needs https:// or a loopback address: whoever reads the traffic could use the token",
+            "a registry needs https:// or a loopback address: otherwise the token could be read on the way",
             remedy="use https://, or a tunnel that ends here",
         )
     if not environment_id.strip():

@@ -362,7 +362,7 @@ def check(frame: RelayFrame) -> Body:
         case None:
             raise RemoteProtocolError("a relay frame carries nothing")
         case Body.DATA if (frame.segment_index, frame.segment_count) != (0, 1):
-            raise RemoteProtocolError("a record comes in segments, which nobody agreed on")
+            raise RemoteProtocolError("a record comes in segments, which was not agreed on")
         case Body.DATA | Body.HANDSHAKE if not frame.payload:
             raise RemoteProtocolError("a relay frame has no payload")
         case Body.RESET if not frame.reason:

@@ -314,7 +314,7 @@ def test_a_worker_of_a_board_gets_its_directory_alone_and_reads_why_a_broker_is_
 def test_what_the_administrator_and_the_host_take_away_is_said() -> None:
     asked = decide(linux(admin=Admin(approvals=("on-request",))), ConfigRequest())
     assert asked.settings.get("approval_policy") == "on-request"
-    assert any("asked" in note for note in asked.notes)
+    assert any("a person's approval" in note for note in asked.notes)
     assert any("/proc" in note for note in decide(linux(proc=False), ConfigRequest()).notes)
     assert any(
         "trusted" in note for note in decide(CodexFacts("darwin", NEW, trusted=True), ConfigRequest()).notes

@@ -27,6 +27,6 @@ def test_hosts_ports_bytes_and_times_and_what_was_refused_are_lines() -> None:
 
 def test_what_nobody_counted_is_said_as_that() -> None:
     whole = network_lines(an_event(make_account([], None, whole=True)))
-    assert whole == ["had the whole network; nobody counted what went out"]
+    assert whole == ["had the whole network; its connections were not counted"]
     assert network_lines(an_event(make_account([], None, whole=False))) == []
     assert network_lines(an_event({"counted": True, "sent": "x", "refused": [1]})) == []

@@ -269,7 +269,7 @@ async def test_environments_are_looked_for_once_a_file_or_a_profile_names_one(sc
     scene.context.profiles.look()
     assert find_places() == Places({}, {"far": "box"})
     (scene.home / FILE).write_text('[[environments]]\nid = "box"\nurl = "ws://127.0.0.1:9"\n', "utf-8")
-    assert find_places() == Places({"box": "nobody has looked at it yet"}, {"far": "box"})
+    assert find_places() == Places({"box": "it has not been checked yet"}, {"far": "box"})
 
 
 def test_a_person_is_reminded_by_what_is_asked_for_or_by_the_program_of_the_home(tmp_path: Path) -> None:

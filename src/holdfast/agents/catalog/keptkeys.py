@@ -90,7 +90,7 @@ def decide_keys(
 def find_obstacle(name: str, value: str, hosts: Sequence[str]) -> str:
     """Why this key cannot stay outside; nothing if it can."""
     if not hosts:
-        return "nobody knows for which host it is"
+        return "its host is not known"
     try:
         make_placeholder(value, lambda letters: letters[0])
         for host in hosts:

@@ -119,7 +119,7 @@ def _find_repository(path: str, here: Path) -> Repository:
             return Repository(top, folder, shared)
         if _looks_bare(top):
             raise UsageError(
-                f"{top} is a bare repository, or looks like one: whoever wrote it is not known",
+                f"{top} is a bare repository, or looks like one: its author is not known",
                 remedy="give the directory of a clone",
             )
     raise NotFound(f"{path} is in no git repository", remedy=f"git init {path}")

@@ -134,7 +134,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "repository": "a nested git repository",
     "unreadable": "cannot be read",
     "too deep": "a directory too deep to be looked into",
-    "unseen": "new or changed: nobody looked at it before",
+    "unseen": "new or changed: it was not recorded before",
 }
 
 

@@ -66,11 +66,11 @@ HOPELESS: Final = frozenset(
 HOPELESS_HTTP: Final = frozenset({401, 403, 404})
 ENOUGH_ATTEMPTS: Final = 2  # the second shows that the first was no accident; CLIs go on for minutes
 _FINAL: Final = "nothing: it has ended"
-_ITS_CHECK: Final = "a check of the work itself, by whoever gave the task"
+_ITS_CHECK: Final = "a check of the work itself, by the user who gave the task"
 
 # Rule → what it says, and what would change the verdict.
 REASONS: Final[Mapping[str, tuple[str, str]]] = {
-    "vanished": ("nobody can tell what became of it", "any new sign of it"),
+    "vanished": ("what became of it is not known", "any new sign of it"),
     "unreachable": (
         "the machine that it runs on is not reached, and what it does there is not known",
         "a link to that machine; if its session is gone by then, it is lost",
@@ -563,7 +563,7 @@ def claim_words(claim: Claim) -> str:
         case Wants(want=want, question=question):
             return f"wants {want}" + (f": {question}" if question else "")
         case Unread():
-            return "waits for nobody: its terminal is not read"
+            return "does not read its terminal: it waits for no input"
         case Answered():
             return "answered"
         case Retrying(attempt=attempt, failure=failure, http=http):

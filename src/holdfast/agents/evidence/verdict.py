@@ -370,7 +370,7 @@ def _zero(end: _End) -> WorkerStatus | None:
 def _code(end: _End) -> WorkerStatus | None:
     if end.claim.code is None:
         return WorkerStatus(
-            WorkerState.LOST, about="it is gone, and nobody kept its exit code", evidence=(end.exited,)
+            WorkerState.LOST, about="it is gone, and its exit code is lost", evidence=(end.exited,)
         )
     why = _limit(end) or ", and no word about the cause"
     return end.failed(Failure.CRASH, f"exit code {end.claim.code}{why}")

@@ -192,8 +192,8 @@ def _limit(wish: WorkerSpec, *, limited: bool) -> tuple[Limits | None, list[str]
 def describe_unseen(*, watched: bool, why: str | None) -> list[str]:
     """What cannot be known of a worker on another machine, in words."""
     found = [
-        "on another machine: nobody looks at its processes and sockets there; that it waits for input, or for"
-        " a provider, is known from what it says alone",
+        "on another machine: its processes and sockets are not watched there; only its own output shows that"
+        " it waits for input or for a provider",
         "on another machine: its state and its provider were not tried before it was started",
     ]
     if not watched:

@@ -258,7 +258,7 @@ class AcpEvents(JsonEvents):
 
     def _prompt(self) -> Sequence[Claim]:
         if self._prompt_request is None or not self._session:
-            return [self._give_up("it was never told what to do", failure=Failure.LAUNCH)]
+            return [self._give_up("it never got its instructions", failure=Failure.LAUNCH)]
         words = {"type": "text", "text": self._prompt_request.prompt}
         self._call(_Step.PROMPT, "session/prompt", {"sessionId": self._session, "prompt": [words]})
         return [Working(Work.THINKING)]

@@ -122,7 +122,7 @@ def settle_host(worker: FollowedWorker, request: str, seen: str) -> None:
 def _about_host(worker: FollowedWorker, wants: Wants, chosen: AnswerOption) -> dict[str, object]:
     waiting = worker.hosts_asked[wants.request]
     if waiting.done():
-        raise InvalidRequest("somebody else has answered it meanwhile")
+        raise InvalidRequest("it has been answered meanwhile")
     waiting.set_result("pattern" if chosen.id == "pattern" else chosen.id == "host")
     if chosen.id == "pattern":
         _allow_beside(worker, worker.hosts_told[wants.request].pattern)
@@ -154,7 +154,7 @@ async def _by_option(
     chosen = acp.choose(wants, option, deny=deny)
     await worker.process.write(acp.answer(wants, chosen), write_id=f"answer-{wants.request}")
     if wants not in worker.asked():
-        raise InvalidRequest("somebody else has answered it meanwhile")
+        raise InvalidRequest("it has been answered meanwhile")
     worker.add(Evidence(Source.PROTOCOL, now(), Answered(wants.request), f"answered: {chosen.id}"))
     denied = chosen.kind.startswith("reject")
     if denied:

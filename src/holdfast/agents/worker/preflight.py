@@ -158,7 +158,7 @@ def _find_hidden(bound: BoundPolicy) -> PreflightProblem | None:
         if not decision.allowed:
             what = f"nothing could be tried in the sandbox, since {path} cannot be read there"
             return PreflightProblem(
-                what, decision.why, "nobody knows what it will meet", decision.grant or ""
+                what, decision.why, "what it will meet is not known", decision.grant or ""
             )
     return None
 

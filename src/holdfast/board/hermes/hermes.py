@@ -274,7 +274,7 @@ def plan(source: HermesBoard, board: str, known: Mapping[str, Known], *, now_ms:
         row for row in source.attachments if here.is_new("attachments", text(row, "task_id"))
     ]
     for _ in source.subscriptions:
-        made.counts["subscriptions"]["left out: nobody is told by chat here"] += 1
+        made.counts["subscriptions"]["left out: there are no notifications by chat here"] += 1
     return made
 
 

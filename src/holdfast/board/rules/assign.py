@@ -140,7 +140,7 @@ def holdup(task: Task, *, now_ms: int, waits_for: Sequence[str] = ()) -> str | N
         case TaskStatus.HANDOFF_FAILED:
             return "its report is missing: complete it, or retry it"
         case TaskStatus.TRIAGE:
-            return "nobody has said yet what is to be done"
+            return "it does not say yet what is to be done"
         case TaskStatus.RUNNING:
             return "is running"
         case ended if ended in ENDS:
@@ -181,7 +181,7 @@ def clock(at_ms: int | None) -> str:
 def _nobody(assignee: str, held: Mapping[str, str]) -> str:
     if held:
         return "; ".join(f"host {host} starts nothing now: {reason}" for host, reason in held.items())
-    return f"no worker accepts it: nobody starts workers for {assignee}"
+    return f"no worker accepts it: no dispatcher starts workers for {assignee}"
 
 
 class _Left:

@@ -109,7 +109,8 @@ class Report(Args, frozen=True):
     summary: Annotated[
         str,
         Meta(
-            max_length=MAX_TEXT, description="What was done, in a few sentences, for whoever goes on from it."
+            max_length=MAX_TEXT,
+            description="What was done, in a few sentences, for the next worker or reviewer.",
         ),
     ]
     metadata: Annotated[
@@ -124,9 +125,7 @@ class Report(Args, frozen=True):
 class Because(Args, frozen=True):
     """Of any move."""
 
-    reason: Annotated[
-        str, Meta(max_length=MAX_TEXT, description="Why, for whoever reads the task later.")
-    ] = ""
+    reason: Annotated[str, Meta(max_length=MAX_TEXT, description="Why, for later readers of the task.")] = ""
 
 
 class BlockArgs(Because, frozen=True, kw_only=True):

@@ -40,8 +40,8 @@ def tell(tx: Transaction, task_id: str, body: str, *, who: str = "person") -> Ta
     task = ledger.lock_task(tx, task_id)
     if task.run_id is None:
         raise InvalidRequest(
-            f"{task.id} is {task.status}: nobody works on it who could hear that",
-            remedy=f"holdfast task comment {task.id} TEXT, for whoever works on it next",
+            f"{task.id} is {task.status}: no worker is running that could receive it",
+            remedy=f"holdfast task comment {task.id} TEXT, for its next worker",
         )
     if len(_list_unseen(tx, task.run_id)) >= MAX_UNSEEN:
         raise InvalidRequest(

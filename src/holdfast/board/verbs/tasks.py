@@ -130,7 +130,7 @@ def move(
     transitions.apply(task.status, move, Actor.PERSON)
     if report_only and (task.status, move) != (TaskStatus.HANDOFF_FAILED, Move.RETRY):
         raise IllegalTransition(
-            f"{task.id} is {task.status}: only work whose report is missing is only reported",
+            f"{task.id} is {task.status}: only work without a report can be reported late",
             remedy=f"holdfast task retry {task.id}",
         )
     changes: dict[str, object] = {"reason": check_text("reason", reason), "report_only": report_only}

@@ -157,7 +157,7 @@ class _Answer(msgspec.Struct):
 
 _REASONS: Final = {
     "foreign": ("has a ~/.local/bin/holdfast that was not installed from here", "remove it there"),
-    "busy": ("is being installed to by somebody else just now", "try again in a minute"),
+    "busy": ("is being installed to by another process just now", "try again in a minute"),
     "copy": ("does not find what was copied in its home", "is $HOME there the directory that scp starts in?"),
     "python": ("has no Python that is new enough any more", "holdfast environment check {target}"),
     "venv": ("makes no virtual environment", "install python3-venv there"),

@@ -105,7 +105,7 @@ _REASONS: Final = (
     (r"Host key verification failed", "is not known to ssh yet", "log in once and check its key: {login}"),
     (
         r"Could not resolve hostname|Name or service not known",
-        "is a name that nobody knows",
+        "is not a known host name",
         "correct the name: {login}",
     ),
     (r"Connection refused", "has no ssh server there", "start one there, or give its port: {login}"),

@@ -43,7 +43,7 @@ def _is_typed(option: str) -> bool:
 @click.option(
     "--remote",
     metavar="URL",
-    help="Listen nowhere; register at this registry, and serve whoever it lets in through its relay.",
+    help="Do not listen; register at this registry, and serve the clients that it lets in through its relay.",
 )
 @combine(*REMOTE_OPTIONS, *DIRECT_OPTIONS)
 @click.option(

@@ -37,7 +37,7 @@ def count_slots(facts: EnvironmentFacts) -> int:
 def find_holdup(facts: EnvironmentFacts | None, running: int) -> str:
     """Why nothing is begun on an environment now; empty if something may be. All work there is confined."""
     if facts is None:
-        return "nobody has looked at it yet"
+        return "it has not been checked yet"
     if not facts.reached:
         return f"unreachable since {clock(round(facts.since * 1000))}: {facts.error}"[:MAX_WHY]
     if facts.unconfined:

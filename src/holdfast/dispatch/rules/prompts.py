@@ -90,7 +90,7 @@ def describe_reporting(channel: ReportChannel) -> str:
     else:
         run = shlex.join(channel.command)
         ways = [
-            f"done: run `{run} handoff complete 'SUMMARY'` (what you did, for whoever goes on from here)",
+            f"done: run `{run} handoff complete 'SUMMARY'` (what you did, for the next worker or reviewer)",
             f"a person must decide or help: run `{run} handoff block 'QUESTION'`",
             f"a person should look at it first: run `{run} handoff review 'SUMMARY'`",
         ]

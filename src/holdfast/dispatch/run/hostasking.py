@@ -19,7 +19,7 @@ from holdfast.dispatch.context import DispatchContext, worker_of
 from holdfast.errors import InvalidRequest, StaleRun
 from holdfast.local.shown import show_text
 
-GONE: Final = "nobody waits for it any more"
+GONE: Final = "the connection does not wait any more"
 _OPTIONS: Final = {"yes": "host", "pattern": "pattern", "no": "no"}  # as the supervisor calls an answer
 
 

@@ -451,7 +451,7 @@ class RunDriver:
                 )
             return await asyncio.to_thread(self._compare, space.path)
         except (OperationFailed, UsageError, NotFound) as exc:
-            return Changes(1, ("? nobody can tell what changed",), f"{exc}\n")
+            return Changes(1, ("? what changed is not known",), f"{exc}\n")
 
     def _compare(self, path: Path) -> Changes:
         return manifest.compare(self._read_mark().before, changes.look(path))

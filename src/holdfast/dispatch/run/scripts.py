@@ -128,7 +128,7 @@ async def _run_check(
             code: int | None = report.exit_code
             words = said if code is not None else f"{report.about}\n\n{said}"
             return Check(command=command, exit_code=code, said=words)
-    raise OperationFailed(f"nobody saw the end of a check of {run.id}, {TRIES} times")
+    raise OperationFailed(f"the result was lost of a check of {run.id}, {TRIES} times")
 
 
 async def _say_nothing(_why: str) -> None:

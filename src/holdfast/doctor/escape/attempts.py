@@ -134,7 +134,7 @@ PROCESSES: Final = (
     Attempt(
         "typing-for-others",
         Guarantee.DEVICES,
-        "type into the terminal of whoever started us (TIOCSTI)",
+        "type into the terminal of the process that started us (TIOCSTI)",
         "import fcntl\nfcntl.ioctl(0, 0x5412, b'x')",
         REFUSED,
         tty=True,
@@ -150,7 +150,7 @@ PROCESSES: Final = (
     Attempt(
         "console-selection",
         Guarantee.DEVICES,
-        "paste into the terminal of whoever started us (TIOCLINUX)",
+        "paste into the terminal of the process that started us (TIOCLINUX)",
         "import fcntl\nfcntl.ioctl(0, 0x541C, b'\\x02')",
         REFUSED,
         tty=True,
@@ -158,7 +158,7 @@ PROCESSES: Final = (
     Attempt(
         "descriptors",
         Guarantee.DESCRIPTORS,
-        "use a descriptor that somebody left open",
+        "use a descriptor that was left open",
         "kept = {int(n) for n in os.listdir('/proc/self/fd')} - {0, 1, 2}\n"
         "kept = {fd for fd in kept if os.path.exists(f'/proc/self/fd/{fd}')}\n"
         "contained_unless(kept, str(kept))",
@@ -325,7 +325,7 @@ _SWITCHES: Final = (
 _CALLS: Final = (
     (
         "lease",
-        "take a lease, for which whoever writes to the file waits",
+        "take a lease that makes other writers of the file wait",
         "import fcntl; fcntl.fcntl(os.open('/etc/passwd', os.O_RDONLY), 1024, 0)",
     ),
     (

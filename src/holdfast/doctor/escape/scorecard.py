@@ -30,7 +30,7 @@ class Shortfall(enum.StrEnum):
     BOUNDING_SET = "only the privileged may lower it; with no_new_privs nothing can be gained from it"
     CLOSED = "nothing can be created directly in a directory that holds something protected"
     SOCKETS = "without a network namespace every socket would be in the host's network"
-    TERMINALS = "whoever may open new terminals may open all of the host's"
+    TERMINALS = "a process that may open new terminals may open all of the host's"
     SYSTEM_V = "without an IPC namespace System V memory would be the host's"
     PIPES = "read-only mounts keep nobody from writing into a pipe, and Landlock is not in force"
     UNIX_PATHS = "unix sockets cannot be made, because no broker tells those of the host from its own"

@@ -414,7 +414,7 @@ RUN_ROWS: Final = (
     FingerprintRow(
         "git.protected", Layer.VCS, 0.9,
         "the sandbox protects .git, so nothing can be added, committed or fetched",
-        "holdfast config codex apply --writes git, or let whoever supervises the agent commit",
+        "holdfast config codex apply --writes git, or let the agent's supervisor commit",
         (
             rf"Unable to create '(?P<path>[^'\n]{{1,400}}\.git/[^'\n]{{1,100}}\.lock)': {_REFUSED}",
             rf"could not lock config file (?P<path>[^\n:]{{0,300}}\.git/config): {_REFUSED}",
@@ -452,7 +452,7 @@ RUN_ROWS: Final = (
         "docker.socket", Layer.POLICY, 0.8,
         "the socket of the Docker daemon is out of reach from the sandbox, as it should be, or no daemon"
         " runs",
-        "run docker outside the agent; whoever has the socket is root on the host, so never grant it",
+        "run docker outside the agent; access to the socket is root on the host, so never grant it",
         (
             r"Cannot connect to the Docker daemon",
             r"trying to connect to the (?:Docker daemon socket|docker API) at",
@@ -473,8 +473,8 @@ RUN_ROWS: Final = (
     ),
     FingerprintRow(
         "tls.authority", Layer.APP, 0.85,
-        "the certificate of the other side is signed by nobody this program trusts: a company's proxy, a"
-        " missing"
+        "the certificate of the other side is not signed by an authority that this program trusts:"
+        " a company's proxy, a missing"
         " ca-certificates package, or macOS with Codex before 0.56",
         "export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt; sudo apt-get install ca-certificates",
         (
@@ -490,7 +490,7 @@ RUN_ROWS: Final = (
     ),
     FingerprintRow(
         "net.timeout", Layer.APP, 0.7,
-        "somebody drops the packets: a firewall or the network policy around the container, not the agent's"
+        "the packets are dropped: by a firewall or the network policy around the container, not the agent's"
         " sandbox, which refuses at once",
         "curl -m 5 -v https://HOST from outside the agent, on the same host",
         (r"\bi/o timeout\b", r"\bETIMEDOUT\b", r": Connection timed out\b"),

@@ -162,7 +162,7 @@ EVERYDAY_ROWS: Final = (
     FingerprintRow(
         "tls.date", Layer.APP, 0.9,
         "the certificate of the other side has run out, or the clock of this machine is wrong",
-        "date; if that is right, whoever runs the other side has to renew it",
+        "date; if that is right, the operator of the other side has to renew it",
         (
             r"certificate has expired(?: or is not yet valid)?",
             r"\bCERT_(?:HAS_EXPIRED|NOT_YET_VALID)\b",

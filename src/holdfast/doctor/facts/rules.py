@@ -255,7 +255,9 @@ def _host(facts: MachineFacts) -> Iterator[Finding]:
     if host.selinux is not None:
         yield Finding("host.selinux", FindingSeverity.OK, f"SELinux is {host.selinux}")
     if host.filtered:
-        yield Finding("host.filtered", FindingSeverity.NOTE, "a seccomp filter of somebody else is around us")
+        yield Finding(
+            "host.filtered", FindingSeverity.NOTE, "we run inside of another program's seccomp filter"
+        )
 
 
 # --- agents and tools

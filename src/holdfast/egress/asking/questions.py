@@ -147,6 +147,6 @@ def explain(answer: Answer, limit_s: float) -> str:
     """Why a host is refused that somebody was to be asked about."""
     return {
         Answer.NO: "no rule allows it, and the answer was no",
-        Answer.NOBODY: "no rule allows it, and there was nobody to ask",
+        Answer.NOBODY: "no rule allows it, and nobody could be asked",
         Answer.LATE: f"no rule allows it, and nobody answered within {limit_s:g} s",
     }[answer]

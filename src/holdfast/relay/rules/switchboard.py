@@ -152,7 +152,7 @@ class Switchboard(Generic[S]):
         if body is not Body.RESUME:
             raise RemoteProtocolError("the first frame of a harness claims its stream")
         if stream_id in harness.executor.streams:
-            raise RemoteProtocolError("the stream is somebody else's")
+            raise RemoteProtocolError("the stream belongs to another connection")
         harness.stream_id = stream_id
         harness.executor.streams[stream_id] = harness
 

@@ -159,11 +159,11 @@ FILES: Final = (
     ),
     GuaranteeRow(
         "replaced",
-        "What is denied or protected stays so when somebody outside replaces it, or makes it later",
+        "What is denied or protected stays so when a process outside replaces it or makes it later",
         partly(
             "A guard outside covers it again, after a gap of milliseconds; if it cannot, the command ends."
         ),
-        no("Nobody gets into its namespaces to cover it again."),
+        no("Its namespaces cannot be entered to cover it again."),
         partly("What replaces it has no rights, which belong to what was there; what was missing is open."),
     ),
     GuaranteeRow(
@@ -214,8 +214,8 @@ PROCESSES: Final = (
         holds("They are not in /proc, and the calls are refused."),
         _VIEW,
         partly(
-            "Landlock refuses such access to whoever is outside its domain, and seccomp the calls; how many "
-            "descriptors they have can be seen."
+            "Landlock refuses such access to processes outside of its domain, and seccomp refuses the calls; "
+            "how many descriptors they have can be seen."
         ),
         tried(
             "environ-of-outside root-of-outside cwd-of-outside mem-of-outside fd-of-outside root-of-first "
@@ -269,8 +269,8 @@ NETWORK: Final = (
         "network-names",
         "Hosts by name: allowed hosts are reached at allowed ports, by any program, and nothing else is",
         holds(
-            "Its name server knows allowed hosts only and asks nobody; a broker outside dials them. What TLS "
-            "and plain HTTP name in the clear must be that host; what is inside of TLS is not seen."
+            "Its name server knows allowed hosts only and asks no other; a broker outside dials them. What "
+            "TLS and plain HTTP name in the clear must be that host; what is inside of TLS is not seen."
         ),
         holds("As with namespaces: a child of ours enters bubblewrap's network, and makes the same there."),
         no("A policy that names hosts is refused: Landlock knows ports, and no addresses."),
@@ -320,7 +320,7 @@ NETWORK: Final = (
     GuaranteeRow(
         "own-homes",
         "Holdfast's own directories, with the keys and sockets of its daemons, are out of reach",
-        holds("Every policy that restricts files hides them, and the sockets in them are granted to nobody."),
+        holds("Every policy that restricts files hides them, and their sockets are never granted."),
         _VIEW,
         holds("Nothing in them is granted; the directories above them cannot be listed."),
         tried(
@@ -374,7 +374,7 @@ KERNEL: Final = (
     ),
     GuaranteeRow(
         "typing",
-        "Nothing can be typed or pasted into the terminal for somebody else to run",
+        "Nothing can be typed or pasted into the terminal for another process to run",
         holds("The seccomp filter refuses TIOCSTI and TIOCLINUX."),
         _FILTER,
         _FILTER,

@@ -54,7 +54,7 @@ def names_of(path: str) -> list[tuple[str, str]]:
 
 
 UNCOVERED_BY_BWRAP: Final = (
-    "what is denied or protected is not covered again when somebody outside replaces it"
+    "what is denied or protected is not covered again when a process outside replaces it"
 )
 
 

@@ -47,9 +47,9 @@ def _list_weaker(plan: Plan, *, degraded: bool) -> Iterator[str]:
     yield "mode, group and times of a file can be changed by its owner wherever it is"
     yield "shared memory in /dev/shm is the host's, open to others of the same user"
     if hidden := [step.path for step in plan.steps if step.kind in MASKS]:
-        yield f"of {_name_some(hidden)} size, times and names that somebody guesses can be learned"
+        yield f"of {_name_some(hidden)} size, times and guessed names can be learned"
     if plan.later:
-        yield f"{_name_some(plan.later)} can be read if somebody makes it while the command runs"
+        yield f"{_name_some(plan.later)} can be read if it is created while the command runs"
     if degraded and (folders := _of_kind(plan, StepKind.MASK_DIRECTORY)):
         yield f"the names in {_name_some(folders)} can be listed"
 

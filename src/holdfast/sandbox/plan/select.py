@@ -127,7 +127,7 @@ WEAKNESSES: Final = {
     "landlock": "no second layer: Landlock is not in force",
     "proc": "the host's process list is visible: a fresh /proc could not be mounted",
     "sockets": "of unix sockets a command can make only pairs: no broker tells its own from the host's",
-    "masks": "what is denied or protected may stay uncovered once somebody outside replaces it: "
+    "masks": "what is denied or protected may stay uncovered once a process outside replaces it: "
     "not all of its directories can be watched",
     "loopback": "servers inside cannot be reached from inside: lo is down",
 }

@@ -289,7 +289,7 @@ COMMAND_ROWS: Final = (
     ),
     FingerprintRow(
         "net.refused", Layer.APP, 0.8,
-        "nothing listens at that address and port; whoever is there said so, and no sandbox did",
+        "nothing listens at that address and port; the host there said so, and not the sandbox",
         "start the service, or check its address and port; a command with the network off has a loopback of"
         " its own, where a service of the host is not",
         (

@@ -300,7 +300,7 @@ SETUP_ROWS: Final = (
     FingerprintRow(
         "bwrap.view", Layer.SANDBOX_SETUP, 0.8,
         "the view that bwrap built is not the planned one: a path was replaced meanwhile",
-        "let nobody rename what the policy names, and try again",
+        "let no process rename the paths of the policy, and try again",
     ),
     FingerprintRow(
         "bwrap.arg0", Layer.TOOL, 0.95,

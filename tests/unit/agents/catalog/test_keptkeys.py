@@ -61,7 +61,7 @@ def test_the_key_of_another_provider_is_for_that_alone() -> None:
     ("value", "base", "why_not", "said"),
     [
         ("short", None, "", "fewer than 8 characters"),
-        (KEY, "http://10.0.0.1:80", "", "for which host"),
+        (KEY, "http://10.0.0.1:80", "", "its host is not known"),
         (KEY, "https://127.0.0.1:8443", "", "for an address"),
         (KEY, None, "it has the whole network", "it has the whole network"),
     ],

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from holdfast.agents.changes import baseline, changes
-from holdfast.agents.changes.baseline import read_rest, since_baseline, take_baseline
+from holdfast.agents.changes.baseline import Baseline, read_rest, since_baseline, take_baseline
 from holdfast.agents.changes.git import Git, find_repository, read_head
 from holdfast.agents.changes.manifest import NOT_WHOLE, Changes
 from tests.support.git_traps import git
+from tests.support.patience import patient
 from tests.support.plain_git import PlainGit
 from tests.support.tiers import ASYNCIO, Backend
 
@@ -46,6 +47,11 @@ def plain_git(tmp_path: Path) -> Git:
     return PlainGit.of(tmp_path / "home", str(tmp_path / "nobody"))
 
 
+def look(folder: Path) -> Baseline:
+    """The first look, with the time that it takes."""
+    return take_baseline(folder, look_s=patient(60.0), read_s=patient(60.0))
+
+
 def commit(work: Path) -> None:
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "first"]):
         git(work, *words)
@@ -58,7 +64,7 @@ def change(work: Path) -> None:
 
 
 async def test_a_plain_directory_tells_what_came_what_went_and_what_changed(work: Path, no_git: Git) -> None:
-    before = take_baseline(work)
+    before = look(work)
     assert (await since_baseline(no_git, before, work)) == Changes(0)
     change(work)
     seen = await since_baseline(no_git, before, work)
@@ -68,7 +74,7 @@ async def test_a_plain_directory_tells_what_came_what_went_and_what_changed(work
 
 async def test_content_that_is_written_anew_as_it_was_is_no_change(work: Path, no_git: Git) -> None:
     (work / "kept").write_bytes(b"\0kept\n")
-    before = take_baseline(work)
+    before = look(work)
     (work / "kept").write_bytes(b"\0kept\n")
     os.utime(work / "sub" / "deep", (1, 1))
     assert (await since_baseline(no_git, before, work)).count == 0
@@ -79,7 +85,7 @@ async def test_a_time_that_is_set_back_hides_no_change(
 ) -> None:
     """Also where the content of then is not kept: the kernel's time of change cannot be set back."""
     monkeypatch.setattr(baseline, "MAX_HASHED", 0)
-    before = take_baseline(work)
+    before = look(work)
     assert not any(known.oid for known in before.files.values())
     then = (work / "kept").stat()
     monkeypatch.setattr(baseline, "RACY_NS", 0)
@@ -101,7 +107,7 @@ async def test_a_look_that_runs_out_of_time_says_so_and_makes_nothing_up(
         (work / "kept").write_text("other\n")
     seen = await since_baseline(no_git, before, work)
     assert NOT_WHOLE in seen.paths
-    assert "M kept (new or changed: nobody looked at it before)" in seen.paths
+    assert "M kept (new or changed: it was not recorded before)" in seen.paths
     assert "sub/deep" not in " ".join(seen.paths), "it was there, and is as it was"
 
 
@@ -122,7 +128,7 @@ async def test_what_is_read_beside_a_worker_that_runs_is_what_was_there(work: Pa
 
 
 async def test_links_nested_repositories_and_what_cannot_be_read_are_listed(work: Path, no_git: Git) -> None:
-    before = take_baseline(work)
+    before = look(work)
     (work / "link").symlink_to("/etc/passwd")
     (work / "nested" / ".git").mkdir(parents=True)
     (work / "nested" / "file").write_text("x\n")
@@ -143,7 +149,7 @@ async def test_a_work_tree_is_compared_with_what_it_was_and_not_with_its_commit(
     commit(work)
     (work / "dirty").write_text("by its user\n")
     (work / "kept").write_text("changed by its user before\n")
-    before = take_baseline(work)
+    before = look(work)
     assert before.repository is not None
     assert before.repository.commit == git(work, "rev-parse", "HEAD").strip()
     change(work)
@@ -159,7 +165,7 @@ async def test_what_is_not_kept_is_asked_of_the_objects(
 ) -> None:
     commit(work)
     monkeypatch.setattr(changes, "MAX_TEXTS", 0)
-    before = take_baseline(work)
+    before = look(work)
     monkeypatch.undo()
     assert {known.text for known in before.files.values()} == {None}
     change(work)
@@ -174,7 +180,7 @@ async def test_what_is_ignored_and_in_no_commit_is_listed_and_not_counted(work: 
     git(work, "add", "-A", "-f")
     git(work, "commit", "-q", "-m", "first")
     (work / "old.o").write_text("1")
-    before = take_baseline(work)
+    before = look(work)
     change(work)
     (work / "old.o").write_text("22")
     (work / "sub" / "build").mkdir()
@@ -191,7 +197,7 @@ async def test_what_is_ignored_and_in_no_commit_is_listed_and_not_counted(work: 
 async def test_a_part_of_a_work_tree_obeys_the_rules_above_it(work: Path, plain_git: Git) -> None:
     (work / ".gitignore").write_text("*.o\n")
     commit(work)
-    before = take_baseline(work / "sub")
+    before = look(work / "sub")
     (work / "sub" / "x.o").write_text("1")
     (work / "sub" / "deep").write_text("other\n")
     (work / "beside").write_text("1")
@@ -203,7 +209,7 @@ async def test_a_repository_that_is_gone_is_told_and_the_changes_are_shown(
     work: Path, plain_git: Git
 ) -> None:
     commit(work)
-    before = take_baseline(work)
+    before = look(work)
     change(work)
     shutil.rmtree(work / ".git")
     seen = await since_baseline(plain_git, before, work)
@@ -234,6 +240,6 @@ def test_what_tools_leave_behind_is_looked_at_last(work: Path, monkeypatch: pyte
     for number in range(20):
         (work / "node_modules" / str(number)).write_text("x")
     monkeypatch.setattr(baseline, "MAX_LOOKED_AT", 10)
-    before = take_baseline(work)
+    before = look(work)
     assert not before.whole
     assert {"kept", "changed", "gone", "sub/deep"} <= set(before.files)

@@ -990,7 +990,7 @@ CLAIMS: list[tuple[Claim, str]] = [
     (Working(Work.NETWORK), "works (network-wait)"),
     (Idle(), "nothing to do"),
     (Wants(Want.TRUST), "wants trust"),
-    (Unread(), "waits for nobody: its terminal is not read"),
+    (Unread(), "does not read its terminal: it waits for no input"),
     (Answered("1"), "answered"),
     (Retrying(2, 5, F.AUTH, 401), "tries again, attempt 2 failed (auth HTTP 401)"),
     (Retrying(2, 5, None), "tries again, attempt 2 failed"),

@@ -77,7 +77,7 @@ def test_links_never_ask_and_a_person_may_be_asked() -> None:
             "another key",
         ),
         (255, "Host key verification failed.", "not known to ssh yet"),
-        (255, "ssh: Could not resolve hostname box: Name or service not known", "nobody knows"),
+        (255, "ssh: Could not resolve hostname box: Name or service not known", "not a known host name"),
         (255, "ssh: connect to host box port 22: Connection refused", "no ssh server"),
         (255, "ssh: connect to host box port 22: Connection timed out", "cannot be reached"),
         (127, "sh: 1: exec: holdfast: not found", "has no Holdfast"),

@@ -40,7 +40,7 @@ def test_slots_follow_from_processors_and_memory() -> None:
 def test_nothing_is_begun_where_nobody_looked_answers_confines_or_has_room() -> None:
     assert fleet.find_holdup(READY, 3) == ""
     assert fleet.find_holdup(READY, 4) == "all 4 slots are taken"
-    assert fleet.find_holdup(None, 0) == "nobody has looked at it yet"
+    assert fleet.find_holdup(None, 0) == "it has not been checked yet"
     assert fleet.find_holdup(AWAY, 0) == "unreachable since 1970-01-01 00:00:50 UTC: nobody listens"
     weak = EnvironmentFacts(at=0.0, reached=True, since=0.0, cpus=1, unconfined="no namespaces")
     assert fleet.find_holdup(weak, 0) == "it cannot confine a worker: no namespaces"

@@ -85,5 +85,5 @@ def test_many_paths_are_counted_not_listed() -> None:
 
 def test_what_is_denied_and_missing_is_open_once_it_is_made() -> None:
     plan = Plan(Base.HOST, (), network_off=True, cwd="/", later=("/w/.env",))
-    told = "/w/.env can be read if somebody makes it while the command runs"
+    told = "/w/.env can be read if it is created while the command runs"
     assert told in find_losses(plan, abi=7, degraded=False).weakened
