@@ -212,7 +212,7 @@ def test_a_missing_ssh_is_said_on_a_terminal_too(tmp_path: Path) -> None:
     add = ("environment", "add", "box", "ssh://box")
     with Screen(cast(Place, place), program=[sys.executable, "-m", "holdfast", *add]) as screen:
         assert screen.end() == 71, screen.seen
-    assert b"is ssh installed?" in screen.seen
+    assert b"install ssh" in screen.seen
     assert b"Traceback" not in screen.seen
 
 

@@ -369,12 +369,23 @@ class LauncherClient:
 
 
 async def _wait_for(launcher: "subprocess.Popen[bytes]") -> None:
-    """Until it has ended, whose socket is closed."""
-    try:
-        await asyncio.to_thread(launcher.wait, _STOP_S)
-    except subprocess.TimeoutExpired:
+    """Wait for the end of a launcher whose socket is closed, and kill it if it takes too long."""
+    if not await _has_ended(launcher):
         log.error("the launcher did not end in time", extra={"pid": launcher.pid})
         launcher.kill()
+        await _has_ended(launcher)
+
+
+async def _has_ended(launcher: "subprocess.Popen[bytes]") -> bool:
+    """Whether it ends within `_STOP_S`. Takes no thread and no descriptor: there may be none left."""
+    loop = asyncio.get_running_loop()
+    until, pause_s = loop.time() + _STOP_S, 0.001
+    while launcher.poll() is None:
+        if loop.time() > until:
+            return False
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, 0.05)
+    return True
 
 
 def _divide(fds: list[int], ports: tuple[int, ...]) -> tuple[list[int], list[int]]:
