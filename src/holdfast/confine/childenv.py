@@ -28,8 +28,7 @@ def final_env(
 
 
 def as_read(env: Mapping[str, str]) -> dict[str, str]:
-    """`env` as a child reads it: a name ends at its first `=`. Variables that then have no name are left
-    out.
+    """`env` as a child reads it: a name ends at its first `=`. Entries without a name are left out.
 
     So a check by name sees exactly what the child will see under that name.
     """

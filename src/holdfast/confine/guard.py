@@ -1,5 +1,4 @@
-"""Protects what no policy gives a command: Holdfast's own directories, and protected names that do not exist
-yet.
+"""Protect Holdfast's own directories, and protected names that do not exist yet, from every command.
 
 Holdfast's directories hold keys, sockets and the store. With these a command could ask a daemon for more
 than its policy gives. The files that a run needs lie below one of them, in a directory of its own, and may
@@ -89,8 +88,9 @@ def _is_ours(below: str) -> bool:
 
 
 class HeldNames:
-    """The protected names of one command. Call `set_aside` when it has ended; directories stay open until
-    `close`.
+    """The protected names of one command. Directories stay open until `close`.
+
+    Call `set_aside` when the command has ended.
     """
 
     def __init__(self, absent: Iterable[str], present: Iterable[str] = ()) -> None:
@@ -113,9 +113,7 @@ class HeldNames:
                         self._absent.append((path, top, below))
 
     def _hold(self, path: str) -> tuple[int | None, str]:
-        """Open the nearest existing directory above the path; return its descriptor and the rest of the
-        path.
-        """
+        """Open the nearest existing directory above the path; return its descriptor and the path from there."""
         folder, below = os.path.split(path)
         while True:
             known = self._folders.get(folder)
@@ -155,9 +153,7 @@ class HeldNames:
         )
 
     def set_aside(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Rename what appeared. Return old names to new names, and names that could not be renamed to the
-        reason.
-        """
+        """Rename what appeared. Return old names to new names, and the reason for each that was not renamed."""
         moved: dict[str, str] = {}
         failed = self._find_replaced()
         due = list(self._absent)

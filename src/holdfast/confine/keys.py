@@ -63,8 +63,7 @@ class KeptKeys:
         return [key.name for key in self.keys if any(word in data for word in spell(key))]
 
     def grant(self, policy: "Policy") -> "Policy":
-        """The command's policy, with the hosts of these keys and the directory of the certificate file
-        added.
+        """The command's policy, with these keys' hosts and the certificate file's directory added.
 
         Raises:
             UsageError: the command reaches every host, so no broker would read its requests to these hosts.
@@ -131,8 +130,7 @@ def take_keys(wishes: Sequence[str], environ: Mapping[str, str], outside: Sequen
 
 
 def keep_keys(given: "Iterable[tuple[Sequence[SecretWish], str]]", environ: Mapping[str, str]) -> KeptKeys:
-    """The keys of these variables, each with all of its hosts; `environ` names the other trusted
-    certificates.
+    """The keys of these variables, each with all of its hosts; `environ` names other trusted certificates.
 
     Raises:
         UsageError: a key cannot be kept outside.

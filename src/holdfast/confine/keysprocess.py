@@ -111,7 +111,7 @@ class KeysProcess:
             self._sock.send(f"{question.id} {answer}\n".encode())
 
     async def end(self) -> dict[str, Any] | None:
-        """After the command's end: wait until what it sent has arrived; return the traffic, or None if
+        """After the command's end: wait for the arrival of what it sent; return the traffic, None if
         unknown.
         """
         self._loop.remove_reader(self._sock.fileno())

@@ -275,7 +275,7 @@ class CommandOwner(Children):
                 self.watched = self._watch.await_report()
 
     def _listen_for_stops(self) -> int:
-        """Return the write end of a pipe on which each stop of a job is reported, with the signal's number."""
+        """The write end of a pipe on which each stop of a job is reported, with the signal's number."""
         source, sink = os.pipe2(os.O_CLOEXEC)
 
         def take() -> None:

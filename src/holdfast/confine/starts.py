@@ -186,7 +186,7 @@ def confined_by(held: Enforcement, plan: Plan, *, degraded: bool) -> tuple[Enfor
 
 
 def _describe_upstream() -> tuple[str | None, str | None]:
-    """What this machine's upstream proxy means for hosts reached by name: a description, and what is weaker."""
+    """What this machine's upstream proxy means for hosts by name: a description, and what is weaker."""
     if not any(name.lower() in _PROXIES and value for name, value in os.environ.items()):
         return None, None
     from holdfast.egress.upstream import Proxies, describe_by_name
