@@ -113,7 +113,7 @@ class HeldNames:
                         self._absent.append((path, top, below))
 
     def _hold(self, path: str) -> tuple[int | None, str]:
-        """Open the nearest existing directory above the path; return its descriptor and the path from there."""
+        """Open the nearest existing directory above; return its descriptor and the rest of the path."""
         folder, below = os.path.split(path)
         while True:
             known = self._folders.get(folder)
@@ -153,7 +153,7 @@ class HeldNames:
         )
 
     def set_aside(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Rename what appeared. Return old names to new names, and the reason for each that was not renamed."""
+        """Rename what appeared. Return old names to new names, and the reasons for names that remain."""
         moved: dict[str, str] = {}
         failed = self._find_replaced()
         due = list(self._absent)

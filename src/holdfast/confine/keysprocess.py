@@ -111,9 +111,7 @@ class KeysProcess:
             self._sock.send(f"{question.id} {answer}\n".encode())
 
     async def end(self) -> dict[str, Any] | None:
-        """After the command's end: wait for the arrival of what it sent; return the traffic, None if
-        unknown.
-        """
+        """After the command's end: let what it sent arrive; return the traffic, None if unknown."""
         self._loop.remove_reader(self._sock.fileno())
         for asking in self._asking.values():
             asking.cancel()

@@ -52,8 +52,7 @@ _MAX_ANSWER: Final = 4096  # bytes of answers that are read at once
 
 
 class Answerer(Protocol):
-    """Answers questions about hosts: `ask` takes a question and a callback, and calls it once, with the
-    answer.
+    """Answers questions about hosts: `ask` takes a question, and calls `answer` once, with the answer.
 
     A question has the fields of `egress.asking.questions.HostQuestion`.
     """
@@ -103,8 +102,7 @@ class NamesProcess:
         self._wait_for(READY)
 
     def serve(self, fds: Sequence[int], loop: "AnyLoop", answerer: Answerer | None = None) -> None:
-        """Serve these sockets of the command, which stay the caller's, as soon as the command uses one of
-        them.
+        """Serve these sockets of the command, which stay the caller's, once the command uses one of them.
 
         They are the sockets for names, and those of loopback ports. `answerer` answers the process's
         questions.
@@ -186,8 +184,7 @@ class NamesProcess:
         answerer.ask(question, answer)
 
     def end(self) -> dict[str, Any] | None:
-        """After the command's end: wait until what it sent has arrived; return the traffic, or None if
-        unknown.
+        """After the command's end: let what it sent arrive; return the traffic, None if unknown.
 
         The process is gone on return: while it exists, the search for the command's remaining processes
         takes long.
@@ -296,9 +293,7 @@ def end_with_parent(keys: "KeptKeys | None") -> None:
 
 
 def serve(told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") -> None:
-    """Follow the parent's orders until the parent reports the command's end or is gone; then remove the
-    keys' files.
-    """
+    """Follow the parent's orders until it reports the command's end or is gone; then remove the keys' files."""
     try:
         _serve(told, hosts, keys)
     finally:
@@ -530,8 +525,9 @@ def make_dialer(hosts: "HostWish") -> "Dialer":
 
 
 def _raise_limit() -> int:
-    """Raise the descriptor limit: names need a few listeners each and connections two sockets, beyond the
-    default.
+    """Raise the descriptor limit: each name needs a few listeners, each connection two sockets.
+
+    Together they may exceed the usual soft limit.
     """
     import resource
 

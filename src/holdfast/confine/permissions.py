@@ -122,8 +122,7 @@ def _special(value: SpecialValue) -> Special:
 
 
 def where_of(context: SandboxContext, *, cwd: str, environ: Mapping[str, str], slash_tmp: bool) -> Where:
-    """What symbolic places mean for this context; `cwd` is the command's directory, used if the context
-    names none.
+    """What symbolic places mean for this context; `cwd` is the command's, used if the context names none.
 
     Raises:
         UsageError: one of its paths is not valid on this host.

@@ -73,10 +73,9 @@ class Confinement:
 
 @value
 class StartedCommand:
-    """A running command: the id to signal it by, its first process, and the parts of its confinement that
-    are weaker.
+    """A running command: the id to signal it by, its first process, and what came out weaker.
 
-    `limits` is the word that names the mechanism which holds its limits.
+    `limits` is the word that names how its limits are enforced.
     """
 
     id: int

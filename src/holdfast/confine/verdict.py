@@ -82,9 +82,7 @@ def find_hidden(policy: BoundPolicy, program: str, search: str) -> tuple[str, Pa
 
 
 def judge_of(sandbox: "Sandbox", cwd: str) -> Judge | None:
-    """A function that judges a command which ran in this sandbox and cleans up after it; None without a
-    sandbox.
-    """
+    """A judge for a command that ran in this sandbox, which also cleans up; None without a sandbox."""
     if sandbox.bound is None:
         return None
     policy = sandbox.bound
@@ -173,9 +171,7 @@ def network_report(traffic: "Mapping[str, Any] | None") -> "NetworkReport | Unse
 
 
 def denial_of_host(process_id: str, refused: "RefusedHost", count: int, *, at_ms: int) -> "DeniedCall":
-    """A report on `count` more refusals of a host, in a watcher's form; its path is the host, and the port
-    if known.
-    """
+    """A report on `count` more refusals of a host, in a watcher's form; its path is the host (and port)."""
     from holdfast.confine.deniedlog import NAME_LOOKUP
     from holdfast.wire.processes import DeniedCall
 
@@ -200,9 +196,7 @@ def denial_of_host(process_id: str, refused: "RefusedHost", count: int, *, at_ms
 
 
 def prove_by_name(denial: Denial | None, traffic: "Mapping[str, Any] | None") -> Denial | None:
-    """Replace a denial read from the output by a refused host: the same host if it was refused, else the
-    last one.
-    """
+    """Replace a denial read from the output by a refused host: the same one if refused, else the last."""
     refused = traffic["refused"] if traffic else ()
     if not refused or (denial is not None and denial.kind != "network"):
         return denial
@@ -220,9 +214,7 @@ def prove_by_name(denial: Denial | None, traffic: "Mapping[str, Any] | None") ->
 def prove(
     denial: "Denial | DenialReport | None", seen: "Sequence[DeniedCall]"
 ) -> "Denial | DenialReport | None":
-    """Replace a denial read from the output by a call that a watcher saw refused: the same if seen, else the
-    last.
-    """
+    """Replace a denial read from the output by one that a watcher saw: the same if seen, else the last."""
     mattered = [one for one in seen if one.access != "listen"]
     if not mattered:
         return denial

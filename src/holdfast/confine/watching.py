@@ -84,9 +84,7 @@ async def begin(
     process_id: str,
     tell: Callable[[WatchedCall], None],
 ) -> "tuple[CommandWatch, None] | tuple[None, WatchReport]":
-    """Make a watch for a command that is about to be started in this sandbox; or the reason why there is
-    none.
-    """
+    """Make a watch for a command about to be started in this sandbox, or return why there is none."""
     why = unwatchable(sandbox)
     if why is None:
         watch = CommandWatch(launcher, owner, sandbox, process_id, tell)
@@ -360,9 +358,7 @@ class CommandWatch:
 def begin_local(
     owner: WatcherOwner, sandbox: Sandbox, name: str
 ) -> "tuple[LocalWatch, None] | tuple[None, WatchReport]":
-    """Make a watch for a command that is about to be started in this sandbox; or the reason why there is
-    none.
-    """
+    """Make a watch for a command about to be started in this sandbox, or return why there is none."""
     why = unwatchable(sandbox)
     if why is None:
         try:
@@ -373,9 +369,7 @@ def begin_local(
 
 
 class LocalWatch(CommandWatch):
-    """A watch for `holdfast exec`: on a loop without coroutines, with a watcher that is a fork of this
-    process.
-    """
+    """A watch for `holdfast exec`: on a loop without coroutines; its watcher is a fork of this process."""
 
     def __init__(self, owner: WatcherOwner, sandbox: Sandbox, name: str) -> None:
         """Raises OSError."""

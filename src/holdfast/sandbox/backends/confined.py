@@ -306,7 +306,7 @@ def _candidates(program: bytes, path: bytes) -> Iterator[bytes]:
 
 
 def attend(child: int, forward: Callable[[int], None], job_fd: int = -1) -> int:
-    """Reap children and forward signals, which must be blocked, until `child` ends; return its wait status."""
+    """Reap children and forward signals, which must be blocked, until `child` ends; its wait status."""
     awaited = {signal.SIGCHLD, *FORWARDED}
     options = wait_options(job_fd)
     while True:

@@ -237,7 +237,7 @@ def _restrict(plan: Plan, tty: str | None, *, degraded: bool) -> None:
 
 
 def _check(path: str) -> None:
-    """Check that no link leads to a path of the plan; skip a path that unprivileged users cannot see."""
+    """Check that a path of the plan exists and no link leads to it; ignore one that is out of our reach."""
     try:
         os.close(kernel.open_path(path))
     except PermissionError as exc:

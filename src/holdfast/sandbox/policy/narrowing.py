@@ -82,11 +82,12 @@ def show(bound: BoundPolicy, path: str) -> BoundPolicy:
 
 
 def _narrow_hosts(asked: BoundPolicy, ceiling: BoundPolicy) -> HostWish:
-    """Rules are compared as they were written. Where a host is, only the ceiling says: an address of another
-    would be another host.
+    """The hosts that both allow. Rules are compared as they were written.
 
-    A rule about requests takes its host out of what patterns allow. Where the two have not the same of those,
-    no pattern is left: it would give that host back as a whole.
+    Only the ceiling gives a host's address: a host at another address would be another host.
+
+    A rule about requests takes its host out of what patterns allow. If the two policies differ in such
+    rules, no pattern is kept: it would allow that host again as a whole.
     """
     about_requests = [
         {rule for rule in hosts.allow if _URL in rule} for hosts in (asked.hosts, ceiling.hosts)
