@@ -293,7 +293,7 @@ def end_with_parent(keys: "KeptKeys | None") -> None:
 
 
 def serve(told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") -> None:
-    """Follow the parent's orders until it reports the command's end or is gone; then remove the keys' files."""
+    """Follow the parent's orders until it reports the command's end or is gone; then remove keys' files."""
     try:
         _serve(told, hosts, keys)
     finally:

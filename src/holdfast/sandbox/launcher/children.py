@@ -190,7 +190,7 @@ class Children:
         masks: int,
         enter: Callable[[], None] | None,
     ) -> int:
-        """The pid of the process around the command; uses a spare if there is one and no limits are needed."""
+        """The pid of the process around the command; a spare is used if there is one and no limit."""
         spare = None if enter else self._spares.pop(kind, None)
         if spare is not None:
             try:
@@ -466,7 +466,7 @@ class Children:
         return limits.encode_reached(reached) if reached else ""
 
     def _look_at_limits(self) -> float | None:
-        """End commands that exceeded a limit; return the delay until the next check, None if none is needed."""
+        """End commands that exceeded a limit; return the delay until the next check, or None."""
         now = time.monotonic()
         if now < self._look_due:
             return self._look_due - now

@@ -162,7 +162,7 @@ class MaskedCommands:
                 command.folders.add(number)
 
     def enter(self, leader: int) -> tuple[str, ...]:
-        """The command runs and can have a guard from now on; return the word if not all covers are watched."""
+        """The command runs and can have a guard now; return the word if not all covers are watched."""
         command = self.known.get(leader)
         if command is None:
             return ()

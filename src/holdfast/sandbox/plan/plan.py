@@ -107,8 +107,8 @@ class Plan:
 
     @property
     def covers(self) -> bool:
-        """Whether it covers anything (`covers.py`). If so, the process that carries it out sends its
-        namespaces.
+        """Whether it covers anything (`covers.py`). If so, its namespaces are sent out when it is carried
+        out.
         """
         return bool(self.later) or any(step.kind in (*MASKS, StepKind.READ_ONLY) for step in self.steps)
 
