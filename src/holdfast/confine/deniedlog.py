@@ -50,7 +50,7 @@ class Rules:
 
     explain: Explain
     exists: Callable[[str], bool]
-    closed: Collection[str] = ()  # writable directories whose entries the backend cannot let change
+    closed: Collection[str] = ()  # writable directories in which the backend cannot allow changes of entries
     home: str = ""  # the user's home directory: no advice grants all of it for the sake of one file
     by_name: bool = False  # some hosts are reached by name, although the network is off
 

@@ -1,4 +1,4 @@
-"""Protect Holdfast's own directories, and protected names that do not exist yet, from every command.
+"""Keep Holdfast's own directories from every command, and protected names that do not exist yet.
 
 Holdfast's directories hold keys, sockets and the store. With these a command could ask a daemon for more
 than its policy gives. The files that a run needs lie below one of them, in a directory of its own, and may

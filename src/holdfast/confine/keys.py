@@ -1,7 +1,8 @@
 """Keys that stay outside of a command: where they come from, and what the command gets instead.
 
 The command's environment holds placeholders, and names a file with the certificates that it is to trust. The
-process that serves the command's host names (`names.py`) inherits the keys when it is forked.
+keys themselves go to the process that serves the command's host names. For `holdfast exec` that process
+inherits them when it is forked (`names.py`); a server sends them to it over a socket (`keysprocess.py`).
 """
 
 import os

@@ -28,7 +28,7 @@ from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.policy.hostwish import HostWish
 
 _LENGTH: Final = struct.Struct("!I")
-_MAX_TOLD: Final = 16 * 1024 * 1024  # thousands of rules, and a key of each header's length
+_MAX_TOLD: Final = 16 * 1024 * 1024  # room for thousands of rules, and a key of a header's length for each
 # The variables of our environment that it needs: which certificates to trust, and how to reach the network.
 _PASSED: Final = frozenset(
     {

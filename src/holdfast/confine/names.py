@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from holdfast.local.loop import AnyLoop
     from holdfast.sandbox.policy.hostwish import HostWish
 
-READY_S: Final = 20.0  # a machine under load loads a few modules
+READY_S: Final = 20.0  # time to load a few modules on a machine under load
 STOP_S: Final = 5.0  # what the command sent arrives, or is cut off
 MAX_REPORT: Final = 4 * 1024 * 1024  # rows of a thousand hosts, with their names
 _WANTED: Final = 16 * 1024  # descriptors of the process of one command

@@ -383,7 +383,7 @@ class CommandOwner(Children):
             self._names = None
         self._end_everything()
 
-    # --- what the children say
+    # --- events from the children
 
     def _report(self, event: orders.Event, fds: Sequence[int] = ()) -> None:
         if event.op == orders.EXITED:

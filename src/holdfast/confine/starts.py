@@ -202,7 +202,7 @@ def hold_names(plan: Plan, settled: BoundPolicy) -> HeldNames:
 def sandbox_of(
     held: Enforcement, confinement: Confinement, settled: BoundPolicy, names: HeldNames
 ) -> Sandbox:
-    """What holds for a command in this confinement."""
+    """The sandbox that holds for a command in this confinement."""
     plan = confinement.plan
     sandbox = Sandbox(held, confinement, settled, tuple(step.path for step in plan.steps), names)
     if held.way is not Way.LANDLOCK:

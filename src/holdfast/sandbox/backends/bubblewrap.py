@@ -227,7 +227,7 @@ _ADDED: Final = ("PWD", "OLDPWD", "SHLVL")  # variables that shells add to every
 # The script is a session leader, and the command is in its process group. The terminal that it opens becomes
 # the session's: keys like Control-C reach the command and no process outside. It opens the terminal before
 # it reports, because a terminal that no process has open counts as hung up. Signals to the group are meant
-# for the command: the script ignores them with traps, since a shell would die of some of them.
+# for the command: the script catches them with traps that do nothing, since a shell would die of some.
 #
 # A job is in a process group of its own, because the kernel only lets such a group be stopped: this is the
 # shell's own job control. The script reports the signal of each stop, and continues the job when it has

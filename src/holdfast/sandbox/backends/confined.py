@@ -266,7 +266,7 @@ def become(command: PreparedCommand) -> NoReturn:
 def keep_only(fd: int) -> int:
     """Close every descriptor but this one; return its new number. An open end of a pipe would never end.
 
-    The number is never 0: processes without standard input are told apart from the command by that
+    The number is never 0: our processes have no standard input, which distinguishes them from the command
     (`agents/worker/procwatch.py`).
     """
     if fd < 0:

@@ -178,7 +178,7 @@ def when(number: int, body: list[Instruction]) -> list[Instruction]:
 
 
 def when_any_bit(bits: int, body: list[Instruction]) -> list[Instruction]:
-    """The same if the loaded word has one of these bits."""
+    """Code for a loaded word with one of these bits only; `body` as in `when`."""
     return [(_IF_ANY_BIT, 0, len(body), bits), *body]
 
 

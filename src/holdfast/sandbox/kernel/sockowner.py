@@ -1,8 +1,9 @@
 """Find which program of a network namespace has a socket, from outside of the namespace.
 
 The namespace is identified by a socket of it that we hold. Its processes are found in /proc, and their
-descriptors show which of them has the socket. The result is not trustworthy: a program is named after the
-file that it was started from, and a process that we may not inspect stays unknown.
+descriptors show which of them has the socket. The result is only for display, and no decision relies on it:
+a program is named after the file that it was started from, and a process that we may not inspect stays
+unknown.
 """
 
 import os

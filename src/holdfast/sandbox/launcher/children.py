@@ -80,7 +80,7 @@ def group_of(leader: int, request: Order) -> _Group:
 
 
 class _SettingUp(NamedTuple):
-    """A confined start whose command does not run yet."""
+    """A confined start; its command does not run yet."""
 
     group: _Group
     kind: ConfinementKind | None  # of the process around it, if that process is ours

@@ -1,5 +1,4 @@
-"""The covers of commands, in the process that owns the commands: it watches for new entries at covered
-paths.
+"""The covers of commands, in their owner: it watches for new entries at covered paths.
 
 All commands share one inotify instance, because a user can have only few. As long as nothing appears, a
 command costs some watches. When something appears, the command gets a guard process of its own

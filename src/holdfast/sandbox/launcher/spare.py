@@ -1,8 +1,9 @@
 """A process that is prepared half-way for a confined command before its plan is known.
 
-It does the half that needs no plan: it is forked, is PID 1 of its namespaces, and has no access to the
-host's network. Its mounts are still the host's own. It copies them when it is used, so the command sees what
-is mounted at that time. A spare serves one order and ends with the command; unused, it ends with its maker.
+It does the half that needs no plan: it is forked, is PID 1 of its namespaces, and has left the host's
+network if its kind asks for that. Its mounts are still the host's own. It copies them when it is used, so
+the command sees what is mounted at that time. A spare serves one order and ends with the command; unused, it
+ends with its maker.
 
 The launcher makes a spare when it has nothing else to do, for the next command. `holdfast exec` makes one
 before anything else, and meanwhile loads the modules that plan its command. So modules that only the second

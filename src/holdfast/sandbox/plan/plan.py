@@ -107,9 +107,7 @@ class Plan:
 
     @property
     def covers(self) -> bool:
-        """Whether it covers anything (`covers.py`). If so, its namespaces are sent out when it is carried
-        out.
-        """
+        """Whether it covers anything (`covers.py`); then the process that applies it sends its namespaces."""
         return bool(self.later) or any(step.kind in (*MASKS, StepKind.READ_ONLY) for step in self.steps)
 
     def describe(self) -> list[str]:

@@ -1,12 +1,12 @@
 r"""Deny patterns: bound to a literal directory and matched against paths. Pure module.
 
-`*` and `?` stay inside one component, `**` crosses, `[...]` is a class (negated by `!` or `^`; an
-unclosed `[` is a literal), `{a,b}` are alternatives, `\` takes the next character literally. A
-pattern that matches a directory matches all below it.
+`*` and `?` stay inside one component, `**` crosses components, `[...]` is a class (negated by `!` or
+`^`; an unclosed `[` is a literal), `{a,b}` are alternatives, `\` takes the next character literally. A
+pattern that matches a directory matches everything below it.
 
 Patterns come from outside, so matching must not be slow for any of them. Alternatives and a `**`
-inside a component are expanded first; what is left needs no backtracking: between two stars the
-first place that fits is as good as any other, which an atomic group says to the engine.
+inside a component are expanded first. The rest needs no backtracking: between two stars the first place
+that fits is as good as any other, and an atomic group expresses that in the regular expression.
 """
 
 import itertools

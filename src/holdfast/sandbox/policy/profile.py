@@ -120,7 +120,7 @@ def _sockets(value: object, source: str, home: str) -> tuple[str, ...]:
 
 
 def hosts_of(value: object, *, source: str) -> HostWish:
-    """The wish from rules about hosts with verdicts, `private`, and `addresses` that replace a name server.
+    """The hosts of a profile: rules with verdicts, `private`, and `addresses` that replace a lookup.
 
     Raises:
         UsageError: the table is invalid; the message names the file and the key.

@@ -159,7 +159,7 @@ class Broker:
             RESPONSE.pack_into(self._answer, 0, id_, 0, -code, 0)
             ioctl(self._listener, SEND, ctypes.addressof(self._answer))
 
-    # --- what is asked for
+    # --- the arguments of a call
 
     def _take(self, id_: int, pid: int, args: list[int], fds: list[int]) -> tuple[int, bytes]:
         """The socket of a call and its address; `fds` collects descriptors to close.

@@ -187,7 +187,7 @@ MAX_KINDS: Final = 512  # distinct denials; further ones are only counted
 MAX_KIND_BYTES: Final = 512 * 1024  # of their paths
 FLUSH_S: Final = 0.25  # how long the report of a repetition may be delayed
 MAX_TOLD: Final = (
-    32  # repetitions told at a time; a program that tries hundreds of paths is no flood for others
+    32  # repetitions reported at a time: a program that tries hundreds of paths must not flood others
 )
 MEMORY_BYTES: Final = mmap.PAGESIZE
 _CONTINUE: Final = 1  # SECCOMP_USER_NOTIF_FLAG_CONTINUE
@@ -294,7 +294,7 @@ class Watcher:
                     self._take_connected()
                     self._sock.setblocking(
                         True
-                    )  # every process that could call has ended: nobody waits for us
+                    )  # every process that could make calls has ended: none waits for us
                     self._flush(MAX_KINDS, flags=0)
                     return
             self._take_connected()
@@ -366,7 +366,7 @@ class Watcher:
             if suspected is not None and code:
                 self._told(suspected, errno.errorcode.get(code, ""))
 
-    # --- what it asks for
+    # --- the arguments of a call
 
     def _flags(self, call: Call, pid: int, args: list[int]) -> int:
         if call.flags is None:
@@ -412,7 +412,7 @@ class Watcher:
         link = b"cwd" if number == _AT_FDCWD else b"fd/%d" % number
         return _Asked(written, os.path.join(os.readlink(b"/proc/%d/%b" % (pid, link)), written), follow)
 
-    # --- what may become of it
+    # --- before the answer: what the sandbox may refuse
 
     def _suspect(self, call: Call, pid: int, args: list[int]) -> _Suspected | None:
         """The parts of a call that the sandbox may refuse; None if there are none."""
@@ -462,7 +462,7 @@ class Watcher:
             at = at._replace(read_only=around.read_only)
         return at
 
-    # --- what became of it
+    # --- after the answer: reports
 
     def _told(self, suspected: _Suspected, code: str, *, predicted: bool = False) -> None:
         """The kernel gave this answer, or is expected to: report it if it refuses what was suspected."""
