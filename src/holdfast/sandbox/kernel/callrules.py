@@ -1,5 +1,4 @@
-"""System calls that namespaces and mounts would have made harmless, for a filter used without them. Pure
-module.
+"""System calls that namespaces and mounts would make harmless, for a filter without them. Pure module.
 
 Without namespaces a command shares with the host everything that has no path: System V memory, message
 queues, and the processes of its user, which some calls reach without a Landlock check. Without mounts of its

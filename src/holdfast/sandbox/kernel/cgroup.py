@@ -1,6 +1,7 @@
 """Control groups: the kernel's accounting and limits for a set of processes, and their common end.
 
-Groups are made below our own group, so that our own limits apply to them too. A controller that cgroup v2
+Groups are made below our own group, or below the nearest group above it that can give more of the wanted
+controllers (`_find_place`). The limits of that parent group apply to them too. A controller that cgroup v2
 offers is used there; otherwise the v1 hierarchy of that name is used. This module only reads and writes
 files; the meaning of a limit is in `sandbox/limits.py`.
 

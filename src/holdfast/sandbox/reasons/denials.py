@@ -1,5 +1,4 @@
-"""From exit code, output and policy: was it the sandbox, what was refused, and which grant helps. Pure
-module.
+"""From exit code, output and policy: what the sandbox refused, and which grant allows it. Pure module.
 
 There are two answers. `looks_denied` is the reference's guess from keywords, kept for the wire. `classify`
 is our own: it reads the names in the output, and asks the policy whether they are really denied. What the

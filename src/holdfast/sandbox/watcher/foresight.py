@@ -47,7 +47,7 @@ class WatchScene(NamedTuple):
     rules: tuple[tuple[str, bool], ...] = ()  # from this path on, whether it may be written
     closed: tuple[str, ...] = ()  # writable directories whose entries cannot change
     writable: tuple[str, ...] = ()  # writable roots, in which most paths are not denied
-    sockets: tuple[tuple[str, bool], ...] = ()  # granted unix sockets; can the command replace it?
+    sockets: tuple[tuple[str, bool], ...] = ()  # granted unix sockets, and whether each is replaceable
     shown: tuple[str, ...] = ()  # granted paths below something hidden
     asks: bool = False  # a person is asked about hosts
 
@@ -59,7 +59,7 @@ class Terrain(NamedTuple):
     exists: bool = True
     shut: bool = False  # neither we nor the command may look there
     special: bool = False  # a device, a pipe or a socket
-    read_only: bool = False  # whether the mount is read-only that it is on, or would be on
+    read_only: bool = False  # whether its mount, or the mount it would be on, is read-only
     dotted: bool = False  # the call ends in . or .., which cannot be moved or removed anywhere
 
 

@@ -36,7 +36,7 @@ def pair() -> tuple[int, int]:
 
 
 def broker_out(channel: int, *, watched: bool, network_off: bool) -> tuple[str, ...]:
-    """Send a listener on this channel, which is closed; return the word of weakness if that fails.
+    """Send a listener on this channel, which is closed; return the word for its absence if that fails.
 
     Without a broker a filter refuses unix sockets.
 
