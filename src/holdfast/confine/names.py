@@ -102,8 +102,7 @@ class NamesProcess:
         self._wait_for(READY)
 
     def serve(self, fds: Sequence[int], loop: "AnyLoop", answerer: Answerer | None = None) -> None:
-        """Serve these sockets of the command, which stay the caller's: after its first use of one, or a
-        moment.
+        """Serve the command's sockets, which stay the caller's, after its first use of one or a moment.
 
         They are the sockets for names, and those of loopback ports. `answerer` answers the process's
         questions.
