@@ -1,6 +1,6 @@
-"""Local execution under a policy: wire permissions to policy, policy to plan on this host, the launcher's
-client, the watcher's life, and the verdict at the end. Server, `exec`, doctor and agents all start
-commands through here.
+"""Local execution under a policy: it turns wire permissions into a policy, plans the policy on this host,
+runs the launcher's client, manages the watcher, and gives the verdict at the end. The server, `exec`, the
+doctor and agents all start commands through here.
 
 Imports: decoding, egress, egress.asking, egress.bounds, egress.keys, errors, home, local, sandbox,
 sandbox.backends, sandbox.kernel, sandbox.launcher, sandbox.plan, sandbox.policy, sandbox.protocol,

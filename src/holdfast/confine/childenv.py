@@ -1,7 +1,8 @@
 """The environment of a child process. Pure module.
 
-Without a policy a child gets what the request names and nothing else. With one, the server's
-environment is narrowed by it first. Names that carry the server's own credentials never pass.
+Without a policy a child gets what the request names and nothing else. With a policy, the child also gets the
+server's environment as narrowed by that policy. Variables that carry the server's own credentials are never
+passed on.
 """
 
 from holdfast.light import TYPE_CHECKING, Final, Iterable, Mapping
@@ -21,15 +22,15 @@ _SCRUBBED_EXACTLY: Final = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
 def final_env(
     env: Mapping[str, str], policy: "EnvPolicy | None", server_env: Mapping[str, str]
 ) -> dict[str, str]:
-    """What the child sees: the server's environment under `policy`, then `env`, minus scrubbed names."""
+    """The child's environment: the server's under `policy`, then `env`, minus scrubbed names."""
     asked = dict(env) if policy is None else {**narrow(inherit(server_env, policy), policy), **env}
     return scrub(as_read(asked))
 
 
 def as_read(env: Mapping[str, str]) -> dict[str, str]:
-    """`env` as a child reads it: a name ends at its first `=`. What has no name then is left out.
+    """`env` as a child reads it: a name ends at its first `=`. Entries without a name are left out.
 
-    So what is checked by name is what the child will see by that name.
+    So a check by name sees exactly what the child will see under that name.
     """
     if not any(not name or "=" in name for name in env):
         return dict(env)
@@ -38,7 +39,7 @@ def as_read(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def inherit(server_env: Mapping[str, str], policy: "EnvPolicy") -> dict[str, str]:
-    """What the policy lets a child start from, before any filter."""
+    """The variables that the policy lets a child start from, before any filter."""
     if policy.inherit == "all":
         return dict(server_env)
     if policy.inherit == "core":
@@ -57,7 +58,7 @@ def narrow(env: Mapping[str, str], policy: "EnvPolicy") -> dict[str, str]:
 
 
 def scrub(env: Mapping[str, str]) -> dict[str, str]:
-    """`env` without the names no child may ever see."""
+    """`env` without the variables that no child may ever see."""
     return {
         name: value
         for name, value in env.items()
@@ -70,15 +71,15 @@ def _matches_any(patterns: Iterable[str], name: str) -> bool:
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether `pattern` covers the whole of `name`: * any run, ? one character, case ignored.
+    """Whether `pattern` covers the whole of `name`: `*` matches any run, `?` one character; case is ignored.
 
-    Takes at most len(pattern) * len(name) steps: the pattern comes from the peer, and a regular
-    expression made from many stars would backtrack far beyond that.
+    Takes at most len(pattern) * len(name) steps: the pattern comes from the peer, and a regular expression
+    made from many stars would backtrack far beyond that.
     """
     pattern, name = pattern.lower(), name.lower()
     literal = pattern.strip("*")
     if pattern == f"*{literal}*" and "*" not in literal and "?" not in literal:
-        return literal in name  # as the default excludes are, for every variable of every start
+        return literal in name  # the default excludes have this form, for every variable of every start
     at_pattern = at_name = resume_name = 0
     star = -1
     while at_name < len(name):

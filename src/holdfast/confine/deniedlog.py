@@ -1,7 +1,7 @@
-"""What is told of one watched process: told apart, counted, numbered, bounded. Pure module.
+"""The reported denials of one watched process: deduplicated, counted, numbered, bounded. Pure module.
 
-What is alike is one entry with a count. Every change of an entry has a number of its own, so that a
-client that was away asks for what is newer than the last it knows.
+Equal denials form one entry with a count. Every change of an entry has a number of its own, so that a client
+that was disconnected can ask for the entries that are newer than the last one it knows.
 """
 
 from collections.abc import Callable, Collection
@@ -18,13 +18,13 @@ from holdfast.sandbox.policy.policy import Access
 from holdfast.sandbox.reasons.denials import BY_NAME, Explain
 from holdfast.wire.processes import DeniedCall, UnconfirmedCall
 
-NAME_LOOKUP: Final = "getaddrinfo"  # what a host is refused to that was asked for by its name alone
-MAX_DENIALS: Final = 256  # entries kept of one process: a reader learns nothing from more
-MAX_DENIAL_BYTES: Final = 256 * 1024  # of their texts
+NAME_LOOKUP: Final = "getaddrinfo"  # the refused call when a host was only looked up by name
+MAX_DENIALS: Final = 256  # entries kept per process: a reader learns nothing from more
+MAX_DENIAL_BYTES: Final = 256 * 1024  # total length of their texts
 
 
 class DenialNotice(msgspec.Struct, frozen=True):
-    """What the watcher tells of one kind of denial: `count` more of it. Only foreseen, if `predicted`."""
+    """The watcher's report on one kind of denial: `count` more of it; `predicted` if it is only foreseen."""
 
     syscall: str
     access: Literal["write", "create", "remove", "connect", "socket", "listen"]
@@ -38,7 +38,7 @@ class DenialNotice(msgspec.Struct, frozen=True):
 
 
 class Counted(msgspec.Struct, frozen=True):
-    """What the watcher tells of what it could not tell, since it began."""
+    """The watcher's report on what it could not report, counted since it began."""
 
     dropped: int
     unread: int
@@ -46,16 +46,16 @@ class Counted(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Who decides, and what is really there."""
+    """The policy's decisions, and what exists on disk."""
 
     explain: Explain
     exists: Callable[[str], bool]
-    closed: Collection[str] = ()  # writable directories whose entries the backend cannot let change
-    home: str = ""  # of the user: nobody is advised to grant all of it for the sake of one file
+    closed: Collection[str] = ()  # writable directories in which the backend cannot allow changes of entries
+    home: str = ""  # the user's home directory: no advice grants all of it for the sake of one file
     by_name: bool = False  # some hosts are reached by name, although the network is off
 
     def why(self, seen: DenialNotice) -> tuple[str | None, str | None]:
-        """The rule in words and the smallest grant that would allow it, if one does."""
+        """The rule in words, and the smallest grant that would allow the call, if one would."""
         if seen.access == "connect":
             return (BY_NAME, None) if self.by_name else ("the network is off", "--network on")
         if seen.access == "socket":
@@ -71,9 +71,9 @@ class Rules:
             return decision.why, None
         needed = seen.path
         if seen.access == "remove" or (seen.access == "create" and self.exists(needed)):
-            needed = parent(needed)  # a path that is granted alone is a mount point
+            needed = parent(needed)  # a path that is granted on its own is a mount point
         folder = seen.syscall.startswith("mkdir") and name(needed).startswith(".")
-        opened = seen.syscall.startswith(("open", "creat"))  # unlike a rename, it may have a file of its own
+        opened = seen.syscall.startswith(("open", "creat"))  # a rename needs more than its file granted
         needed = grantable(needed, self.exists, folder=folder, home=self.home if opened else "")
         wider = decision if needed == "/" else self.explain(needed, Access.WRITE)
         return decision.why, decision.grant if wider.allowed else wider.grant
@@ -87,7 +87,7 @@ class Rules:
 
 
 class DeniedLog:
-    """Feed it what the watcher tells."""
+    """Collects the watcher's reports."""
 
     def __init__(self, process_id: str, rules: Rules) -> None:
         self.process_id = process_id
@@ -99,7 +99,7 @@ class DeniedLog:
         self.unread = 0
 
     def add(self, seen: DenialNotice, *, at_ms: int) -> DeniedCall | UnconfirmedCall | None:
-        """The entry as it is now; None if there is no room for another."""
+        """Add a report. Return the entry as it is now; None if there is no room for another."""
         kind = UnconfirmedCall if seen.predicted else DeniedCall
         call = kind(
             process_id=self.process_id,
@@ -123,7 +123,7 @@ class DeniedLog:
         return self.include(call)
 
     def include(self, more: DeniedCall | UnconfirmedCall) -> DeniedCall | UnconfirmedCall | None:
-        """The same for one that was judged already; its count is of what is new."""
+        """Add a call that was already judged; its count covers only what is new. Return as `add` does."""
         key = _key(more)
         known = self._entries.get(key)
         if known is None:
@@ -150,17 +150,17 @@ class DeniedLog:
         return entry
 
     def read(self, after: int) -> list[DeniedCall | UnconfirmedCall]:
-        """What has changed since that number, in order."""
+        """The entries that have changed since number `after`, in order."""
         return [entry for entry in self._entries.values() if entry.number > after]
 
     @property
     def denied(self) -> list[DeniedCall]:
-        """What was seen to be refused, in order."""
+        """The entries of calls that were seen to be refused, in order."""
         return [entry for entry in self._entries.values() if isinstance(entry, DeniedCall)]
 
     @property
     def unconfirmed(self) -> int:
-        """Of how many calls nobody knows whether they were refused."""
+        """The number of calls of which it is unknown whether they were refused."""
         return sum(one.count for one in self._entries.values() if isinstance(one, UnconfirmedCall))
 
 

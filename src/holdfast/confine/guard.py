@@ -1,20 +1,21 @@
-"""What no policy gives a command: Holdfast's own directories, and protected names that do not exist yet.
+"""Keep Holdfast's own directories from every command, and protected names that do not exist yet.
 
-The directories hold keys, sockets and the store, with which a command could ask a daemon for more than its
-policy gives. What a run needs lies below one, in a directory of its own, and may be granted there.
+Holdfast's directories hold keys, sockets and the store. With these a command could ask a daemon for more
+than its policy gives. The files that a run needs lie below one of them, in a directory of its own, and may
+be granted there.
 
-A name such as `.git` that does not exist can not be protected by a mount without leaving litter on the host.
-So its absence is recorded before the command runs, and what appeared is moved aside once everything inside
-has ended: whoever runs git there next does not run the command's hooks.
+A mount cannot protect a name such as `.git` that does not exist yet without leaving litter on the host. So
+its absence is recorded before the command runs, and anything that appeared under that name is moved aside
+once everything inside has ended. The user who runs git there next does not run the command's hooks.
 
-Its directory is held open from the plan to the end, and everything is done below that: a command that moves
-the directory away, and puts a link to somebody's repository in its place, has us rename nothing there. Where
-a name was there at the plan but was moved aside meanwhile, for another command that had made it, it counts
-as absent from then on.
+The parent directory is held open from the plan to the end, and all work is done relative to that descriptor.
+So when a command moves the directory away and puts a link to another repository in its place, we rename
+nothing in that repository. If a name existed at the plan but was moved aside meanwhile, because another
+command had made it, the name counts as absent from then on.
 
-Other sandboxes (codex's) make empty directories of these names as mount points, and remove them at their end,
-also in directories that everybody shares, as /tmp. There an empty directory counts as absent: it makes nobody
-run anything, and it was hardly the command that made it.
+Other sandboxes (codex's) make empty directories of these names as mount points, and remove them at their
+end. They do so in directories shared by all users too, such as /tmp. In shared directories an empty
+directory therefore counts as absent: it makes no user run anything, and the command hardly made it.
 """
 
 import os
@@ -26,7 +27,7 @@ from holdfast.light import Final, Iterable, Mapping, Sequence, replace, suppress
 from holdfast.sandbox.policy.paths import within
 from holdfast.sandbox.policy.policy import Access, At, BoundPolicy, BoundRule, Rule
 
-SHARED: Final = ("board", "workers", "runs")  # of many tasks or runs: one entry may be granted, never all
+SHARED: Final = ("board", "workers", "runs")  # many tasks or runs: grant one entry, never all
 OURS: Final = ("daemons", "homes")
 _ENDINGS: Final = (".key", ".sock", ".lock", ".log", ".json", ".db", ".db-wal", ".db-shm", ".db-journal")
 _PLACE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -37,10 +38,10 @@ _SHARED_MODE: Final = stat.S_ISVTX | stat.S_IWOTH
 def hide_homes(
     bound: BoundPolicy, environ: Mapping[str, str] = os.environ, found: Sequence[str] | None = None
 ) -> BoundPolicy:
-    """The policy without the homes of this user, or those that were `found` already.
+    """The policy with this user's homes (or those already `found`) denied.
 
     Raises:
-        UsageError: it grants one of them, or what is ours in it.
+        UsageError: the policy grants one of them, or Holdfast's own files in it.
     """
     if not bound.restricted:
         return bound
@@ -50,10 +51,10 @@ def hide_homes(
 
 
 def deny_homes(bound: BoundPolicy, homes: Sequence[str], real: Mapping[str, str]) -> BoundPolicy:
-    """The policy without these directories; `real` has where each path of its grants leads.
+    """The policy with these directories denied; `real` maps each granted path to its real path.
 
     Raises:
-        UsageError: it grants one of them, or what is ours in it.
+        UsageError: the policy grants one of them, or Holdfast's own files in it.
     """
     if not bound.restricted or not homes:
         return bound
@@ -79,7 +80,7 @@ def _refuse_ours(path: str, real: str, homes: Sequence[str]) -> None:
 
 
 def _is_ours(below: str) -> bool:
-    """Is this path below a home one that no command may have?"""
+    """Whether this path below a home is one that no command may have."""
     first, _, rest = below.partition("/")
     if first in SHARED:
         return not rest
@@ -87,13 +88,16 @@ def _is_ours(below: str) -> bool:
 
 
 class HeldNames:
-    """Of one command. `set_aside` when it has ended; the directories are held until `close`."""
+    """The protected names of one command. Directories stay open until `close`.
+
+    Call `set_aside` when the command has ended.
+    """
 
     def __init__(self, absent: Iterable[str], present: Iterable[str] = ()) -> None:
         self._folders: dict[str, int] = {}
-        self._shared: set[int] = set()  # of the descriptors
-        self._absent: list[tuple[str, int, str]] = []  # path, descriptor, and the way from there
-        self._present: list[tuple[str, int, str, tuple[int, int]]] = []  # with what it was then
+        self._shared: set[int] = set()  # the descriptors of shared directories
+        self._absent: list[tuple[str, int, str]] = []  # path, descriptor of its directory, rest of the path
+        self._present: list[tuple[str, int, str, tuple[int, int]]] = []  # the same, and the inode at the time
         for path in absent:
             top, below = self._hold(path)
             if top is not None and not self._is_there(top, below):
@@ -109,7 +113,7 @@ class HeldNames:
                         self._absent.append((path, top, below))
 
     def _hold(self, path: str) -> tuple[int | None, str]:
-        """The nearest directory above it that exists, and the rest of its path."""
+        """Open the nearest existing directory above; return its descriptor and the rest of the path."""
         folder, below = os.path.split(path)
         while True:
             known = self._folders.get(folder)
@@ -122,11 +126,11 @@ class HeldNames:
             except FileNotFoundError:
                 folder, name = os.path.split(folder)
                 below = f"{name}/{below}"
-            except OSError:  # a link by now, or no directory: nothing of ours
+            except OSError:  # a link by now, or not a directory: none of our business
                 return None, below
 
     def close(self) -> None:
-        """Let go of the directories."""
+        """Close the directories."""
         while self._folders:
             os.close(self._folders.popitem()[1])
         self._absent, self._present = [], []
@@ -135,13 +139,13 @@ class HeldNames:
     __del__ = close
 
     def _is_there(self, top: int, below: str) -> bool:
-        """Does it exist, and is it more than a mount point of others?"""
+        """Whether the name exists and is more than another sandbox's mount point."""
         if not os.access(below, os.F_OK, dir_fd=top, follow_symlinks=False):
             return False
         return top not in self._shared or not _is_empty_directory(below, top)
 
     def have_appeared(self) -> bool:
-        """Whether there is anything to be done or told."""
+        """Whether there is anything to move aside or to report."""
         return (
             any(self._is_there(top, below) for _, top, below in self._absent)
             or bool(self._find_replaced())
@@ -149,7 +153,7 @@ class HeldNames:
         )
 
     def set_aside(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Rename what appeared: old name to new name, and what could not be renamed with the reason."""
+        """Rename what appeared. Return old names to new names, and the reasons for names that remain."""
         moved: dict[str, str] = {}
         failed = self._find_replaced()
         due = list(self._absent)
@@ -162,14 +166,14 @@ class HeldNames:
             if self._is_there(top, below):
                 try:
                     moved[path] = _rename(path, top, below)
-                except FileNotFoundError:  # another command's end was faster
+                except FileNotFoundError:  # the end of another command was faster
                     pass
                 except OSError as exc:
                     failed[path] = exc.strerror or "it cannot be renamed"
         return moved, failed
 
     def _find_replaced(self) -> dict[str, str]:
-        """Directories that are not the ones any more that were planned with, where the name exists."""
+        """Names that exist in a directory which is not the one that was planned with any more."""
         found = {}
         for path, _, below in self._absent:
             folder = path[: -len(below) - 1] or "/"
@@ -190,7 +194,7 @@ def _identify(name: str, folder: int | None) -> tuple[int, int]:
 
 
 def _is_empty_directory(name: str, folder: int) -> bool:
-    """One that we may not look into counts as one with something in it."""
+    """Whether it is one; a directory that we may not read counts as not empty."""
     try:
         reading = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     except OSError:
@@ -205,7 +209,7 @@ def _is_empty_directory(name: str, folder: int) -> bool:
 
 
 def _changed(name: str, folder: int, was: tuple[int, int]) -> bool:
-    """Is something else there now?"""
+    """Whether something else has this name now."""
     try:
         return _identify(name, folder) != was
     except OSError:
@@ -222,7 +226,7 @@ def _was_set_aside(name: str, folder: int, was: tuple[int, int]) -> bool:
 
 
 def _rename(path: str, top: int, below: str) -> str:
-    """Raises OSError where it cannot be renamed."""
+    """Return the new path. Raises OSError if it cannot be renamed."""
     *folders, name = below.split("/")
     opened: list[int] = []
     try:
@@ -230,7 +234,7 @@ def _rename(path: str, top: int, below: str) -> str:
         for number, folder in enumerate(folders):
             if stat.S_ISLNK(os.stat(folder, dir_fd=above, follow_symlinks=False).st_mode):
                 name, path = folder, path.removesuffix("/" + "/".join([*folders[number + 1 :], name]))
-                break  # a link on a way that was not there: it is what appeared
+                break  # a link on a path that did not exist before: the link is what appeared
             above = os.open(folder, _PLACE, dir_fd=above)
             opened.append(above)
         aside = f"{name}{_ASIDE}{os.urandom(4).hex()}"
@@ -245,7 +249,7 @@ def _rename(path: str, top: int, below: str) -> str:
 
 
 def _rename_in_closed(folder: int, name: str, aside: str) -> None:
-    """In a directory that its owner, which we are, closed to writing."""
+    """Rename in a directory that its owner (we are the owner) made read-only."""
     place, mode = f"/proc/self/fd/{folder}", stat.S_IMODE(os.fstat(folder).st_mode)
     os.chmod(place, mode | stat.S_IRWXU)
     try:

@@ -1,7 +1,8 @@
-"""Keys that stay outside of a command: where they are taken from, and what the command gets instead.
+"""Keys that stay outside of a command: where they come from, and what the command gets instead.
 
 The command's environment holds placeholders, and names a file with the certificates that it is to trust. The
-keys themselves go to the process that serves its names (`names.py`), by its fork.
+keys themselves go to the process that serves the command's host names. For `holdfast exec` that process
+inherits them when it is forked (`names.py`); a server sends them to it over a socket (`keysprocess.py`).
 """
 
 import os
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
     from holdfast.egress.keys.placeholders import Key
     from holdfast.sandbox.policy.policy import Policy
 
-FOLDER: Final = "holdfast-trust-"  # how directories with certificates of runs begin
-# By which programs find what they trust, as the reference has them, and two more runtimes.
+FOLDER: Final = "holdfast-trust-"  # prefix of the directories with certificates of runs
+# The variables by which programs find their trusted certificates: the reference's list and two more
+# runtimes.
 CA_VARIABLES: Final = (
     *("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO"),
     *("CARGO_HTTP_CAINFO", "PIP_CERT", "BUNDLE_SSL_CA_CERT", "npm_config_cafile", "NPM_CONFIG_CAFILE"),
@@ -34,10 +36,10 @@ class KeptKeys:
 
     keys: "tuple[Key, ...]"
     folder: str
-    trusted: tuple[str, ...]  # files that the user's own variables name
+    trusted: tuple[str, ...]  # files that the user's own certificate variables name
     replaced: tuple[str, ...]  # those variables
-    inspects: bool = False  # hosts without a key too, whose TLS ends here
-    by_name: bool = True  # the hosts are reached by name, and not by a proxy that the command is told of
+    inspects: bool = False  # TLS to hosts without a key ends here too
+    by_name: bool = True  # the hosts are reached by name, and not by a proxy that the command knows of
 
     @property
     def bundle(self) -> str:
@@ -45,13 +47,13 @@ class KeptKeys:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What the command gets."""
+        """The variables that the command gets."""
         placeholders = {key.name: key.placeholder for key in self.keys}
         tls = self.inspects or any(key.targets - key.plain for key in self.keys)
         return dict.fromkeys(CA_VARIABLES if tls else (), self.bundle) | placeholders
 
     def find_in(self, text: str) -> str | None:
-        """The variable whose key is in this text."""
+        """The name of the first variable whose key is in this text."""
         return next(iter(self.find_all(text)), None)
 
     def find_all(self, text: str) -> list[str]:
@@ -62,10 +64,10 @@ class KeptKeys:
         return [key.name for key in self.keys if any(word in data for word in spell(key))]
 
     def grant(self, policy: "Policy") -> "Policy":
-        """The policy of the command: with the hosts of these keys, and the directory of the file.
+        """The command's policy, with these keys' hosts and the certificate file's directory added.
 
         Raises:
-            UsageError: it reaches every host, so that nobody would read what it says to these.
+            UsageError: the command reaches every host, so no broker would read its requests to these hosts.
         """
         if not self.by_name:
             return policy.allow_read(self.folder)
@@ -78,13 +80,13 @@ class KeptKeys:
         return policy.allow_read(self.folder)
 
     def make_folder(self) -> None:
-        """For the file. Raises OSError."""
+        """Make the directory of the certificate file. Raises OSError."""
         os.mkdir(self.folder, 0o700)
 
     def make_inspector(
         self, requested: "Mapping[tuple[str, int], Sequence[Requests]] | None" = None
     ) -> "Inspector":
-        """Who puts the keys into requests; the file is made. Raises OSError."""
+        """Make the inspector that puts the keys into requests, and the certificate file. Raises OSError."""
         from holdfast.egress.keys.authority import write_bundle
         from holdfast.egress.keys.inspector import Inspector
 
@@ -93,7 +95,7 @@ class KeptKeys:
         return made
 
     def forget(self) -> None:
-        """Remove the file."""
+        """Remove the certificate file and its directory."""
         import contextlib
 
         with contextlib.suppress(OSError):
@@ -103,17 +105,17 @@ class KeptKeys:
 
 
 def find_files(wishes: Sequence[str]) -> list[str]:
-    """The files that these keys are taken from, which the command is not to read. Raises UsageError."""
+    """The files that these keys are taken from; the command must not read them. Raises UsageError."""
     from holdfast.egress.keys.sources import find_file
 
     return [path for path in map(find_file, map(parse_secret, wishes)) if path is not None]
 
 
 def take_keys(wishes: Sequence[str], environ: Mapping[str, str], outside: Sequence[str] = ()) -> KeptKeys:
-    """Take them from where they are; a program that lies below a directory of `outside` is not run.
+    """Take the keys from their sources; a program that lies below a directory of `outside` is not run.
 
     Raises:
-        UsageError: one cannot be had, or not be kept outside.
+        UsageError: a key cannot be obtained, or cannot be kept outside.
     """
     from holdfast.egress.keys.sources import read_key
 
@@ -129,10 +131,10 @@ def take_keys(wishes: Sequence[str], environ: Mapping[str, str], outside: Sequen
 
 
 def keep_keys(given: "Iterable[tuple[Sequence[SecretWish], str]]", environ: Mapping[str, str]) -> KeptKeys:
-    """The keys of these variables, each with all of its hosts; `environ` says what else is trusted.
+    """The keys of these variables, each with all of its hosts; `environ` names other trusted certificates.
 
     Raises:
-        UsageError: one cannot be kept outside.
+        UsageError: a key cannot be kept outside.
     """
     import importlib.util
     import secrets

@@ -1,8 +1,8 @@
-"""The process beside one command of a server that has keys which stay outside: it serves the command's names.
+"""The process that serves the host names of one command of a server, when keys stay outside of the command.
 
-The keys are in its memory and not in the server's for longer than a start takes. They reach it on a socket
-pair: nothing is in its arguments, its environment or a file. It is what `names.py` forks for `holdfast exec`,
-as a program of its own, since a server never forks.
+The keys are in this process's memory; the server holds them no longer than a start takes. They reach the
+process over a socket pair: nothing is in its arguments, its environment or a file. It does the same as the
+process that `names.py` forks for `holdfast exec`, but is a program of its own, since a server never forks.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.policy.hostwish import HostWish
 
 _LENGTH: Final = struct.Struct("!I")
-_MAX_TOLD: Final = 16 * 1024 * 1024  # thousands of rules, and a key of each header's length
-# What it needs to know of our environment: whom to trust, and how to get out.
+_MAX_TOLD: Final = 16 * 1024 * 1024  # room for thousands of rules, and a key of a header's length for each
+# The variables of our environment that it needs: which certificates to trust, and how to reach the network.
 _PASSED: Final = frozenset(
     {
         *("SSL_CERT_FILE", "SSL_CERT_DIR", "PATH", "LANG", "LC_ALL", "TMPDIR"),
@@ -43,7 +43,7 @@ _BOOT: Final = (
 
 
 class KeysProcess:
-    """It, from its start to the report of what went out; on the running loop."""
+    """The server's end of this process, from its start to its final traffic report; uses the running loop."""
 
     def __init__(self, hosts: HostWish, keys: KeptKeys) -> None:
         """Raises OSError."""
@@ -65,7 +65,7 @@ class KeysProcess:
             )
 
     async def wait_ready(self) -> None:
-        """It has the keys, and the file of certificates is there. Raises SandboxUnavailable."""
+        """Wait until the process has the keys and the certificate file exists. Raises SandboxUnavailable."""
         told, self._told = self._told, b""
         heard = b""
         try:
@@ -79,11 +79,12 @@ class KeysProcess:
             raise SandboxUnavailable("the process that keeps keys did not come up") from None
 
     def serve(self, fds: Sequence[int], ask: Ask | None = None) -> None:
-        """Serve these sockets of the command, which stay the caller's. It is told so little that it fits.
+        """Have the process serve these sockets of the command, which stay the caller's.
 
-        `ask` is asked about hosts that no rule decides about, if the command's policy has somebody asked.
+        The message is so small that it fits into the socket buffer. `ask` is called about hosts that no rule
+        decides on, if the command's policy says that a person is asked.
         """
-        with contextlib.suppress(OSError):  # it is gone, so nobody answers
+        with contextlib.suppress(OSError):  # the process is gone, so the names are not answered
             socket.send_fds(self._sock, [names.SERVE], list(fds))
         if ask is not None:
             self._loop.add_reader(self._sock.fileno(), self._hear, ask)
@@ -106,11 +107,11 @@ class KeysProcess:
     async def _ask(self, ask: Ask, question: HostQuestion) -> None:
         answer = (await ask(question)).value
         self._asking.pop(question.id, None)
-        with contextlib.suppress(OSError):  # it is gone, and nobody waits
+        with contextlib.suppress(OSError):  # the process is gone, and the answer is not needed
             self._sock.send(f"{question.id} {answer}\n".encode())
 
     async def end(self) -> dict[str, Any] | None:
-        """The command has ended: what went out, once what it sent has arrived. None: nobody knows."""
+        """After the command's end: let what it sent arrive; return the traffic, None if unknown."""
         self._loop.remove_reader(self._sock.fileno())
         for asking in self._asking.values():
             asking.cancel()
@@ -129,7 +130,7 @@ class KeysProcess:
         return told
 
     async def aclose(self) -> None:
-        """End it, and remove its file."""
+        """Kill the process, and remove its file."""
         self._sock.close()
         self._process.kill()
         self._keys.forget()
@@ -166,7 +167,7 @@ def _decode(told: bytes) -> tuple[HostWish, KeptKeys]:
 
 
 def main() -> None:
-    """Be that process, on the socket that is the argument."""
+    """Run as that process, on the socket that the argument names."""
     sock = socket.socket(fileno=int(sys.argv[1]))
     kernel.forbid_inspection()  # before there is anything to see
     (length,) = _LENGTH.unpack(_receive(sock, _LENGTH.size))

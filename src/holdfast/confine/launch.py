@@ -1,8 +1,8 @@
-"""The server's end of the launcher: order a start, await its outcome, hear of every exit.
+"""The server's end of the launcher: order a start, await its outcome, receive every exit.
 
-One launcher process serves the whole server. If it dies, the commands it owned are killed and
-reported as lost, and the next start makes a new launcher. If it hangs (a program or directory on
-a dead network mount), it keeps what it owns and further starts go to a new one.
+One launcher process serves the whole server. If it dies, the commands it owned are killed and reported as
+lost, and the next start makes a new launcher. If it hangs (on a program or directory on a dead network
+mount), it keeps the commands it owns, and further starts go to a new launcher.
 """
 
 import asyncio
@@ -33,13 +33,13 @@ from holdfast.sandbox.protocol import orders
 from holdfast.sandbox.protocol.loopback import MAX_LISTENERS
 from holdfast.sandbox.protocol.names import count_handed
 
-if TYPE_CHECKING:  # loaded for a command that has keys, or whose hosts are asked about
+if TYPE_CHECKING:  # loaded only for a command that has keys, or for one with hosts to ask about
     from holdfast.confine.keysprocess import KeysProcess
     from holdfast.egress.asking.asker import Ask
 
 log = logging.getLogger(__name__)
 
-LOST_CODE: Final = -1  # the exit code of a command whose launcher died: nobody can know the real one
+LOST_CODE: Final = -1  # the exit code of a command whose launcher died: the real one cannot be known
 STUCK_S: Final = 5.0  # a start unanswered for this long hangs in the kernel; others must not wait for it
 _NO_SERVICES: Final[Services] = {}
 _STOP_S: Final = 8.0  # longer than the launcher's own limit for killing what it owns
@@ -57,11 +57,11 @@ class _Child:
     started: asyncio.Future[orders.Event]
     on_exit: Callable[[Exit], None]
     services: Services
-    served: bool = False  # are its listening sockets ours to accept on?
-    hosts: HostWish | None = None  # that it reaches by name
-    ask: "Ask | None" = None  # about others
-    traffic: Traffic | None = None  # where that is counted
-    keys: "KeysProcess | None" = None  # who serves those, where keys are put into requests
+    served: bool = False  # whether its listening sockets are ours to accept on
+    hosts: HostWish | None = None  # that the command reaches by name
+    ask: "Ask | None" = None  # called about other hosts
+    traffic: Traffic | None = None  # where its traffic is counted
+    keys: "KeysProcess | None" = None  # serves the hosts, when keys are put into requests
 
 
 @dataclass(slots=True, eq=False)
@@ -71,7 +71,7 @@ class _Connection:
     process: subprocess.Popen[bytes]
     sock: socket.socket
     children: dict[int, _Child] = field(default_factory=dict)
-    owners: set[int] = field(default_factory=set)  # for whom it started something, and who have not ended
+    owners: set[int] = field(default_factory=set)  # it started something for them; not ended yet
 
 
 class LauncherClient:
@@ -109,11 +109,11 @@ class LauncherClient:
     ) -> StartedCommand:
         """Run `command` on these descriptors.
 
-        On `watch` a confined command hands its listener out. All stay the caller's to close. `on_exit` is
-        called exactly once if this returns. `services` answer at the inner ports of its confinement. `run`
-        says with what its limits are shared. `keys` serves the hosts that it reaches by name, and is ended
-        with the command, or if this raises. What goes out by name is counted in `traffic`; `ask` is asked
-        about hosts that no rule decides about.
+        A confined command sends its seccomp listener out through `watch`. All descriptors stay the caller's
+        to close. `on_exit` is called exactly once if this returns. `services` answer at the inner ports of
+        the confinement. `run` names the run that shares the limits. `keys` serves the hosts that the command
+        reaches by name; it is ended with the command, or if this raises. Traffic to hosts reached by name is
+        counted in `traffic`; `ask` is called about hosts that no rule decides on.
 
         Raises:
             StartFailed: the program could not be executed; nothing runs.
@@ -167,7 +167,7 @@ class LauncherClient:
     async def start_watcher(
         self, sock: socket.socket, *, owner: int, on_exit: Callable[[Exit], None]
     ) -> StartedCommand:
-        """Be watched by a process on this socket, which stays the caller's to close; otherwise as `start`."""
+        """Start a watcher process on this socket, which stays the caller's to close; otherwise as `start`."""
         try:
             child = self._send(orders.Order(orders.BE_WATCHER, owner=owner), (sock.fileno(),), on_exit)
         except OSError as exc:
@@ -202,7 +202,7 @@ class LauncherClient:
             event = await child.started
         except asyncio.CancelledError:
             child.on_exit = _ignore
-            self.signal(child.id, signal.SIGKILL)  # obeyed after the start, in order
+            self.signal(child.id, signal.SIGKILL)  # obeyed after the start: orders are sequential
             raise
         finally:
             alarm.cancel()
@@ -213,7 +213,7 @@ class LauncherClient:
         self._order(orders.Order(orders.SIGNAL, id_, signal=signum))
 
     def end_owner(self, owner: int) -> None:
-        """Kill every process group of this owner, also those that outlived their command."""
+        """Kill every process group of this owner, including groups that outlived their command."""
         self._order(orders.Order(orders.END_OWNER, owner=owner))
         for connection in list(self._connections):
             connection.owners.discard(owner)
@@ -230,7 +230,7 @@ class LauncherClient:
             await asyncio.wait(self._ending)
 
     def _order(self, request: orders.Order) -> None:
-        """To every launcher: ids and owners are unique among them."""
+        """Send the order to every launcher: ids and owners are unique among them."""
         for connection in list(self._connections):
             try:
                 orders.send_request(connection.sock, request)
@@ -259,7 +259,7 @@ class LauncherClient:
             self._current = None
 
     def _retire(self, connection: _Connection) -> None:
-        """End a launcher that hung once, when it owns nothing any more: nothing is started by it again."""
+        """End a launcher that hung once, when it owns nothing any more: it gets no further starts."""
         if connection is self._current or connection.children or connection.owners:
             return
         if connection in self._connections:
@@ -318,14 +318,14 @@ class LauncherClient:
         self._retire(connection)
 
     def _end_served(self, child: _Child) -> "Mapping[str, Any] | None":
-        """Accept nothing more for a command that has ended; what went out by name, if it had names."""
+        """Stop accepting for a command that has ended. Return its traffic, if it reached hosts by name."""
         if not child.served:
             return None
         self._loopback.end(child.id)
         return self._names.end(child.id)
 
     def _end_keys(self, keys: "KeysProcess", child: _Child | None = None, end: Exit | None = None) -> None:
-        """End the process of a command that has ended, with that, or did not start; what went out is told."""
+        """End the keys process of a command that has ended or did not start; then report `end`."""
         told = child is not None and child.started.done()
 
         async def hear_out() -> None:
@@ -340,14 +340,14 @@ class LauncherClient:
         self._finish(hear_out())
 
     def _on_lost(self, connection: _Connection) -> None:
-        """A launcher died: nobody owns its commands any more, so they are ended."""
+        """A launcher died: its commands have no owner any more, so they are killed."""
         log.error("the launcher died; its commands are lost", extra={"pid": connection.process.pid})
         for child in connection.children.values():
             if child.started.done() and not child.started.cancelled() and child.started.exception() is None:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(child.started.result().pid, signal.SIGKILL)
         self._drop(connection)
-        self._finish(_wait_for(connection.process))  # its socket may be gone a moment before it is
+        self._finish(_wait_for(connection.process))  # its socket may close a moment before it ends
 
     def _drop(self, connection: _Connection) -> None:
         if connection not in self._connections:
@@ -389,7 +389,7 @@ async def _has_ended(launcher: "subprocess.Popen[bytes]") -> bool:
 
 
 def _divide(fds: list[int], ports: tuple[int, ...]) -> tuple[list[int], list[int]]:
-    """Sockets of a command: those of its names and for these ports, and the others."""
+    """Split the sockets of a command into those for names or for these ports, and the others."""
     count = count_handed(fds)
     named = fds[:count]
     others: list[int] = []
@@ -400,4 +400,4 @@ def _divide(fds: list[int], ports: tuple[int, ...]) -> tuple[list[int], list[int
 
 
 def _ignore(_exit: Exit) -> None:
-    """Nobody waits for this command."""
+    """No caller waits for this command."""

@@ -1,17 +1,18 @@
 """Connections from confined commands to ports of this host's loopback.
 
-A command's network namespace has listening sockets where the services would be
-(`sandbox/protocol/loopback.py`). They are accepted on here; each connection is joined to the service at the
-same port, and bytes and ends of file pass both ways. A listening socket belongs to one command: nobody else
-can be at the other end, and no other port can be reached through it, nor a daemon of ours at this one.
+A command's network namespace has listening sockets at the addresses of the services
+(`sandbox/protocol/loopback.py`). This module accepts connections on them and joins each one to the service
+at the same port. Bytes and end-of-file pass both ways. A listening socket belongs to one command: no other
+process can be at the other end. No other port can be reached through it, and no Holdfast daemon at this
+port.
 
-Some ports lead to no service of the host but to code of ours (`services`): a proxy that belongs to this
+Some ports lead to no service of the host but to our own code (`services`): a proxy that belongs to this
 command alone has no address on the host at all.
 
-A service that listens on only one of 127.0.0.1 and ::1 is reached through both: a client that
-resolved `localhost` does not try the second address once the first has accepted.
+A service that listens on only one of 127.0.0.1 and ::1 is reached through both: a client that resolved
+`localhost` does not try the second address once the first has accepted.
 
-For a command of `holdfast exec` all this is done by a process of its own, a fork of ours (`Ports`).
+For a command of `holdfast exec` a separate process does all this, a fork of ours (`Ports`).
 """
 
 import asyncio
@@ -25,12 +26,12 @@ from holdfast.egress.splice import reset, splice
 from holdfast.local.listeners import is_ours
 from holdfast.sandbox.kernel import kernel
 
-MAX_CONNECTIONS: Final = 224  # of one command; further ones wait to be accepted, and some are left for others
+MAX_CONNECTIONS: Final = 224  # per command; more wait in the backlog, and other commands keep some room
 MAX_TOTAL: Final = 256  # of all commands: two descriptors each, half of the usual limit of 1024
 DIAL_S: Final = 10.0  # loopback answers at once, unless the service's queue is full
-DRAIN_S: Final = 2.0  # what a command sent right before its end still arrives
-_STOP_S: Final = DRAIN_S + 3.0  # of a process for one command: what was sent arrives, or is cut off
-RETRY_S: Final = 0.1  # until accepting is tried again, when there are no descriptors left
+DRAIN_S: Final = 2.0  # data that a command sent right before its end still arrives
+_STOP_S: Final = DRAIN_S + 3.0  # for the process of one command: its data arrives, or is cut off
+RETRY_S: Final = 0.1  # delay before accepting again after running out of descriptors
 Service: TypeAlias = Callable[[socket.socket], Coroutine[None, None, None]]
 Services: TypeAlias = Mapping[int, Service]  # by port
 _NO_SERVICES: Final[Services] = {}
@@ -38,15 +39,15 @@ _ADDRESSES: Final = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
 
 
 class Loopback:
-    """Serves the listening sockets of every command, which is known by its number."""
+    """Serves the listening sockets of every command. A number identifies the command."""
 
     def __init__(self) -> None:
         self._commands: dict[int, _Command] = {}
 
     def open(self, id_: int, listeners: Iterable[int], services: Services = _NO_SERVICES) -> None:
-        """Accept for this command from now on; the descriptors are ours.
+        """Accept for this command from now on; the descriptors become ours.
 
-        What comes in at a port of `services` is theirs to answer; it is closed once they return.
+        A connection to a port in `services` is passed to that service, and closed once the service returns.
         """
         sockets = [socket.socket(fileno=fd) for fd in listeners]
         self._commands[id_] = _Command(
@@ -54,7 +55,7 @@ class Loopback:
         )
 
     def end(self, id_: int) -> None:
-        """The command has ended: accept nothing more, and give what it sent a moment to arrive."""
+        """After the command's end: accept nothing more, and give what it sent a moment to arrive."""
         if id_ in self._commands:
             self._commands[id_].end()
             self._on_freed(id_)
@@ -77,7 +78,7 @@ class Loopback:
 
 
 class _Command:
-    """The listening sockets of one command, and what came through them."""
+    """The listening sockets of one command, and the connections accepted on them."""
 
     def __init__(
         self,
@@ -102,14 +103,14 @@ class _Command:
         return self._ended and not self.connections
 
     def listen(self) -> None:
-        """Accept, unless that is over."""
+        """Start accepting, unless the command has ended."""
         if not self._listening and not self._ended:
             self._listening = True
             for listener in self._listeners:
                 self._loop.add_reader(listener, self._accept, listener)
 
     def end(self) -> None:
-        """Take what waits, then close the listening sockets; a moment later the connections too."""
+        """Accept what waits, then close the listening sockets; close the connections a moment later."""
         if self._ended:
             return
         for listener in self._listeners:
@@ -123,7 +124,7 @@ class _Command:
             self._loop.call_later(DRAIN_S, self._cut)
 
     async def wait(self) -> None:
-        """Until the last connection is closed."""
+        """Wait until the last connection is closed."""
         if self.connections:
             await asyncio.wait(self.connections)
 
@@ -165,13 +166,13 @@ class _Command:
 
 
 async def _lend(inner: socket.socket, service: Service) -> None:
-    """Have a service of ours answer a connection from inside."""
+    """Have one of our own services answer a connection from inside."""
     with inner:
         await service(inner)
 
 
 async def refuse(inner: socket.socket) -> None:
-    """The service of a port that has none: a connection is broken off."""
+    """The service of a port that has none: reset the connection."""
     reset(inner)
 
 
@@ -182,7 +183,7 @@ async def _serve(inner: socket.socket, family: int, port: int) -> None:
             outer = await _dial(family, port)
             if await asyncio.to_thread(
                 is_ours, port
-            ):  # asked once we are connected: it is this one that listens
+            ):  # asked once we are connected, so the answer is about this very listener
                 outer.close()
                 raise ConnectionRefusedError
         except OSError:
@@ -193,7 +194,7 @@ async def _serve(inner: socket.socket, family: int, port: int) -> None:
 
 
 async def _dial(family: int, port: int) -> socket.socket:
-    """Connect to the service, at the address that was dialled inside if it is there."""
+    """Connect to the service, at the address that was dialled inside if the service listens there."""
     problem = OSError()
     for kind, address in sorted(_ADDRESSES.items(), key=lambda item: item[0] != family):
         try:
@@ -209,7 +210,7 @@ async def _connect(family: int, address: str, port: int) -> socket.socket:
         async with asyncio.timeout(DIAL_S):
             await asyncio.get_running_loop().sock_connect(sock, (address, port))
         if sock.getsockname() == sock.getpeername():
-            raise ConnectionRefusedError  # nobody listens: by chance we were given that very port
+            raise ConnectionRefusedError  # no listener: by chance the kernel gave us that very port
     except BaseException:
         sock.close()
         raise
@@ -220,7 +221,7 @@ class Ports:
     """The process that accepts on the listening sockets of one command."""
 
     def __init__(self, listeners: Sequence[int]) -> None:
-        """Takes the sockets over. Raises OSError."""
+        """Take over the sockets. Raises OSError."""
         self._sock, theirs = socket.socketpair()
         parent = os.getpid()
         try:
@@ -232,14 +233,14 @@ class Ports:
                 os.close(fd)
 
     def end(self) -> None:
-        """The command has ended: wait until what it sent has arrived."""
+        """After the command's end: wait until what it sent has arrived."""
         with self._sock:
             self._sock.settimeout(_STOP_S)
             try:
                 self._sock.shutdown(socket.SHUT_WR)
                 self._sock.recv(1)
             except OSError:
-                return  # it is late, or gone; either way it is killed with the rest
+                return  # it is late, or gone; either way it is killed with the other processes
 
 
 def _be(parent: int, told: socket.socket, listeners: Sequence[int]) -> NoReturn:
@@ -252,7 +253,7 @@ def _be(parent: int, told: socket.socket, listeners: Sequence[int]) -> NoReturn:
         kept = {told.fileno(), *listeners}
         for fd in map(int, os.listdir("/proc/self/fd")):
             if fd not in kept:
-                _close(fd)  # a pipe of the command that we hold would never end
+                _close(fd)  # if we held a pipe of the command, its reader would never see the end
         if os.getppid() == parent:
             asyncio.run(_serve_until_told(told, listeners))
             code = 0
@@ -264,7 +265,7 @@ def _close(fd: int) -> None:
     try:
         os.close(fd)
     except OSError:
-        return  # the one that listed them
+        return  # the descriptor that os.listdir used
 
 
 async def _serve_until_told(told: socket.socket, listeners: Sequence[int]) -> None:

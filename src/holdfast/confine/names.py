@@ -1,15 +1,16 @@
-"""The process that serves the names of one command of `holdfast exec`, and what becomes of it.
+"""The process that serves the host names of one command of `holdfast exec`, and our end of it.
 
-It is a fork of ours, made when the command asks for its first name or has run for a moment: the sockets are
-there before, so nothing that is asked gets lost, and the start of a command does not wait for it. It ends
-with us, and when the command has ended it says what went out. The server does the same on its own loop, with
-the same broker (`launch.py`).
+It is a fork of ours, made when the command asks for its first name or has run for a moment. The sockets
+exist before that, so no question is lost, and the start of a command does not wait for the fork. The process
+ends with us. When the command has ended it reports the traffic. The server does the same on its own loop,
+with the same broker (`launch.py`).
 
-A command that may write where it is loaded from would say what it is: then it has loaded all that it needs
-before the command runs. So it has for keys that stay outside, which need more than the standard library:
-while a command runs nothing else is looked for.
+A command that may write where Python loads modules from could change this process's code. In that case the
+process loads everything it needs before the command runs. It does the same for keys that stay outside, which
+need more than the standard library: no module is searched for while a command runs.
 
-With somebody to ask (`ask_s`) it says each question as a line, and hears the answer as one.
+If the policy says that a person is asked (`ask_s`), the process sends each question as a line, and receives
+the answer as a line.
 """
 
 import os
@@ -37,21 +38,21 @@ if TYPE_CHECKING:
     from holdfast.local.loop import AnyLoop
     from holdfast.sandbox.policy.hostwish import HostWish
 
-READY_S: Final = 20.0  # a machine under load loads a few modules
-STOP_S: Final = 5.0  # what was sent arrives, or is cut off
+READY_S: Final = 20.0  # time to load a few modules on a machine under load
+STOP_S: Final = 5.0  # what the command sent arrives, or is cut off
 MAX_REPORT: Final = 4 * 1024 * 1024  # rows of a thousand hosts, with their names
 _WANTED: Final = 16 * 1024  # descriptors of the process of one command
 _SHARE: Final = 0.5  # of the descriptors that a process may have: the rest is for everything else
-_OWN_SHARE: Final = 0.75  # of what other commands of a server leave: the next one has some too
-_SOON_S: Final = 0.005  # most commands end before, or ask after what is needed for an answer was loaded
-LOAD, SERVE = b"l", b"s"  # what it is told
-READY: Final = b"ready\n"  # what it says
-ASKS, WITHDRAWS = b"?", b"-"  # how its lines begin while it serves, but for the report
+_OWN_SHARE: Final = 0.75  # of what a server's other commands leave, so that the next has some too
+_SOON_S: Final = 0.005  # most commands end earlier, or ask after everything needed for an answer was loaded
+LOAD, SERVE = b"l", b"s"  # messages to the process
+READY: Final = b"ready\n"  # message from it
+ASKS, WITHDRAWS = b"?", b"-"  # first byte of its lines while it serves, except the report
 _MAX_ANSWER: Final = 4096  # bytes of answers that are read at once
 
 
 class Answerer(Protocol):
-    """Who answers questions about hosts: `ask` is told one, and calls what it is given once, with the answer.
+    """Answers questions about hosts: `ask` takes a question, and calls `answer` once, with the answer.
 
     A question has the fields of `egress.asking.questions.HostQuestion`.
     """
@@ -62,48 +63,49 @@ class Answerer(Protocol):
 
 
 class NamesProcess:
-    """The process, from the check of its hosts to what it says at the end; it need not exist in between."""
+    """The process, from the check of its hosts to its report at the end; it need not exist in between."""
 
     def __init__(self, hosts: "HostWish", keys: "KeptKeys | None" = None) -> None:
-        """With keys that stay outside, their certificates are there once it is ready."""
+        """With keys that stay outside, the certificate file exists once the process is ready."""
         self._hosts, self._keys = hosts, keys
         self._sock: _socket.socket | None = None
         self._pid = 0
         self._said = b""
         self._held: tuple[int, ...] = ()  # the sockets of a command that has asked nothing so far
-        self._asked: tuple[int, ...] = ()  # those of them where it asks, or connects
+        self._asked: tuple[int, ...] = ()  # those of them on which the command asks or connects
         self._loop: AnyLoop | None = None
         self._serving = self._ready = False
         self._answerer: Answerer | None = None
 
     def check(self) -> None:
-        """The hosts are understood; what they mean is not loaded for what is plainly one.
+        """Check the rules about hosts. The parser is not loaded if all of them are plain host names.
 
         Raises:
-            UsageError: a rule makes no sense.
+            UsageError: a rule is invalid.
         """
         if not are_plain(self._hosts):
             read_rules(self._hosts)
 
     def load(self) -> None:
-        """Make it now, and let it load all that it needs. Raises OSError."""
+        """Fork the process now, and let it load all that it needs. Raises OSError."""
         if self._sock is None:
             self._fork().send(LOAD)
 
     def wait_ready(self) -> None:
-        """Nothing more is loaded from now on.
+        """Wait until the process has loaded everything; it loads nothing more from now on.
 
         Raises:
-            SandboxUnavailable: it does not come up.
-            OSError: it cannot be made.
+            SandboxUnavailable: the process does not come up.
+            OSError: it cannot be forked.
         """
         self.load()
         self._wait_for(READY)
 
     def serve(self, fds: Sequence[int], loop: "AnyLoop", answerer: Answerer | None = None) -> None:
-        """Serve these sockets of the command, which stay the caller's, as soon as somebody comes there.
+        """Serve the command's sockets, which stay the caller's, after its first use of one or a moment.
 
-        They are those of names, and ports besides. `answerer` answers its questions.
+        They are the sockets for names, and those of loopback ports. `answerer` answers the process's
+        questions.
         """
         from holdfast.sandbox.protocol.names import QUESTIONS, count_handed
 
@@ -115,7 +117,7 @@ class NamesProcess:
         loop.call_later(_SOON_S, self._begin)
 
     def _begin(self) -> None:
-        """Somebody asks, or is about to: whoever is to answer gets the sockets."""
+        """The command asks, or is about to: hand the sockets to the process that answers."""
         if not self._held:
             return
         import _socket as socket
@@ -128,7 +130,7 @@ class NamesProcess:
             if self._answerer is not None and self._loop is not None:
                 self._loop.add_reader(sock.fileno(), self._hear_questions, sock, self._answerer)
         except OSError:
-            self._serving = False  # nothing answers then, and nobody can say what was asked
+            self._serving = False  # no process answers then, and the traffic is unknown
         finally:
             self._let_go()
 
@@ -176,15 +178,16 @@ class NamesProcess:
         question = json.loads(line)
 
         def answer(text: str) -> None:
-            with suppress(OSError):  # it is gone, and nobody waits
+            with suppress(OSError):  # it is gone, and the answer is not needed
                 sock.send(f"{question['id']} {text}\n".encode())
 
         answerer.ask(question, answer)
 
     def end(self) -> dict[str, Any] | None:
-        """The command has ended: what went out, once what it sent has arrived. None: nobody knows.
+        """After the command's end: let what it sent arrive; return the traffic, None if unknown.
 
-        The process is gone then: to look for what else is left of a command takes long while it is there.
+        The process is gone on return: while it exists, the search for the command's remaining processes
+        takes long.
         """
         asked = not self._held
         self._let_go()
@@ -196,7 +199,7 @@ class NamesProcess:
             if self._sock is not None:
                 self._sock.close()
             if self._pid:
-                with suppress(ProcessLookupError, ChildProcessError):  # it was reaped with others
+                with suppress(ProcessLookupError, ChildProcessError):  # it was reaped with other children
                     os.kill(self._pid, signal.SIGKILL)
                     os.waitpid(self._pid, 0)
 
@@ -206,7 +209,7 @@ class NamesProcess:
         if not self._serving or self._sock is None:
             return None
         if not self._is_ready():
-            return _nothing()  # nobody was answered before it ended
+            return _nothing()  # the command ended before any answer was sent
         try:
             self._sock.shutdown(socket.SHUT_WR)
             while self._receive(STOP_S):
@@ -225,7 +228,7 @@ class NamesProcess:
         while not self._ready and READY not in self._said:
             try:
                 if not self._receive(0):
-                    return True  # it is gone, which is told otherwise
+                    return True  # it is gone, which is noticed elsewhere
             except TimeoutError:
                 return False
             except OSError:
@@ -242,7 +245,7 @@ class NamesProcess:
             raise SandboxUnavailable("the process that serves the names of hosts did not come up")
 
     def _receive(self, timeout_s: float) -> bool:
-        """Hear more; False at its end. Raises OSError."""
+        """Read more; return False at the end of the stream. Raises OSError."""
         if self._sock is None:
             return False
         asked = select.poll()
@@ -255,7 +258,7 @@ class NamesProcess:
 
 
 def _nothing() -> dict[str, Any]:
-    """What is told of a command that asked for no name (`egress/traffic.py`)."""
+    """The report on a command that asked for no name (`egress/traffic.py`)."""
     return {"sent": [], "refused": [], "dropped": 0}
 
 
@@ -267,7 +270,7 @@ def _be(parent: int, told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys 
         for signum in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(signum, signal.SIG_DFL)
         end_with_parent(keys)
-        kernel.close_others({told.fileno()})  # a pipe of the command that we hold would never end
+        kernel.close_others({told.fileno()})  # if we held a pipe of the command, it would never end
         if os.getppid() == parent:
             serve(told, hosts, keys)
             code = 0
@@ -276,7 +279,7 @@ def _be(parent: int, told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys 
 
 
 def end_with_parent(keys: "KeptKeys | None") -> None:
-    """End when our parent does, also when it is killed; what was made for these keys is removed then."""
+    """End when our parent does, even if it is killed; the files made for these keys are removed then."""
     if keys is None:
         kernel.die_with_parent(signal.SIGKILL)
         return
@@ -290,7 +293,7 @@ def end_with_parent(keys: "KeptKeys | None") -> None:
 
 
 def serve(told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") -> None:
-    """Do what we are told until our parent ended the command, or is gone; then nothing is left of keys."""
+    """Follow the parent's orders until it reports the command's end or is gone; then remove keys' files."""
     try:
         _serve(told, hosts, keys)
     finally:
@@ -299,7 +302,7 @@ def serve(told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") ->
 
 
 def _serve(told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") -> None:
-    """Load everything, or that and serve these sockets."""
+    """Load everything; on SERVE also serve the sockets that came with it."""
     import contextlib
 
     from holdfast.sandbox.protocol import orders
@@ -320,7 +323,7 @@ def _serve(told: "_socket.socket", hosts: "HostWish", keys: "KeptKeys | None") -
         make_broker(rules, hosts, None)
         if keys is not None and inspector is None:
             inspector = keys.make_inspector(rules.requested)
-            kernel.forbid_inspection()  # whoever reads our memory has the keys
+            kernel.forbid_inspection()  # a process that can read our memory has the keys
         most = _SHARE * _raise_limit()
         told.send(READY)
         if word == SERVE:
@@ -363,7 +366,7 @@ async def _serve_until_told(
 
 
 class _Questions:
-    """Questions to the process that we are a fork of, and its answers."""
+    """Questions to our parent process, and its answers."""
 
     def __init__(self, told: "_socket.socket") -> None:
         self._told = told
@@ -393,7 +396,7 @@ class _Questions:
         try:
             data = self._told.recv(_MAX_ANSWER)
         except OSError:
-            data = b""  # it died without having heard all that we said
+            data = b""  # it died before it had read all that we sent
         if not data:
             end()
             return
@@ -406,7 +409,7 @@ class _Questions:
 
 
 class NameBrokers:
-    """The brokers of every command of a server, which is known by its number; on the running loop."""
+    """The name brokers of all commands of a server, by the command's number; on the running loop."""
 
     def __init__(self) -> None:
         import resource
@@ -427,9 +430,10 @@ class NameBrokers:
         traffic: "Traffic | None" = None,
         ask: "Ask | None" = None,
     ) -> list[int]:
-        """Serve this command with the sockets of its names; those that are left of the descriptors.
+        """Serve this command on its sockets for names; return the remaining descriptors.
 
-        What went out is counted in `traffic`. `ask` is asked about hosts, if its policy has somebody asked.
+        Traffic is counted in `traffic`. `ask` is called about hosts, if the command's policy says that a
+        person is asked.
         """
         from functools import partial
 
@@ -443,12 +447,12 @@ class NameBrokers:
         return list(fds[count:])
 
     def services(self, id_: int) -> "Mapping[int, Service]":
-        """Who answers at the ports of this machine's loopback that this command was allowed."""
+        """The services at those ports of this machine's loopback that this command was allowed."""
         broker = self._brokers.get(id_)
         return {} if broker is None else broker.services
 
     def end(self, id_: int) -> dict[str, Any] | None:
-        """The command has ended: what went out. None: it had no names."""
+        """After the command's end: return its traffic, or None if it had no names."""
         broker = self._brokers.get(id_)
         if broker is None:
             return None
@@ -465,7 +469,7 @@ def read_rules(hosts: "HostWish") -> "HostRules":
     """The rules of these hosts.
 
     Raises:
-        UsageError: one makes no sense.
+        UsageError: a rule is invalid.
     """
     from holdfast.egress.hosts import check_addresses, forget_keys, parse_rules
 
@@ -487,7 +491,7 @@ def make_broker(
     traffic: "Traffic | None" = None,
     ask: "Ask | None" = None,
 ) -> "NameBroker | None":
-    """A broker for these sockets, which it takes over; without any, what it needs is loaded."""
+    """Make a broker for these sockets, which it takes over; with `fds` None only load what a broker needs."""
     from holdfast.egress.asking.asker import ask_nobody
     from holdfast.egress.broker import NameBroker
     from holdfast.egress.inside import InsideSockets
@@ -507,7 +511,7 @@ def make_broker(
 
 
 def make_dialer(hosts: "HostWish") -> "Dialer":
-    """Who connects to these hosts: where they are is said, or a name server knows."""
+    """Make the dialer for these hosts: their addresses are given, or a name server resolves them."""
     from holdfast.egress.dial import Dialer, Lookups, look_up
     from holdfast.egress.upstream import Proxies, Upstreams
 
@@ -521,7 +525,10 @@ def make_dialer(hosts: "HostWish") -> "Dialer":
 
 
 def _raise_limit() -> int:
-    """Every name has a few listeners, and every connection two sockets: more than most are given at first."""
+    """Raise the descriptor limit: each name needs a few listeners, each connection two sockets.
+
+    Together they may exceed the usual soft limit.
+    """
     import resource
 
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

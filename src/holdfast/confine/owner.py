@@ -1,8 +1,9 @@
 """The owner of one command on this machine: this process, while it is small and has one thread.
 
-What the host can do is not asked beforehand: the command itself is started in the strongest way there is.
-What came out weaker is then known of this very start. If the set-up is refused nothing has run, and a
-throw-away command shows whether it was the host or the policy: the host, then the next way is taken.
+The host's abilities are not probed beforehand: the command itself is started in the strongest way there is.
+What came out weaker is then known from this very start. If the set-up is refused, nothing has run. A
+throw-away command then shows whether the host or the policy was the reason. If the host was, the next way is
+tried.
 """
 
 import os
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 _HERE: Final = os.path.realpath(f"{os.path.dirname(__file__)}/../..")  # where the package is
 _LIBRARY: Final = os.path.dirname(os.path.realpath(os.__file__))
-# What may be imported once the command has run, and would then be what the command made of it.
+# Modules that may be imported after the command has run, when the command could have replaced them.
 _LATE: Final = (
     "json",
     "re",
@@ -48,10 +49,10 @@ _LATE: Final = (
 
 
 def load_only_what_is_ours(policy: BoundPolicy) -> bool:
-    """From here on nothing is imported that a command under this policy could have written.
+    """From now on import nothing that a command under this policy could have written.
 
-    Only the standard library and we are looked for; and if it may write there, which is returned, all is
-    loaded now.
+    Modules are only searched for in the standard library and in our own package. If the command may write
+    there, load all modules now and return True.
     """
     sys.path[:] = [
         *(path for path in sys.path if os.path.isabs(path) and within(os.path.realpath(path), _LIBRARY)),
@@ -68,16 +69,16 @@ def load_only_what_is_ours(policy: BoundPolicy) -> bool:
 
 
 def _writes(policy: BoundPolicy, place: str) -> bool:
-    """Is it writable, or something below it?"""
+    """Whether the command may write this place, or something below it."""
     below = (rule for rule in policy.rules if rule.access is Access.WRITE and within(rule.path, place))
     return policy.access_at(place) is Access.WRITE or any(below)
 
 
 class CommandOwner(Children):
-    """Starts the command, hears of its end, and ends whatever is left of it."""
+    """Starts the command, receives its exit, and ends whatever is left of it."""
 
     def __init__(self, loop: Loop, choice: Choice, early: "EarlyStart | None" = None) -> None:
-        """`early` is what was begun before anybody knew the plan."""
+        """`early` is the process that was begun before the plan was known."""
         super().__init__()
         if early is not None:
             self._spares[early.kind] = early.spare
@@ -117,10 +118,11 @@ class CommandOwner(Children):
         keys: "KeptKeys | None" = None,
         answerer: "Answerer | None" = None,
     ) -> Sandbox:
-        """Start it under this policy, on these streams; what holds for it.
+        """Start the command under this policy, on these streams; return the sandbox that holds for it.
 
-        On a terminal it is a job, and each time a signal stops it `stopped` is called with that. `keys` stay
-        outside of it. `answerer` is asked about hosts, if its policy has somebody asked.
+        On a terminal the command is a job: each time a signal stops it, `stopped` is called with that
+        signal. `keys` stay outside of it. `answerer` is asked about hosts, if the policy says that a person
+        is asked.
 
         Raises:
             StartFailed: the program cannot be executed; `sandbox` says where.
@@ -134,7 +136,7 @@ class CommandOwner(Children):
         except SetupFailed as exc:
             if not exc.raced:
                 raise
-        return self._run(command, bound, ports, streams, watch=watch)  # what the plan named went away
+        return self._run(command, bound, ports, streams, watch=watch)  # a path of the plan vanished
 
     def _run(
         self,
@@ -195,7 +197,7 @@ class CommandOwner(Children):
         raise AssertionError("a way that works has been taken")
 
     def _expect(self, way: Way, needs: frozenset[Need]) -> Trial:
-        """That it works, unless that has to be known before."""
+        """Assume that this way works, unless that has to be known before the start."""
         tool = ""
         if way is Way.BWRAP:
             from holdfast.sandbox.backends import bwraptool
@@ -204,7 +206,7 @@ class CommandOwner(Children):
                 tool = bwraptool.find(os.environ.get("PATH", os.defpath))
             except bwraptool.Unusable as exc:
                 return Trial(exc.stage, exc.errno)
-        # What Landlock cannot keep is counted before the start; that takes a kernel that has it.
+        # Losses under Landlock are counted before the start; that takes a kernel that has Landlock.
         return self._try(way, tool) if way is Way.LANDLOCK or not meets(way, needs) else Trial(tool=tool)
 
     def _try(self, way: Way, tool: str) -> Trial:
@@ -229,7 +231,7 @@ class CommandOwner(Children):
     def _begin_confined(
         self, command: Command, confinement: Confinement, streams: Streams, *, watch: bool
     ) -> StartedCommand:
-        """Begin it; what was begun early and failed, whatever ended it, is begun anew: nothing has run."""
+        """Begin the command. If a process begun early failed for any reason, begin anew: nothing has run."""
         early = len(self._spares)
         try:
             return self._begin(command, confinement, streams, watch=watch)
@@ -273,7 +275,7 @@ class CommandOwner(Children):
                 self.watched = self._watch.await_report()
 
     def _listen_for_stops(self) -> int:
-        """The end of a pipe on which a job is said to have been stopped, and by which signal."""
+        """The write end of a pipe on which each stop of a job is reported, with the signal's number."""
         source, sink = os.pipe2(os.O_CLOEXEC)
 
         def take() -> None:
@@ -347,11 +349,11 @@ class CommandOwner(Children):
         self.end = end
 
     def read_denials(self) -> "list[DeniedCall]":
-        """What the watcher saw refused."""
+        """The calls that the watcher saw refused."""
         return self._watch.denials.denied if self._watch else []
 
     def count_unconfirmed(self) -> int:
-        """Of how many calls the watcher could not see whether they were refused."""
+        """The number of calls of which the watcher could not see whether they were refused."""
         return self._watch.denials.unconfirmed if self._watch else 0
 
     def pass_on(self, signum: int) -> None:
@@ -361,18 +363,18 @@ class CommandOwner(Children):
         self.signal(self._command, signal.SIGKILL)
 
     def signal(self, id_: int, signum: int) -> None:
-        """Signal everything that a start made."""
+        """Signal every process that came from this start."""
         self._signal(lambda group: group.id == id_, signum)
 
     def start_watcher(self, fd: int, on_exit: Callable[[Exit], None]) -> int:
-        """Fork a watcher on this socket, which stays the caller's; its id. Raises OSError."""
+        """Fork a watcher on this socket, which stays the caller's; return its id. Raises OSError."""
         self._last_id += 1
         self._ended[self._last_id] = on_exit
         self._fork_watcher(fd, orders.Order(orders.BE_WATCHER, self._last_id))
         return self._last_id
 
     def end_everything(self) -> None:
-        """Kill whatever is below us, once what the command sent has arrived."""
+        """Kill every process below us, once what the command sent has arrived."""
         if self._ports is not None:
             self._ports.end()
             self._ports = None
@@ -381,7 +383,7 @@ class CommandOwner(Children):
             self._names = None
         self._end_everything()
 
-    # --- what the children say
+    # --- events from the children
 
     def _report(self, event: orders.Event, fds: Sequence[int] = ()) -> None:
         if event.op == orders.EXITED:
@@ -396,7 +398,7 @@ class CommandOwner(Children):
             self._ports = Ports([os.dup(fd) for fd in fds])
 
     def _make_notifier(self) -> "Dnotify":
-        """Whoever waits for us would wait for the end of an inotify instance."""
+        """Use dnotify: closing an inotify instance would delay our end, which our caller waits for."""
         from holdfast.sandbox.kernel.dnotify import Dnotify
 
         self.loop.add_signal_handler(signal.SIGIO, self._on_appeared)

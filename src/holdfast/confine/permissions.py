@@ -1,4 +1,4 @@
-"""From a wire sandbox context to a policy and what it needs. Pure module."""
+"""Turn a wire sandbox context into a policy and its needs. Pure module."""
 
 import enum
 import functools
@@ -31,12 +31,12 @@ from holdfast.wire.paths import PathUri
 from holdfast.wire.permissions import Entry, SandboxContext, SpecialValue
 from holdfast.wire.processes import StartParams
 
-MAX_HOST_RULES: Final = 4096  # of one context; each is compared when a name is first asked for
+MAX_HOST_RULES: Final = 4096  # per context; each rule is compared when a name is first asked for
 _ACCESS: Final = {"read": Access.READ, "write": Access.WRITE, "deny": Access.DENY, "none": Access.DENY}
 
 
 class FileUse(enum.Enum):
-    """What a file operation does to the files it names."""
+    """What a file operation does to the files that it names."""
 
     READ = enum.auto()
     WRITE = enum.auto()
@@ -46,7 +46,7 @@ def policy_of(context: SandboxContext) -> Policy:
     """The policy a context asks for.
 
     Raises:
-        UsageError: one of its paths is not of this host.
+        UsageError: one of its paths is not valid on this host.
     """
     policy = replace(_policy_of(context), sockets=tuple(context.unix_sockets or ()))
     if not context.hosts or policy.kind is PolicyKind.DISABLED:
@@ -58,7 +58,7 @@ def policy_of(context: SandboxContext) -> Policy:
 
 
 def _hosts_of(asked: wire.AllowedHosts) -> HostWish:
-    """Raises UsageError unless every rule makes sense."""
+    """Raises UsageError if a rule is invalid."""
     if len(asked.allow) + len(asked.deny) + len(asked.addresses) + len(asked.own) > MAX_HOST_RULES:
         raise UsageError(f"more than {MAX_HOST_RULES} rules about hosts")
     parse_rules(asked.allow, asked.deny, own=asked.own)
@@ -122,10 +122,10 @@ def _special(value: SpecialValue) -> Special:
 
 
 def where_of(context: SandboxContext, *, cwd: str, environ: Mapping[str, str], slash_tmp: bool) -> Where:
-    """What symbolic places mean for this context; `cwd` is the command's, used if it names none.
+    """What symbolic places mean for this context; `cwd` is the command's, used if the context names none.
 
     Raises:
-        UsageError: one of its paths is not of this host.
+        UsageError: one of its paths is not valid on this host.
     """
     policy_cwd = _policy_cwd(context)
     roots = context.workspace_roots
@@ -140,13 +140,13 @@ def where_of(context: SandboxContext, *, cwd: str, environ: Mapping[str, str], s
 
 
 def count_rules(context: SandboxContext) -> int:
-    """How many rules about paths its entries can become: one for each workspace root."""
+    """The largest number of path rules that its entries can become: each entry once per workspace root."""
     asked = context if context.policy_context is None else context.policy_context
     return len(policy_of(context).rules or ()) * max(1, len(asked.workspace_roots or ()))
 
 
 def name_unseen_cwd(context: SandboxContext, cwd: str) -> str:
-    """Why a command cannot begin in a directory that its own policy does not show it."""
+    """The reason why a command cannot begin in a directory that its own policy hides from it."""
     asked = context if context.policy_context is None else context.policy_context
     wanted = any(
         isinstance(rule.target, Special) and rule.target.place is Place.PROJECT_ROOTS
@@ -161,10 +161,10 @@ def name_unseen_cwd(context: SandboxContext, cwd: str) -> str:
 
 
 def check_mechanism(context: SandboxContext, *, restricted: bool) -> None:
-    """The older Landlock mechanism of codex can hide no sockets, and it refuses such runs as well.
+    """Refuse codex's older Landlock mechanism, which cannot hide sockets; codex refuses such runs as well.
 
     Raises:
-        SandboxUnavailable: it is asked for by name, for a policy that restricts files.
+        SandboxUnavailable: the context asks for it by name, for a policy that restricts files.
     """
     if context.use_legacy_landlock and restricted:
         raise SandboxUnavailable(
@@ -182,13 +182,13 @@ def _native(label: str, uri: PathUri) -> str:
 
 
 def managed_ports(params: StartParams) -> tuple[int, ...] | None:
-    """The ports of our loopback that a managed network lets through; None: it is not managed.
+    """The loopback ports that a managed network lets through; None if the network is not managed.
 
-    As with the reference on Linux, a command may always listen inside. All unix sockets at once would lead
-    out of the sandbox.
+    As with the reference on Linux, a command may always listen inside. Access to all unix sockets at once
+    would lead out of the sandbox.
 
     Raises:
-        UsageError: what is asked for is not granted to anybody.
+        UsageError: what is asked for is never granted.
         SandboxUnavailable: it cannot be enforced.
     """
     asked = params.managed_network if params.enforce_managed_network else None
@@ -208,10 +208,10 @@ def managed_ports(params: StartParams) -> tuple[int, ...] | None:
 
 
 def limits_of(params: StartParams) -> Limits | None:
-    """What the command may use; None: anything.
+    """The limits on the command's resources; None if there are none.
 
     Raises:
-        UsageError: a limit cannot be meant.
+        UsageError: the value of a limit is invalid.
     """
     asked = params.limits
     if asked is None:
@@ -232,10 +232,10 @@ def managed_sockets(params: StartParams) -> tuple[str, ...]:
 
 
 def loopback_ports(asked: Iterable[int]) -> tuple[int, ...]:
-    """These ports, each once.
+    """These ports, sorted and without duplicates.
 
     Raises:
-        UsageError: one is no port, or they are too many.
+        UsageError: one is not a port number, or there are too many.
     """
     ports = tuple(sorted(set(asked)))
     if not all(0 < port < 1 << 16 for port in ports):
@@ -245,14 +245,14 @@ def loopback_ports(asked: Iterable[int]) -> tuple[int, ...]:
     return ports
 
 
-@functools.lru_cache(maxsize=64)  # asked before every file call, with the same few policies
+@functools.lru_cache(maxsize=64)  # called before every file operation, with the same few policies
 def runs_directly(bound: BoundPolicy, use: FileUse) -> bool:
-    """May a file operation run outside a sandbox, because nothing is denied to it?"""
+    """Whether a file operation may run outside a sandbox, because the policy denies it nothing."""
     return bound.full_write or (use is FileUse.READ and bound.full_read)
 
 
 def check_cwd(context: SandboxContext) -> None:
-    """A policy for files must say which directory its relative parts mean.
+    """Check that a policy for files names the directory that its relative parts refer to.
 
     Raises:
         UsageError: it does not.
@@ -266,7 +266,7 @@ def _policy_cwd(context: SandboxContext) -> PathUri | None:
 
 
 def _depends_on_cwd(context: SandboxContext) -> bool:
-    """Does any entry mean something else in another working directory?"""
+    """Whether any entry means something else in another working directory."""
     return any(
         (isinstance(rule.target, Glob) and not rule.target.pattern.startswith("/"))
         or (isinstance(rule.target, Special) and rule.target.place is Place.PROJECT_ROOTS)

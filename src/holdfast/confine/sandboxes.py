@@ -1,7 +1,7 @@
-"""From a requested sandbox to a plan that the launcher can carry out, and who enforces it.
+"""Turn a requested sandbox into a plan that the launcher can carry out, and choose the enforcing backend.
 
-What this host can do is found out by doing it: the first time it matters, a throw-away command is
-confined through the real path, and the stage and errno of a refusal are kept.
+The host's abilities are found out by trying: the first time it matters, a throw-away command is confined
+through the real code path, and the stage and errno of a refusal are kept.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ MAX_BOUND: Final = 64  # policies with concrete paths that are remembered
 
 
 class Sandboxes:
-    """Plans for policies, on this host."""
+    """Plans policies on this host."""
 
     def __init__(
         self,
@@ -74,12 +74,12 @@ class Sandboxes:
     ) -> Sandbox:
         """The sandbox for a command that starts in `cwd`.
 
-        With `managed_ports` the network is off, whatever the policy says, but for these ports and sockets,
-        and for `inner_ports`, which lead to whoever starts the command. The hosts of `keys` are reached by
-        name.
+        With `managed_ports` the network is off, whatever the policy says, except for these ports and
+        sockets, and for `inner_ports`, which lead to the process that starts the command. The hosts of
+        `keys` are reached by name.
 
         Raises:
-            UsageError: the policy makes no sense.
+            UsageError: the policy is invalid.
             SandboxUnavailable: nothing here can enforce it; nothing may be run.
         """
         if context is None:
@@ -92,7 +92,7 @@ class Sandboxes:
         return await self.confine(bound, cwd=cwd, loopback_ports=managed_ports or (), inner_ports=inner_ports)
 
     def under(self, ceiling: BoundPolicy, files: ThreadPoolExecutor) -> "NarrowedSandboxes":
-        """The same on this host, for commands that get no more than this policy on real paths allows."""
+        """The same on this host, for commands whose policy is limited to this one (on real paths)."""
         return NarrowedSandboxes(
             ceiling, self._launcher, files, path=self._path, choice=self._choice, trials=self._trials
         )
@@ -107,7 +107,7 @@ class Sandboxes:
     ) -> Sandbox:
         """The sandbox for a command that starts in `cwd` under this policy.
 
-        Only a policy that has the network off can let ports of our loopback through, or has inner ones.
+        Only a policy with the network off can let ports of our loopback through, or have inner ports.
 
         Raises:
             UsageError, SandboxUnavailable: as `prepare` does.
@@ -120,7 +120,7 @@ class Sandboxes:
             read_rules(bound.hosts)
         if loopback_ports:
             await self._in_thread(lambda: refuse_own_ports(loopback_ports))
-        held = await self.enforcement(needs)  # a policy that nobody enforces is not even looked at
+        held = await self.enforcement(needs)  # a policy that no backend can enforce is not planned
 
         def plan_now() -> tuple[Plan, BoundPolicy, HeldNames]:
             plan, settled = starts.plan_of(bound, cwd, ports)
@@ -132,18 +132,18 @@ class Sandboxes:
         return starts.sandbox_of(enforcement, confinement, settled, names)
 
     async def carried_out(self, needs: frozenset[Need], plan: Plan) -> tuple[Enforcement, Confinement]:
-        """Who carries out a plan that meets these needs, with what is lost by it.
+        """Choose the backend for a plan that meets these needs, and declare what is lost by it.
 
         Raises:
-            SandboxUnavailable: nobody can, or more is lost than the operator allows.
+            SandboxUnavailable: no backend can carry it out, or more is lost than the operator allows.
         """
         return starts.confined_by(await self.enforcement(needs), plan, degraded=self._choice.degraded)
 
     async def enforcement(self, needs: frozenset[Need]) -> Enforcement:
-        """The strongest that works on this host and was not excluded; each way is tried once.
+        """The strongest way that works on this host and was not excluded; each way is tried once.
 
-        One that failed for want of descriptors or processes is tried again with the next start: a moment of
-        that would be a weaker sandbox, or none, for as long as this process lives.
+        A way that failed for want of descriptors or processes is tried again with the next start. Otherwise
+        one moment of shortage would mean a weaker sandbox, or none, for as long as this process lives.
 
         Raises:
             SandboxUnavailable: nothing here meets these needs.
@@ -162,7 +162,7 @@ class Sandboxes:
         return chosen
 
     async def try_all(self) -> Mapping[Way, Trial]:
-        """How every way goes here, also those that are weaker than one that works."""
+        """The result of trying every way here, including those that are weaker than one that works."""
         async with self._trying:
             for way in ANY.ways(root=os.geteuid() == 0):
                 if way not in self._trials or self._trials[way].may_pass:
@@ -200,7 +200,7 @@ class Sandboxes:
 
 
 class NarrowedSandboxes(Sandboxes):
-    """Plans under a ceiling: whatever is asked for, a command has no more than that policy allows."""
+    """Plans under a ceiling: whatever a context asks for, a command gets no more than the ceiling allows."""
 
     def __init__(
         self,
@@ -226,24 +226,24 @@ class NarrowedSandboxes(Sandboxes):
         inner_ports: tuple[int, ...] = (),
         keys: "KeptKeys | None" = None,
     ) -> Sandbox:
-        """As `Sandboxes.prepare`; without a context, what the ceiling allows.
+        """As `Sandboxes.prepare`; without a context, the command gets what the ceiling allows.
 
         Raises:
-            UsageError: besides, ports or sockets of the host are asked for, or keys.
+            UsageError: also if ports or sockets of the host, or keys, are asked for.
         """
         if managed_ports or managed_sockets or inner_ports:
             raise UsageError("this executor lets no ports and no sockets of the host through")
         if keys is not None and keys.keys:
             raise UsageError("this executor keeps no keys for commands")
         bound = await self._in_thread(lambda: narrow_to(self._ceiling, context, cwd=cwd, environ=environ))
-        # Keys of the process whose commands these are: nobody puts those into what its commands say.
+        # Keys of the process that starts these commands: no broker puts them into the commands' requests.
         ceiling, bound = self._ceiling, replace(bound, hosts=forget_keys(bound.hosts))
         if keys is not None and any(map(is_inspected, bound.hosts.allow)):
             ceiling, bound = show(ceiling, keys.folder), show(bound, keys.folder)
         if managed_ports is not None:
             bound = replace(bound, network=Network.OFF)
         sandbox = await self.confine(bound, cwd=cwd)
-        # A name was a directory when it was compared, and may be a link to another one by now.
+        # A directory could have been replaced by a link to another one since the comparison.
         if sandbox.bound is None or (excess := find_excess(sandbox.bound, ceiling)) is not None:
             what = "/" if sandbox.bound is None else excess
             raise SandboxUnavailable(f"what the policy names keeps changing: {what} is not for this command")
@@ -253,13 +253,13 @@ class NarrowedSandboxes(Sandboxes):
 def narrow_to(
     ceiling: BoundPolicy, context: SandboxContext | None, *, cwd: str, environ: Mapping[str, str]
 ) -> BoundPolicy:
-    """What a context asks for, as far as the ceiling allows it; looks at the disk.
+    """What a context asks for, as far as the ceiling allows it. Reads the disk.
 
-    The ceiling hides Holdfast's homes but for what a run needs of them, so the context need not.
+    The ceiling hides Holdfast's homes except for what a run needs of them, so the context need not.
 
     Raises:
-        UsageError: it makes no sense, or has too many rules.
-        SandboxUnavailable: it asks for a mechanism that cannot hold it.
+        UsageError: the context is invalid, or has too many rules.
+        SandboxUnavailable: it asks for a mechanism that cannot enforce it.
     """
     if context is None:
         return replace(ceiling, cwd=absolute(cwd, ""))
@@ -281,12 +281,13 @@ def bound_of(
     homes: Sequence[str] | None = None,
     keys: "KeptKeys | None" = None,
 ) -> BoundPolicy:
-    """The policy of a context with concrete paths, without Holdfast's `homes`: those that there are, or none.
+    """The policy of a context on concrete paths, with Holdfast's homes denied.
 
-    With `keys` their hosts are reached by name.
+    `homes` are the homes to deny; None means all that exist, an empty sequence none. The hosts of `keys` are
+    reached by name.
 
     Raises:
-        UsageError: it makes no sense.
+        UsageError: the policy is invalid.
     """
     slash_tmp = os.path.isdir("/tmp")  # noqa: S108 - the place itself is what a policy may name
     where = where_of(context, cwd=cwd, environ=environ, slash_tmp=slash_tmp)

@@ -1,7 +1,8 @@
-"""A start as its callers see it: what to run, what surrounds it, how it came out.
+"""A start from its callers' view: the command, its confinement, and its outcome.
 
-Between policies and processes: a plan and who enforces it in, an order to whoever owns the command out. The
-server orders from its launcher, `holdfast exec` starts its command itself.
+This module lies between policies and processes. It takes a plan and the backend that enforces it, and makes
+an order to the command's owner. The server sends its orders to its launcher; `holdfast exec` starts its
+command itself.
 """
 
 import errno
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
     from holdfast.light import Mapping
     from holdfast.sandbox.limits import Limits, Reached
 
-_PROXIES: Final = frozenset(("http_proxy", "https_proxy", "all_proxy"))  # those of `egress/upstream.py`
-_GROUPS: Final = "/sys/fs/cgroup"  # where control groups are, everywhere
-TRIAL_S: Final = 5.0  # a set-up takes milliseconds; a host that hangs in it cannot be used
+_PROXIES: Final = frozenset(("http_proxy", "https_proxy", "all_proxy"))  # as in `egress/upstream.py`
+_GROUPS: Final = "/sys/fs/cgroup"  # where control groups are mounted, on every system
+TRIAL_S: Final = 5.0  # a set-up takes milliseconds; a host where it hangs cannot be used
 _WAYS: Final = {
     Way.USER_NAMESPACE: orders.USER_NAMESPACE,
     Way.AS_ROOT: 0,
@@ -45,8 +46,8 @@ class Exit:
     user_ms: int = 0
     system_ms: int = 0
     peak_rss_bytes: int = 0
-    reached: "Reached | None" = None  # a limit
-    traffic: "Mapping[str, Any] | None" = None  # what went out by name (`egress/traffic.py`)
+    reached: "Reached | None" = None  # the limit that it reached
+    traffic: "Mapping[str, Any] | None" = None  # traffic to hosts reached by name (`egress/traffic.py`)
 
 
 @value
@@ -61,20 +62,20 @@ class Command:
 
 @value
 class Confinement:
-    """What surrounds a command: a plan, and how it is carried out."""
+    """The confinement of a command: a plan, and the way in which it is carried out."""
 
     plan: Plan
     way: Way
     tool: str = ""
     degraded: bool = False
-    inner_ports: tuple[int, ...] = ()  # of the plan's: they lead to us and not to the host's loopback
+    inner_ports: tuple[int, ...] = ()  # those of the plan's ports that lead to us, not to the host's loopback
 
 
 @value
 class StartedCommand:
-    """A running command: the id to signal it by, its leader, and what of its confinement came out weaker.
+    """A running command: the id to signal it by, its first process, and what came out weaker.
 
-    `limits` is the word that says who holds its limits.
+    `limits` is the word that names how its limits are enforced.
     """
 
     id: int
@@ -85,12 +86,12 @@ class StartedCommand:
 
 @value
 class Sandbox:
-    """What holds for one command: nothing when there is no confinement."""
+    """What holds for one command: nothing if there is no confinement."""
 
     enforcement: Enforcement = UNCONFINED
     confinement: Confinement | None = None
-    bound: BoundPolicy | None = None  # on real paths, to explain denials with
-    fixed: tuple[str, ...] = ()  # mount points: never renamed or removed inside
+    bound: BoundPolicy | None = None  # on real paths, to explain denials
+    fixed: tuple[str, ...] = ()  # mount points: cannot be renamed or removed inside
     held: HeldNames | None = None  # protected names that do not exist yet
     closed: tuple[str, ...] = ()  # writable directories whose entries cannot change
     unlisted: tuple[str, ...] = ()  # readable directories that cannot be listed
@@ -100,16 +101,16 @@ TRIAL: Final = Command(("true",), "true", "/", {})  # shows what a host can do
 
 
 def trial_of(way: Way, tool: str) -> Confinement:
-    """The smallest sandbox that has everything which a host may refuse."""
+    """The smallest sandbox that uses every mechanism which a host may refuse."""
     return Confinement(Plan(Base.HOST, (), network_off=True, cwd="/"), way, tool)
 
 
 def plan_of(bound: BoundPolicy, cwd: str, loopback_ports: tuple[int, ...] = ()) -> tuple[Plan, BoundPolicy]:
-    """The plan for a command that starts in `cwd`, and the policy on real paths; looks at the disk.
+    """The plan for a command that starts in `cwd`, and the policy on real paths. Reads the disk.
 
     Raises:
-        UsageError: it grants a socket that is granted to nobody.
-        SandboxUnavailable: it cannot be carried out.
+        UsageError: the policy grants a socket that is never granted.
+        SandboxUnavailable: the policy cannot be carried out.
     """
     seen = look(bound, cwd)
     made, granted = plan_for(bound, seen), _find_sockets(bound)
@@ -127,7 +128,7 @@ def plan_of(bound: BoundPolicy, cwd: str, loopback_ports: tuple[int, ...] = ()) 
 
 
 def warn_of(granted: "Iterable[str]") -> "Iterator[str]":
-    """What those of these sockets hand over that hand over more than a service."""
+    """A warning for each of these sockets that gives access to more than its service."""
     for path in granted:
         from holdfast.sandbox.policy.sockets import find_risk
 
@@ -136,7 +137,7 @@ def warn_of(granted: "Iterable[str]") -> "Iterator[str]":
 
 
 def _find_sockets(bound: BoundPolicy) -> tuple[str, ...]:
-    """Where the granted sockets really are."""
+    """The real paths of the granted sockets."""
     if not bound.sockets:
         return ()
     from holdfast.home import default_home
@@ -148,7 +149,7 @@ def _find_sockets(bound: BoundPolicy) -> tuple[str, ...]:
 
 
 def confined_by(held: Enforcement, plan: Plan, *, degraded: bool) -> tuple[Enforcement, Confinement]:
-    """Who carries out a plan, with what is lost by it.
+    """Choose how a plan is carried out, and declare what is lost by it.
 
     Raises:
         SandboxUnavailable: more is lost than the operator allows.
@@ -184,7 +185,7 @@ def confined_by(held: Enforcement, plan: Plan, *, degraded: bool) -> tuple[Enfor
 
 
 def _describe_upstream() -> tuple[str | None, str | None]:
-    """What a proxy that this machine needs to get out means for hosts by name; how, and what is weaker."""
+    """What this machine's upstream proxy means for hosts by name: a description, and what is weaker."""
     if not any(name.lower() in _PROXIES and value for name, value in os.environ.items()):
         return None, None
     from holdfast.egress.upstream import Proxies, describe_by_name
@@ -193,7 +194,7 @@ def _describe_upstream() -> tuple[str | None, str | None]:
 
 
 def hold_names(plan: Plan, settled: BoundPolicy) -> HeldNames:
-    """What must not appear while the command of this plan runs; at once after the plan was made."""
+    """The names that must not appear while the command of this plan runs. Call right after planning."""
     protected = {rule.path for rule in settled.rules if rule.protects is not None}
     return HeldNames(plan.absent, protected.difference(plan.absent))
 
@@ -201,7 +202,7 @@ def hold_names(plan: Plan, settled: BoundPolicy) -> HeldNames:
 def sandbox_of(
     held: Enforcement, confinement: Confinement, settled: BoundPolicy, names: HeldNames
 ) -> Sandbox:
-    """What holds for a command in this confinement."""
+    """The sandbox that holds for a command in this confinement."""
     plan = confinement.plan
     sandbox = Sandbox(held, confinement, settled, tuple(step.path for step in plan.steps), names)
     if held.way is not Way.LANDLOCK:
@@ -226,7 +227,7 @@ def request_of(
     limits: "Limits | None" = None,
     run: int | None = None,
 ) -> orders.Order:
-    """The order to start this command; `run` as `sandbox/limits.py` has it."""
+    """The order to start this command; `run` is as in `sandbox/limits.py`."""
     if confinement is not None:
         flags |= _WAYS[confinement.way] | (orders.DEGRADED if confinement.degraded else 0)
     return orders.Order(
@@ -244,7 +245,7 @@ def request_of(
 
 
 def _limits() -> "ModuleType":
-    """Loaded for a command that has some."""
+    """Load the module only for a command that has limits."""
     from holdfast.sandbox import limits
 
     return limits
@@ -257,7 +258,7 @@ def started_of(event: orders.Event) -> StartedCommand:
 
 
 def with_limits(held: Enforcement, started: StartedCommand, bound: BoundPolicy | None) -> Enforcement:
-    """What holds under this policy, with the limits of a start in it and what came out weaker in this one."""
+    """What holds under this policy, with the limits of this start and whatever came out weaker in it."""
     weaker = (WEAKNESSES.get(word, word) for word in started.weakened)
     unsaid = tuple(text for text in weaker if text not in held.weakened)
     if unsaid and bound is not None:
@@ -305,7 +306,7 @@ class SetupFailed(SandboxUnavailable):
 
     @property
     def raced(self) -> bool:
-        """Did a path of the plan vanish between looking at it and mounting it?"""
+        """Whether a path of the plan vanished between planning and mounting."""
         return self.errno == errno.ENOENT and self.stage in {*StepKind, "bwrap:bwrap.source"}
 
 

@@ -1,4 +1,4 @@
-"""How a confined command's end is read: the protocol's guess, and our own with its reason."""
+"""The verdict on a confined command's end: the protocol's guess, and our own with its reason."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
         NetworkReport,
     )
 
-MAX_TAIL: Final = 64 * 1024  # bytes at the end of the output that are read for a reason
+MAX_TAIL: Final = 64 * 1024  # bytes at the end of the output that are searched for a reason
 
 
 def denial_of(moved: dict[str, str], failed: dict[str, str]) -> Denial | None:
-    """What to tell about names that appeared; first about those that still lie there."""
+    """The denial to report about names that appeared; those that could not be moved aside come first."""
     told = {
         path: f"it was created and could not be moved aside: {why}; look at it before you use it"
         for path, why in failed.items()
@@ -59,19 +59,19 @@ Judge: TypeAlias = Callable[[int, bytes], DenialVerdict]
 
 
 def _explain_real(policy: BoundPolicy, path: str, access: Access) -> PathDecision:
-    """Who decides about a path; of one that is allowed and is a link, who decides about where it leads."""
+    """The policy's decision on a path; if it is allowed and a link, the decision on the link's target."""
     decision = policy.explain(path, access)
     if not decision.allowed and access is Access.READ and decision.rule is not None and os.path.islink(path):
-        # Where the directory is hidden, and not merely not granted, a link cannot be shown alone.
+        # If the directory is hidden, rather than merely not granted, a link in it cannot be shown alone.
         return replace(decision, grant=policy.explain(parent(path), Access.READ).grant)
     real = path
-    with suppress(UnicodeEncodeError):  # a name that this locale cannot spell: no link that we could follow
+    with suppress(UnicodeEncodeError):  # this locale cannot encode the name: no link that we could follow
         real = os.path.realpath(path) if decision.allowed else path
     return decision if real == path else policy.explain(real, access)
 
 
 def find_hidden(policy: BoundPolicy, program: str, search: str) -> tuple[str, PathDecision] | None:
-    """What this policy does not let be read of a program and its interpreters, on the disk as it is."""
+    """The first file that this policy hides among a program and its interpreters, as they are on disk now."""
     from holdfast.sandbox.plan.prerequisites import find_interpreters
 
     for path in find_interpreters(program, search):
@@ -82,7 +82,7 @@ def find_hidden(policy: BoundPolicy, program: str, search: str) -> tuple[str, Pa
 
 
 def judge_of(sandbox: "Sandbox", cwd: str) -> Judge | None:
-    """Judges a command that ran in this sandbox, and cleans up after it; None for one without."""
+    """A judge for a command that ran in this sandbox, which also cleans up; None without a sandbox."""
     if sandbox.bound is None:
         return None
     policy = sandbox.bound
@@ -125,7 +125,7 @@ def judge_of(sandbox: "Sandbox", cwd: str) -> Judge | None:
 
 
 def denial_report(denial: Denial | None) -> "DenialReport | None":
-    """The wire's form of a denial."""
+    """The wire form of a denial."""
     if denial is None:
         return None
     from holdfast.wire.processes import DenialReport
@@ -134,7 +134,7 @@ def denial_report(denial: Denial | None) -> "DenialReport | None":
 
 
 def enforcement_report(held: Enforcement) -> "EnforcementReport":
-    """The wire's form of what holds."""
+    """The wire form of what is enforced."""
     from holdfast.wire.processes import EnforcementReport
 
     missing, weakened, remedies = (list(told) for told in (held.missing, held.weakened, held.remedies))
@@ -145,7 +145,7 @@ def enforcement_report(held: Enforcement) -> "EnforcementReport":
 
 
 def limit_report(reached: "Reached | None") -> "LimitReport | UnsetType":
-    """The wire's form of a limit that was reached."""
+    """The wire form of a limit that was reached."""
     from msgspec import UNSET
 
     from holdfast.wire.processes import LimitReport
@@ -156,7 +156,7 @@ def limit_report(reached: "Reached | None") -> "LimitReport | UnsetType":
 
 
 def network_report(traffic: "Mapping[str, Any] | None") -> "NetworkReport | UnsetType":
-    """The wire's form of what went out by name."""
+    """The wire form of the traffic to hosts reached by name."""
     from msgspec import UNSET
 
     from holdfast.wire.processes import HostRefusal, HostTraffic, NetworkReport
@@ -171,7 +171,7 @@ def network_report(traffic: "Mapping[str, Any] | None") -> "NetworkReport | Unse
 
 
 def denial_of_host(process_id: str, refused: "RefusedHost", count: int, *, at_ms: int) -> "DeniedCall":
-    """So many more refusals of a host, as a watcher would tell: its name, with the port where it is known."""
+    """A report on `count` more refusals of a host, in a watcher's form; its path is the host (and port)."""
     from holdfast.confine.deniedlog import NAME_LOOKUP
     from holdfast.wire.processes import DeniedCall
 
@@ -196,7 +196,7 @@ def denial_of_host(process_id: str, refused: "RefusedHost", count: int, *, at_ms
 
 
 def prove_by_name(denial: Denial | None, traffic: "Mapping[str, Any] | None") -> Denial | None:
-    """A denial read from the output, by which hosts were refused: that one if it was, or else the last."""
+    """Replace a denial read from the output by a refused host: the same one if refused, else the last."""
     refused = traffic["refused"] if traffic else ()
     if not refused or (denial is not None and denial.kind != "network"):
         return denial
@@ -214,7 +214,7 @@ def prove_by_name(denial: Denial | None, traffic: "Mapping[str, Any] | None") ->
 def prove(
     denial: "Denial | DenialReport | None", seen: "Sequence[DeniedCall]"
 ) -> "Denial | DenialReport | None":
-    """A denial read from the output, by what a watcher saw: that one if it was seen, or else the last."""
+    """Replace a denial read from the output by one that a watcher saw: the same if seen, else the last."""
     mattered = [one for one in seen if one.access != "listen"]
     if not mattered:
         return denial

@@ -1,8 +1,8 @@
-"""The watch over one confined command: its watcher process, and what that one has seen.
+"""The watch over one confined command: its watcher process, and what that process has seen.
 
-The listener comes from inside the sandbox to us and is passed on to the watcher, so we have a duplicate
-of it. A watcher that dies is replaced by one that goes on where it was; the command waits meanwhile, and
-would be crippled if nobody held its listener any more.
+The listener (the descriptor of seccomp notifications) comes from inside the sandbox to us. We pass it on to
+the watcher and keep a duplicate. A watcher that dies is replaced by one that goes on where it was. The
+command waits meanwhile. If no process held its listener any more, its calls would fail.
 
     launcher ── command ──(listener)──▶ here ──(scene, listener, root, memory)──▶ watcher
                                           ◀──────────(denials)─────────────────────
@@ -37,9 +37,9 @@ from holdfast.wire.processes import WatchedCall, WatchReport
 
 log = logging.getLogger(__name__)
 
-FINISH_S: Final = 1.0  # from a command's end until its last denial is told, if something of it lives on
-LAST_S: Final = 20.0  # and if nothing does: the watcher ends by itself, however busy the machine is
-FIRST_RETRY_S: Final = 0.05  # until a dead watcher is replaced for the second time; doubled each time
+FINISH_S: Final = 1.0  # from a command's end to its last denial's report, if some process of it lives on
+LAST_S: Final = 20.0  # the same if none does: the watcher ends by itself, however busy the machine is
+FIRST_RETRY_S: Final = 0.05  # delay before a dead watcher is replaced for the second time; doubled each time
 MAX_RETRY_S: Final = 1.0
 MAX_REPORT: Final = 64 * 1024  # bytes of one report: a few words and two paths, escaped
 _PTRACE_SCOPE: Final = "/proc/sys/kernel/yama/ptrace_scope"
@@ -49,7 +49,7 @@ _counted = decoding.decoder(Counted)
 
 
 def unwatchable(sandbox: Sandbox) -> str | None:
-    """Why a command in this sandbox cannot be watched; None if it can."""
+    """The reason why a command in this sandbox cannot be watched; None if it can."""
     confinement = sandbox.confinement
     if confinement is None:
         return "the command is not confined"
@@ -57,7 +57,8 @@ def unwatchable(sandbox: Sandbox) -> str | None:
         return "bubblewrap does not let its calls be watched"
     if len(_scene(confinement)) > watcher.MAX_SCENE:
         return "the policy has too many paths"
-    # With namespaces the user owns those; without, this switch keeps us out of the command's memory.
+    # With namespaces the user owns the command's namespace; without, this switch protects its memory from
+    # us.
     if confinement.way is Way.LANDLOCK and os.geteuid() != 0 and _restricted_ptrace():
         return f"{_PTRACE_SCOPE} does not let us see what a command asks for"
     return None
@@ -83,7 +84,7 @@ async def begin(
     process_id: str,
     tell: Callable[[WatchedCall], None],
 ) -> "tuple[CommandWatch, None] | tuple[None, WatchReport]":
-    """A watch for a command that is about to be started in this sandbox; or why there is none."""
+    """Make a watch for a command about to be started in this sandbox, or return why there is none."""
     why = unwatchable(sandbox)
     if why is None:
         watch = CommandWatch(launcher, owner, sandbox, process_id, tell)
@@ -97,7 +98,7 @@ async def begin(
 
 
 class WatcherOwner(Protocol):
-    """Whoever owns the command of `holdfast exec`, and forks its watcher."""
+    """The owner of the command of `holdfast exec`, which forks the command's watcher."""
 
     loop: Loop
 
@@ -106,7 +107,7 @@ class WatcherOwner(Protocol):
 
 
 class CommandWatch:
-    """Of a command that is about to be started in this sandbox."""
+    """The watch over one command that is about to be started."""
 
     def __init__(
         self,
@@ -138,7 +139,7 @@ class CommandWatch:
         self._inside: socket.socket | None = None
         self._handed: tuple[int, ...] = ()  # listener, root, memory, and granted sockets
         self._pinned: tuple[int, ...] = ()
-        self._mounts = -1  # keeps what the root shows as it is while the last calls are judged
+        self._mounts = -1  # keeps the root's mounts as they are while the last calls are judged
         self._sock: socket.socket | None = None
         self._watcher = 0
         self._deaths = 0
@@ -149,7 +150,7 @@ class CommandWatch:
         self._closed = False
 
     def _new_report(self) -> Any:
-        """A future: of the loop that we run on."""
+        """A future of the loop that we run on."""
         return asyncio.get_running_loop().create_future()
 
     # --- the command's side
@@ -158,12 +159,12 @@ class CommandWatch:
         """Start the watcher.
 
         Raises:
-            HoldfastError, OSError: there is none.
+            HoldfastError, OSError: it cannot be started.
         """
         await self._start()
 
     def channel(self) -> socket.socket:
-        """What is to travel with the order of the command; the caller's to close. Raises OSError."""
+        """The socket to send with the command's order; the caller must close it. Raises OSError."""
         self._pinned = tuple(listener.pin(path) for path in self._replaceable)
         self._inside, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._inside.setblocking(False)
@@ -171,7 +172,7 @@ class CommandWatch:
         return theirs
 
     async def report(self) -> WatchReport:
-        """Is the command, which runs by now, watched?
+        """Whether the command, which runs by now, is watched.
 
         Raises:
             OSError: its listener is lost. It must be ended: its calls fail.
@@ -236,10 +237,10 @@ class CommandWatch:
         self._on_joined(started.id, ours)
 
     def _on_joined(self, watcher_id: int, ours: socket.socket) -> None:
-        """A watcher runs, at the other end of this."""
+        """A watcher runs at the other end of this socket."""
         self._watcher = watcher_id
         if self._closed:
-            ours.close()  # and with it the watcher
+            ours.close()  # and with it the watcher ends
             return
         ours.setblocking(False)
         self._sock = ours
@@ -248,7 +249,7 @@ class CommandWatch:
 
     def _hand_on(self) -> None:
         if self._handed and self._sock is not None:
-            with contextlib.suppress(OSError):  # it is dead, which is about to be heard
+            with contextlib.suppress(OSError):  # the watcher is dead, and its exit is about to be reported
                 socket.send_fds(self._sock, [self._scene], self._handed)
 
     def _read_reports(self, sock: socket.socket) -> None:
@@ -283,7 +284,7 @@ class CommandWatch:
             self._tell(entry)
 
     def _on_died(self, end: Exit) -> None:
-        # By itself it ends only when all is over; that can be heard before the command's own end.
+        # A watcher exits by itself only when all is over; its exit may be reported before the command's own.
         if not self._watcher or self._then is not None or end.code in (0, LOST_CODE):
             return
         delay = min(FIRST_RETRY_S * 2**self._deaths, MAX_RETRY_S) if self._deaths else 0.0
@@ -314,16 +315,16 @@ class CommandWatch:
     # --- the end
 
     def finish(self, then: Callable[[], None]) -> None:
-        """The command has ended: tell what is left to tell, then do this."""
+        """The command has ended: receive the remaining reports, then call `then`."""
         self._then = then
-        self._take_listener()  # sent before it began, but its end may be heard first
+        self._take_listener()  # sent before the command began, but its end may arrive first
         if self._sock is None or not self._handed:
             self._over()
         else:
             self._timers.append(self._loop.call_later(FINISH_S, self._wait_longer))
 
     def _wait_longer(self) -> None:
-        """If every process that could call has ended, the watcher only has to be let finish."""
+        """If every process that could make calls has ended, wait until the watcher finishes by itself."""
         poll = select.poll()
         poll.register(self._handed[0], 0)
         if any(event & select.POLLHUP for _, event in poll.poll(0)):
@@ -338,7 +339,7 @@ class CommandWatch:
             then()
 
     def close(self) -> None:
-        """Let go of everything. If the command still runs it must be ended: its calls fail from now on."""
+        """Release everything. If the command still runs it must be ended: its calls fail from now on."""
         if self._closed:
             return
         self._closed = True
@@ -357,7 +358,7 @@ class CommandWatch:
 def begin_local(
     owner: WatcherOwner, sandbox: Sandbox, name: str
 ) -> "tuple[LocalWatch, None] | tuple[None, WatchReport]":
-    """A watch for a command that is about to be started in this sandbox; or why there is none."""
+    """Make a watch for a command about to be started in this sandbox, or return why there is none."""
     why = unwatchable(sandbox)
     if why is None:
         try:
@@ -368,7 +369,7 @@ def begin_local(
 
 
 class LocalWatch(CommandWatch):
-    """Over a command of `holdfast exec`: on a loop without coroutines, its watcher a fork of this process."""
+    """A watch for `holdfast exec`: on a loop without coroutines; its watcher is a fork of this process."""
 
     def __init__(self, owner: WatcherOwner, sandbox: Sandbox, name: str) -> None:
         """Raises OSError."""
@@ -377,7 +378,7 @@ class LocalWatch(CommandWatch):
         self._fork()
 
     def await_report(self) -> WatchReport:
-        """Is the command, whose start has been answered, watched?"""
+        """Whether the command, whose start has been answered, is watched."""
         self._owned.loop.run_until(self._report.done)
         try:
             report: WatchReport = self._report.result()

@@ -1,1 +1,1 @@
-"""Who enforces what: a policy becomes a plan, a backend carries it out, and what it enforced is said."""
+"""Enforcement of policies: a policy becomes a plan; a backend carries it out and reports what it enforces."""

@@ -1,4 +1,4 @@
-"""What a command may use, what it used, and what of that was too much. Pure module.
+"""Limits on a command's resources, its actual use, and the judgement when a limit is exceeded. Pure module.
 
 Standard library only: the launcher imports this.
 """
@@ -10,38 +10,38 @@ from typing import Final, Protocol
 from holdfast.light import value
 
 UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-KILLED: Final = 137  # what `exec` exits with after a limit, as after SIGKILL in shells and containers
-TIMED_OUT: Final = 124  # and after the time limit, as timeout(1) does
+KILLED: Final = 137  # exit code of `exec` after a limit, as after SIGKILL in shells and containers
+TIMED_OUT: Final = 124  # and after the time limit, as with timeout(1)
 _FILE_TOO_LARGE: Final = 128 + 25  # SIGXFSZ
 
-# Less than this and not even what surrounds a command could be set up.
+# Minimum values: with less, not even the processes around a command could be set up.
 _LEAST: Final = {
     "memory": 16 << 20,  # an interpreter that waits as PID 1, and a shell
     "pids": 1,
     "cpus": 0.01,  # the smallest share that the kernel takes
-    "disk": 1 << 20,  # files in memory that the set-up writes count as well
+    "disk": 1 << 20,  # files in memory that the set-up writes are counted too
     "open_files": 128,  # the set-up keeps descriptors above the command's own
     "timeout": 0.001,
 }
-_MOST: Final = 1 << 60  # what every interface of the kernel still takes
+_MOST: Final = 1 << 60  # the largest value that every kernel interface accepts
 
-# How often a command is looked at where the kernel does not hold the limit: as soon as the fastest program
-# could have used up what is left, within bounds that cost little and that notice a breach soon.
+# How often a command is sampled where the kernel does not enforce the limit: before the fastest program
+# could have used up the rest, within bounds that cost little and notice a breach soon.
 _FILLS_PER_S: Final = 4 << 30  # bytes that a process can touch
 _FORKS_PER_S: Final = 10_000
 SOONEST_S, LATEST_S = 0.02, 0.2
-HELD_S: Final = 1.0  # where the kernel holds all of them, and a look only ends what is left of a command
-GRACE_S: Final = 5.0  # from SIGTERM to SIGKILL at the time limit, as `local/relay.py` has it
+HELD_S: Final = 1.0  # if the kernel enforces all limits, and sampling only ends what is left of a command
+GRACE_S: Final = 5.0  # from SIGTERM to SIGKILL at the time limit, as in `local/relay.py`
 
 
 class Means(enum.Enum):
-    """Who holds a limit. The value is what an event carries."""
+    """How a limit is enforced. The value is what an event carries."""
 
     V2 = "2"
     V1 = "1"
     RLIMIT = "r"
-    OWN_USERNS = "n"  # RLIMIT_NPROC, which counts each user namespace for itself
-    PER_USER = "u"  # RLIMIT_NPROC, which counts everything of the user, and we who look
+    OWN_USERNS = "n"  # RLIMIT_NPROC, which counts each user namespace separately
+    PER_USER = "u"  # RLIMIT_NPROC, which counts all processes of the user, plus sampling
     SAMPLED = "s"
     AFFINITY = "a"
     CLOCK = "k"
@@ -49,7 +49,7 @@ class Means(enum.Enum):
 
 SEEN_BY_LOOKING: Final = (Means.SAMPLED, Means.OWN_USERNS, Means.PER_USER)
 _LETTERS: Final = {"memory": "m", "pids": "p", "cpus": "c", "disk": "d", "open_files": "f", "timeout": "t"}
-_WORD: Final = "lim."  # as `orders.LIMITS`
+_WORD: Final = "lim."  # same as `orders.LIMITS`
 _MEANS: Final = {
     Means.V2: "cgroup v2",
     Means.V1: "cgroup v1",
@@ -76,7 +76,7 @@ _WEAKER: Final = {
 
 @value
 class Limits:
-    """What a command and all that it starts may use together; None: as much as there is.
+    """What a command and all its descendants may use together; None means no limit.
 
     `memory` and `disk` are bytes, `pids` counts processes and threads, `cpus` is processors' worth of time.
     """
@@ -89,7 +89,7 @@ class Limits:
     timeout_s: float | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError when one cannot be meant."""
+        """Raises ValueError if a value is impossible."""
         for name, least in _LEAST.items():
             content = self.timeout_s if name == "timeout" else getattr(self, name)
             if content is not None and not least <= content <= _MOST:
@@ -103,7 +103,7 @@ class Limits:
         return self != NO_LIMITS
 
     def over(self, other: "Limits") -> "Limits":
-        """These, and the other's where these say nothing."""
+        """These limits; where one is not set, the other's."""
         return Limits(
             *(
                 getattr(other, name) if getattr(self, name) is None else getattr(self, name)
@@ -112,26 +112,26 @@ class Limits:
         )
 
     def within(self, other: "Limits") -> "Limits":
-        """The stricter of these and the other's, one by one."""
+        """The stricter of these and the other's, limit by limit."""
         pairs = ((getattr(self, name), getattr(other, name)) for name in _FIELDS)
         return Limits(*(min((one for one in pair if one is not None), default=None) for pair in pairs))
 
 
 _FIELDS: Final = ("memory", "pids", "cpus", "disk", "open_files", "timeout_s")
 NO_LIMITS: Final = Limits()
-NAMES: Final = tuple(_LEAST)  # as a person writes them; the time has a unit there
+NAMES: Final = tuple(_LEAST)  # as users write them; the timeout is written with a unit
 
 
-# --- between a caller and whoever owns the command
+# --- between a caller and the owner of the command
 
 
-SHARED: Final = 0  # for `run`: commands of others will be of its run
+SHARED: Final = 0  # value of `run`: commands of other owners will join its run
 
 
 def encode(limits: Limits, run: int | None = None) -> bytes:
-    """For an order; nothing if there are none.
+    """The limits encoded for an order; empty if there are none.
 
-    `run` is the id of the command whose limits hold for this one as well, both together; or SHARED.
+    `run` is the id of a command whose limits apply to this command too, to both together; or SHARED.
     """
     if not limits.any:
         return b""
@@ -140,7 +140,7 @@ def encode(limits: Limits, run: int | None = None) -> bytes:
 
 
 def decode(data: bytes) -> tuple[Limits, int | None]:
-    """The limits, and the run. Raises ValueError when these bytes are no limits."""
+    """Decode the limits and the run. Raises ValueError if these bytes are no limits."""
     if not data:
         return NO_LIMITS, None
     words = data.decode("ascii").split(" ")
@@ -151,7 +151,7 @@ def decode(data: bytes) -> tuple[Limits, int | None]:
 
 
 def encode_means(means: Mapping[str, Means]) -> str:
-    """The word of an event that says who holds which limit."""
+    """The word of an event that says how each limit is enforced."""
     return _WORD + "".join(_LETTERS[name] + held.value for name, held in means.items()) if means else ""
 
 
@@ -164,7 +164,7 @@ def decode_means(word: str) -> dict[str, Means]:
 def tell_means(
     means: Mapping[str, Means], *, writable: bool = False
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Who holds which limit, and what is weaker by that, in words; `writable` are the kernel's own files."""
+    """Describe how limits are enforced and what is weaker; `writable`: the command may write kernel files."""
     held = tuple(f"{name.replace('_', '-')}: {_MEANS[how]}" for name, how in means.items())
     weaker = [_WEAKER[pair] for pair in means.items() if pair in _WEAKER]
     if writable and {Means.V1, Means.V2} & set(means.values()):
@@ -177,11 +177,11 @@ def tell_means(
 
 @value
 class LimitUsage:
-    """What a command uses; peaks are of its whole life. None: nobody counts it."""
+    """The resource use of a command; peaks are over its whole life. None means not counted."""
 
     memory: int = 0
     memory_peak: int = 0
-    oom_kills: int = 0  # processes that the kernel ended for want of memory in here
+    oom_kills: int = 0  # processes in here that the kernel killed for lack of memory
     pids: int = 0
     pids_peak: int = 0
     forks_refused: int | None = None
@@ -189,7 +189,7 @@ class LimitUsage:
 
 
 def add_usage(used: LimitUsage, others: Iterable[LimitUsage]) -> LimitUsage:
-    """What looking found, with what the others of its run use; what the kernel counts it counts for all."""
+    """Add the sampled use of others of the same run; the kernel's own counts already cover all of them."""
     for other in others:
         used = LimitUsage(
             used.memory + other.memory,
@@ -215,7 +215,7 @@ class Reached:
 
     @property
     def message(self) -> str:
-        """For a person."""
+        """The text for users."""
         limit, peak = (
             describe_amount(self.what, self.limit),
             describe_amount(self.what, self.peak, exact=True),
@@ -238,13 +238,11 @@ class Reached:
         return f"{begin}time limit of {limit} reached"
 
 
-UNCOVERED: Final = Reached(
-    "masks", 0, 0, killed=True
-)  # no limit, but an end that its owner brought about too
+UNCOVERED: Final = Reached("masks", 0, 0, killed=True)  # no limit, but the owner ended the command too
 
 
 def encode_reached(reached: Reached) -> str:
-    """For an event: short, and of plain characters."""
+    """Encode for an event: short, in plain characters."""
     return f"{reached.what} {reached.limit:.16g} {reached.peak:.16g} {int(reached.killed)} {reached.count}"
 
 
@@ -256,7 +254,7 @@ def decode_reached(text: str) -> Reached | None:
 
 
 def find_breach(limits: Limits, used: LimitUsage, *, elapsed_s: float) -> Reached | None:
-    """Why a command that runs must be ended now."""
+    """The limit for which a running command must be ended now."""
     if limits.timeout_s is not None and elapsed_s >= limits.timeout_s:
         return Reached("timeout", limits.timeout_s, elapsed_s, killed=True)
     if limits.memory is not None and (used.oom_kills or used.memory > limits.memory):
@@ -270,7 +268,7 @@ def find_breach(limits: Limits, used: LimitUsage, *, elapsed_s: float) -> Reache
 
 
 def judge_end(limits: Limits, used: LimitUsage, *, code: int) -> Reached | None:
-    """What a command that ended by itself had reached."""
+    """The limit that a command which ended by itself had reached."""
     if limits.memory is not None and used.oom_kills:
         return Reached("memory", limits.memory, used.memory_peak, code == KILLED, used.oom_kills)
     if limits.disk is not None and code == _FILE_TOO_LARGE:
@@ -282,7 +280,7 @@ def judge_end(limits: Limits, used: LimitUsage, *, code: int) -> Reached | None:
 
 
 class ReachedLimit(Protocol):
-    """A limit that was reached, here or as another machine tells it."""
+    """A limit that was reached, here or as reported by another machine."""
 
     @property
     def what(self) -> str: ...
@@ -291,14 +289,14 @@ class ReachedLimit(Protocol):
 
 
 def exit_code(reached: ReachedLimit | None, code: int) -> int:
-    """What `exec` exits with."""
+    """The exit code of `exec`."""
     if reached is None or not reached.killed:
         return code
     return TIMED_OUT if reached.what == "timeout" else KILLED
 
 
 def look_again_s(limits: Limits, used: LimitUsage, sampled: frozenset[str], *, elapsed_s: float) -> float:
-    """How long until the next look; `sampled` are the limits that nobody else holds."""
+    """Seconds until the next check; `sampled` are the limits that only sampling enforces."""
     waits = [LATEST_S if sampled else HELD_S]
     if "memory" in sampled and limits.memory is not None:
         waits.append((limits.memory - used.memory) / _FILLS_PER_S)

@@ -1,12 +1,12 @@
-"""A plan as arguments of bubblewrap, and the first process inside the view that it builds. Pure module.
+"""Translate a plan into arguments of bubblewrap, and build the first process inside its view. Pure module.
 
-bubblewrap carries its arguments out from first to last. Sources are paths of the host, targets are
-paths of the view; a target that does not exist is made, wherever it is. So whoever calls it has to
-know that what the plan names is there.
+bubblewrap carries out its arguments from first to last. Sources are paths of the host, targets are paths of
+the view. bubblewrap creates a target that does not exist, wherever it is. So the caller must have checked
+that the paths of the plan exist.
 
-A pin works wherever it is mounted: the kernel refuses to rename or remove a directory on which
-something is mounted anywhere in the view. So the pins are put into a second mount of the writable
-tree, and that is buried in a place of ours, where it hinders nobody who moves files.
+A pin works wherever it is mounted: the kernel refuses to rename or remove a directory on which something is
+mounted anywhere in the view. So the pins are put into a second mount of the writable tree. That mount is
+buried in a place of ours, where it hinders no process that moves files.
 
 The launcher imports this module, so it needs little of the standard library.
 """
@@ -17,14 +17,14 @@ from typing import Final
 from holdfast.light import value
 from holdfast.sandbox.plan.plan import GRANTS, MASKS, Base, Plan, Step, StepKind
 
-OPTIONS: Final = (  # all that we use; a bubblewrap whose help lacks one is too old
+OPTIONS: Final = (  # all options that we use; a bubblewrap whose help lacks one is too old
     *("--args", "--as-pid-1", "--bind", "--cap-drop", "--chdir", "--dev", "--dev-bind", "--die-with-parent"),
     *("--dir", "--json-status-fd", "--new-session", "--perms", "--proc", "--remount-ro", "--ro-bind"),
     *("--ro-bind-data", "--seccomp", "--setenv", "--symlink", "--tmpfs"),
     *("--unshare-ipc", "--unshare-net", "--unshare-pid", "--unshare-user"),
 )
 
-# A device on a file system without devices: nobody can open it, nor change its permissions.
+# A device on a file system without devices: no process can open it, or change its permissions.
 _UNREADABLE: Final = "/dev/null"
 _BURIED: Final = "/dev/.pins"
 _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - not a file of ours, but where the C library expects it
@@ -32,15 +32,15 @@ _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - not a file of ours, but where
 
 @value
 class BwrapSettings:
-    """What the arguments depend on beside the plan. The descriptors are those that bubblewrap inherits."""
+    """The values that the arguments depend on beside the plan. bubblewrap inherits the descriptors."""
 
     seccomp_fd: int
     status_fd: int
-    terminal: tuple[str, str] | None = None  # the command's, on the host and in the view
-    switches: tuple[str, ...] = ()  # of /proc, which root could use although it has no privileges
-    fresh_proc: bool = True  # False: the host's, read-only
-    unreachable: frozenset[str] = frozenset()  # denied by the host already, where we cannot mount
-    files: tuple[tuple[int, str], ...] = ()  # of our own, over what the steps show: descriptor and place
+    terminal: tuple[str, str] | None = None  # the command's terminal, on the host and in the view
+    switches: tuple[str, ...] = ()  # files of /proc that root could use even without privileges
+    fresh_proc: bool = True  # False: show the host's /proc, read-only
+    unreachable: frozenset[str] = frozenset()  # the host denies these: we cannot mount there
+    files: tuple[tuple[int, str], ...] = ()  # our own, mounted last: descriptor and place
 
 
 def arguments(plan: Plan, env: Mapping[str, str], around: BwrapSettings) -> list[str]:
@@ -62,14 +62,14 @@ def arguments(plan: Plan, env: Mapping[str, str], around: BwrapSettings) -> list
 
 
 def list_mounts(plan: Plan, unreachable: frozenset[str] = frozenset()) -> list[Step]:
-    """The steps that are mounts of their own in the view, in their order; no pins."""
+    """The steps that are mounts of their own in the view, in their order; without pins."""
     return _Steps(plan).applied(unreachable)
 
 
 def find_place(plan: Plan, path: str, real: str, *, exists: bool) -> str | None:
-    """Where a file of ours has to be, for a program that opens `path`; None if there is no place for one.
+    """Where our own file must be for a program that opens `path`; None if there is no place for it.
 
-    `real` is where the path leads to on the host, and whether a file `exists` there.
+    `real` is the path's real path on the host; `exists` says whether a file exists there.
     """
     steps = {step.path: step for step in plan.steps if step.kind is not StepKind.PIN}
 
@@ -135,14 +135,14 @@ def _system(plan: Plan, around: BwrapSettings) -> list[str]:
 
 
 def _links(plan: Plan) -> list[str]:
-    """Before the steps, while all there is to make them in is ours."""
+    """The options for links. They come before the steps, while all file systems there are the view's own."""
     if plan.base is not Base.EMPTY:
         return []
     return [word for link in plan.links for word in ("--symlink", link.target, link.path)]
 
 
 def _own(plan: Plan) -> tuple[str, ...]:
-    """File systems of the view's own, to be made read-only when everything is in them."""
+    """The view's own file systems, which become read-only when everything is in them."""
     if plan.base is Base.UNTOUCHED:
         return ()
     return ("/dev", "/") if plan.base is Base.EMPTY else ("/dev",)
@@ -179,7 +179,7 @@ class _Steps:
 
     def _applies(self, step: Step, unreachable: frozenset[str]) -> bool:
         if step.path == "/":
-            return False  # that is the base
+            return False  # it is the base
         if step.kind in GRANTS:
             return step.path not in ("/dev", "/proc") and not step.path.startswith("/proc/")  # it has its own
         return step.path not in unreachable and not (self._empty and self._around(step.path) is None)
@@ -189,7 +189,7 @@ class _Steps:
         return next((self._steps[above] for above in _ancestors(path) if above in self._steps), None)
 
     def _passage(self, path: str) -> list[str]:
-        """The directories from a mask to what is granted below it, no more readable than the mask."""
+        """Make the directories from a mask to a grant below it, no more readable than the mask."""
         around = self._around(path)
         if around is None or around.kind is not StepKind.MASK_DIRECTORY:
             return []
@@ -205,7 +205,7 @@ def _mask(step: Step) -> list[str]:
 
 def _grant(step: Step) -> list[str]:
     path, writable = step.path, step.kind is StepKind.WRITABLE
-    if path.startswith("/dev/"):  # a device that a policy names is meant to be used
+    if path.startswith("/dev/"):  # a device that a policy names is meant to be usable
         return ["--dev-bind", path, path, *(() if writable else ("--remount-ro", path))]
     return ["--bind" if writable else "--ro-bind", path, path]
 
@@ -216,25 +216,26 @@ BASH: Final = "/bin/bash"
 STREAMS: Final = {0: 3, 1: 4, 2: 5}
 JOB_FD: Final = 5  # a job has a terminal, and no streams
 REPORT_FD, LEAVE_FD = 6, 7  # and 8 is the terminal
-NO_ARG0: Final = "arg0"  # reported when a name is asked for that nobody here can give
-_ADDED: Final = ("PWD", "OLDPWD", "SHLVL")  # by shells, to every environment
+NO_ARG0: Final = "arg0"  # reported if an argv[0] is asked for and there is no bash to set it
+_ADDED: Final = ("PWD", "OLDPWD", "SHLVL")  # variables that shells add to every environment
 
-# The first process inside: a shell script. It says that the view is built and whether the program is there,
-# waits for leave, and starts the command as its only child; nothing else it does forks, so the command is
-# number 2. It is PID 1 there instead of bubblewrap's own: bubblewrap then ends when all inside has ended,
-# and not before.
+# The first process inside: a shell script. It reports that the view is built and whether the program exists,
+# waits for permission, and starts the command as its only child. It forks nothing else, so the command is
+# process number 2. The script is PID 1 instead of bubblewrap's own init, so bubblewrap ends exactly when all
+# processes inside have ended.
 #
-# It is a session leader and the command is in its process group. The terminal that it opens becomes the
-# session's: keys like Control-C reach the command and none of the processes outside. It opens the terminal
-# before it reports, because one that nobody has open counts as hung up. Signals to the group are the
-# command's affair: a shell would end of some of them, unless it has something to do.
+# The script is a session leader, and the command is in its process group. The terminal that it opens becomes
+# the session's: keys like Control-C reach the command and no process outside. It opens the terminal before
+# it reports, because a terminal that no process has open counts as hung up. Signals to the group are meant
+# for the command: the script catches them with traps that do nothing, since a shell would die of some.
 #
-# A job is in a group of its own, which alone the kernel lets be stopped: that is the shell's own job control.
-# It tells by which signal, and goes on with the job when it has leave again.
+# A job is in a process group of its own, because the kernel only lets such a group be stopped: this is the
+# shell's own job control. The script reports the signal of each stop, and continues the job when it has
+# permission again.
 #
-# What a shell cannot do: give a command variables whose names are no identifiers (dash drops them), a PWD
-# that leads through links, and, without bash, a name other than its program's. And it cannot let go of the
-# command's streams while it waits, so that these end when the command does, not before.
+# Limits of a shell: it cannot give a command variables whose names are no identifiers (dash drops them), a
+# PWD that leads through links, or, without bash, an argv[0] other than its program's name. It also cannot
+# close the command's streams while it waits, so these end when the command does, not before.
 #
 # Arguments: names to unset, terminal, bash if needed, whether it is a job, paths of the program, an empty
 # one, the command.
@@ -287,7 +288,7 @@ def command_line(
     terminal: str | None,
     job: bool = False,
 ) -> list[str]:
-    """What bubblewrap starts so that `program` runs; `variables` are the names in its environment."""
+    """The command line that bubblewrap starts; `variables` are the names in the program's environment."""
     named = argv[0] == program
     command = list(argv) if named else [BASH, "-c", _RENAMED, argv[0], program, *argv[1:]]
     return [
@@ -303,7 +304,7 @@ def command_line(
 
 
 def candidates(program: str, path: str) -> list[str]:
-    """Where a program may be, as a shell looks for it."""
+    """The paths where a shell would look for a program."""
     if "/" in program:
         return [program]
     return [f"{folder or '.'}/{program}" for folder in path.split(":")] if program else []

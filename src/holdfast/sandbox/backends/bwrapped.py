@@ -1,23 +1,23 @@
 """A command confined by bubblewrap: the processes around it.
 
     launcher
-      supervisor    this one; ends with the command's exit code, or 128 and the signal
-        bwrap       outside; waits for what it made
+      supervisor    this one; ends with the command's exit code, or 128 plus the signal
+        bwrap       outside; waits for the processes that it made
           shim      PID 1 inside (bubblewrap.py), in a session of its own
             command
 
-Supervisor and bwrap are one process group. SIGKILL to that group ends both, and with bwrap the
-shim and all inside. Every other signal is meant for the command: the launcher sends it to the
-supervisor alone, because bwrap would die of it, and the supervisor passes it on.
+Supervisor and bwrap are one process group. SIGKILL to that group ends both, and with bwrap the shim and
+everything inside. Every other signal is meant for the command: the launcher sends it to the supervisor
+alone, because bwrap would die of it, and the supervisor passes it on.
 
-bwrap builds the view, says which process is the shim, and starts it; the shim reports and waits.
-Now the supervisor, from outside, looks at the finished view: bwrap goes by names, and whoever
-renamed something meanwhile would have had another tree mounted. Only then the command may run. A
-shim without a supervisor ends by itself, so that it does not matter when anybody is killed.
+bwrap builds the view, reports the pid of the shim, and starts it; the shim reports and waits. Now the
+supervisor checks the finished view from outside. bwrap works with names, so a process that renamed something
+meanwhile could have had another tree mounted. Only after this check may the command run. A shim without a
+supervisor ends by itself, so that it does not matter which process is killed at what moment.
 
-What bwrap prints comes here on a pipe and never into the command's output. bwrap starts with an
-empty environment, what the command gets in its own (LD_PRELOAD, say) must not run outside; it
-comes with all other arguments through a descriptor, where no list of processes shows it.
+bwrap's messages come here on a pipe and never into the command's output. bwrap itself starts with an empty
+environment, because the command's variables (LD_PRELOAD, say) must not take effect outside. They reach bwrap
+with all other arguments through a descriptor, where no list of processes shows them.
 """
 
 import errno
@@ -49,18 +49,18 @@ from holdfast.sandbox.protocol.loopback import hand_out_from
 from holdfast.sandbox.protocol.orders import in_memory
 from holdfast.sandbox.watcher.listener import NO_BROKER
 
-UNKNOWN: Final = "bwrap:bwrap.other"  # the stage of what nobody can explain
-NO_LANDLOCK: Final = "landlock"  # who is under Landlock may not mount, so there is no second layer
-_ARGUMENTS_FD, _FILTER_FD, _INFO_FD = 10, 11, 12  # as bwrap has them; it closes them before the shim
-_FILES_FD: Final = 13  # and those behind it: files of ours
-_FIRST_SOURCE: Final = 20  # above every number that something is moved to
-_MAX_TEXT: Final = 64 * 1024  # what fits into a pipe
+UNKNOWN: Final = "bwrap:bwrap.other"  # the stage of a failure without a known explanation
+NO_LANDLOCK: Final = "landlock"  # a process under Landlock may not mount, so there is no second layer
+_ARGUMENTS_FD, _FILTER_FD, _INFO_FD = 10, 11, 12  # numbers in bwrap; it closes them before the shim
+_FILES_FD: Final = 13  # the first descriptor of our own files
+_FIRST_SOURCE: Final = 20  # above every number that a descriptor is moved to
+_MAX_TEXT: Final = 64 * 1024  # the capacity of a pipe
 _MACHINE: Final = os.uname().machine
-_MEMORY: Final = "holdfast-bwrap"  # the name of files that have no place
+_MEMORY: Final = "holdfast-bwrap"  # the name of in-memory files
 
 
 class _Running(NamedTuple):
-    """What was started and waits for leave."""
+    """The processes that were started and wait for permission to run the command."""
 
     bwrap: int
     init: int
@@ -68,7 +68,7 @@ class _Running(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """What the plan names, as it was on the host just before."""
+    """The paths of the plan as they were on the host just before the start."""
 
     found: list[tuple[Step, tuple[int, int]]]
     unreachable: frozenset[str]
@@ -85,13 +85,13 @@ def run(
     enter_inside: Callable[[int], None] | None = None,
     listeners_fd: int = -1,
 ) -> NoReturn:
-    """Be the confined command, `enter` its limits first. To be called right after a fork of `parent`.
+    """Run the confined command, under the limits of `enter`. Call this right after a fork of `parent`.
 
-    `enter_inside` puts limits on the process that becomes the command, once it is in its user namespace.
-    On `listeners_fd` go the sockets that listen on ports of the host which are let through, and those by
-    which hosts are reached by name.
+    `enter_inside` puts limits on the process that becomes the command, once it is in its user namespace. The
+    listening sockets for loopback ports of the host, and those for names of hosts, are sent on
+    `listeners_fd`.
 
-    Ends with the command's own status, or when it could not be started with a report on
+    Ends with the command's own status. If the command could not be started, a report is written to
     `status_fd`, which must be close-on-exec.
     """
     try:
@@ -116,15 +116,15 @@ def run(
         report_weakened(status_fd, weakened)
         leave = keep_only(started.leave if command.job_fd >= 0 else -1)
         end_like(attend(started.bwrap, lambda signum: _forward(started.init, signum, leave)))
-    except BaseException as exc:  # whatever it is, it must not return into the launcher's loop
+    except BaseException as exc:  # no exception may return into the launcher's loop
         fail(status_fd, exc)
 
 
 def _start(plan: Plan, command: PreparedCommand, tool: str, *, fresh_proc: bool) -> _Running:
-    """Everything up to the moment at which the command may run.
+    """Do everything up to the moment at which the command may run.
 
     Raises:
-        StageFailed: it may not; nothing is left.
+        StageFailed: the command may not run; no process is left.
     """
     files = _resolver_files(plan)
     seen = _look(plan, {place for place, _ in files})
@@ -140,7 +140,7 @@ def _start(plan: Plan, command: PreparedCommand, tool: str, *, fresh_proc: bool)
     said, bwraps_said = os.pipe2(os.O_CLOEXEC)
     report, shims_report = os.pipe2(os.O_CLOEXEC)
     shims_leave, leave = os.pipe2(os.O_CLOEXEC)
-    # Not a pipe: without a reader bwrap would die of writing to it, and what it made would hang.
+    # Not a pipe: without a reader, writing would kill bwrap, and the processes that it made would hang.
     info = in_memory(_MEMORY, b"")
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     env = {os.fsdecode(name): os.fsdecode(value) for name, value in command.env.items() if name}
@@ -170,7 +170,7 @@ def _start(plan: Plan, command: PreparedCommand, tool: str, *, fresh_proc: bool)
             if os.waitpid(bwrap, os.WNOHANG) != (0, 0):
                 raise StageFailed(UNKNOWN, errno.ECHILD)
         except StageFailed:
-            os.close(leave)  # the shim gives up, and everything ends with it
+            os.close(leave)  # the shim gives up, and all processes end with it
             os.waitpid(bwrap, 0)
             raise
     finally:
@@ -180,7 +180,7 @@ def _start(plan: Plan, command: PreparedCommand, tool: str, *, fresh_proc: bool)
 
 
 def _resolver_files(plan: Plan) -> list[tuple[str, bytes]]:
-    """Files of ours that say where names come from, each with its place, of those that have one."""
+    """Our own resolver files with their places; only those that have a place in the view."""
     if not plan.by_name:
         return []
     found = []
@@ -193,9 +193,9 @@ def _resolver_files(plan: Plan) -> list[tuple[str, bytes]]:
 
 
 def _look(plan: Plan, covered: Set[str]) -> _Seen:
-    """Refuse what is not there, or reached by a link: bwrap would make it, or follow.
+    """Refuse paths that are missing or reached by a link: bwrap would create them, or follow the link.
 
-    What is `covered` by a file of ours is not seen in the view.
+    A path in `covered` is skipped: a file of ours hides it in the view.
     """
     found: list[tuple[Step, tuple[int, int]]] = []
     unreachable = set()
@@ -223,7 +223,7 @@ def _identity(path: str, *root: int) -> tuple[int, int]:
 
 
 def _check(init: int, seen: _Seen) -> None:
-    """Is everything in its place? A grant shows what was meant, a mask does not."""
+    """Check that every path shows the right file: a grant must show what was seen, a mask must not."""
     with Stage("bwrap:bwrap.view"):
         root = os.open(f"/proc/{init}/root", os.O_PATH | os.O_CLOEXEC)
         try:
@@ -256,7 +256,7 @@ def _command_line(plan: Plan, command: PreparedCommand, env: dict[str, str]) -> 
 
 
 def _spawn(tool: str, argv: list[str], placed: Iterable[tuple[int, int]]) -> int:
-    """Start bwrap in our process group with these descriptors and no others."""
+    """Start bwrap in our process group, with only these descriptors."""
     moved = [(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_SOURCE), target) for fd, target in placed]
     kernel.close_on_exec_from(3)
     try:
@@ -275,7 +275,7 @@ def _spawn(tool: str, argv: list[str], placed: Iterable[tuple[int, int]]) -> int
 
 
 def _line(fd: int) -> bytes:
-    """The one line that the shim reports; empty if it never came to that."""
+    """The one line that the shim reports; empty if the shim never came to report."""
     line = b""
     while not line.endswith(b"\n"):
         data = os.read(fd, 64)
@@ -293,7 +293,7 @@ def _judge(answer: bytes, command: PreparedCommand) -> None:
 
 
 def _init_of(info: bytes) -> int:
-    """The process that bwrap names in the first of its records."""
+    """The pid that bwrap names in the first of its records."""
     number = info.partition(b'"child-pid":')[2].partition(b",")[0].partition(b"}")[0].strip()
     if not number.isdigit():
         raise StageFailed(UNKNOWN, errno.EPROTO)
@@ -301,7 +301,7 @@ def _init_of(info: bytes) -> int:
 
 
 def explain(text: bytes) -> StageFailed:
-    """The failure that bwrap's message is about."""
+    """The failure that bwrap's message describes."""
     from holdfast.sandbox.reasons import fingerprint_table, fingerprints
 
     message = text.decode("utf-8", "replace").rstrip()
@@ -312,9 +312,9 @@ def explain(text: bytes) -> StageFailed:
 
 
 def _forward(init: int, signum: int, leave: int) -> None:
-    """To the group of the command, which is the shim's unless it is a job or made one for itself."""
+    """Signal the command's group; that is the shim's group unless the command is a job or made its own."""
     if leave >= 0 and signum == signal.SIGCONT:
-        os.write(leave, b"\n")  # the shim goes on with its job
+        os.write(leave, b"\n")  # the shim continues its job
     else:
         signal_command(_group_of_command(init), signum, job=leave >= 0)
 
@@ -329,5 +329,5 @@ def _group_of_command(init: int) -> int:
             if numbers[-1] == b"2":
                 return os.getpgid(int(child))
     except (OSError, StopIteration):
-        pass  # it has ended, or this kernel does not tell
+        pass  # it has ended, or this kernel does not report children
     return init

@@ -1,7 +1,7 @@
 """The system's bubblewrap: where it is, and whether it can do what we need.
 
-It is a part of the sandbox, so it is taken only from where no command can have put or changed it. Whoever
-asks keeps the answer, which is a real path: a server asks once, before its first confined command.
+bubblewrap is a part of the sandbox, so it is taken only from places where no command can have put or changed
+it. The caller keeps the answer, which is a real path: a server asks once, before its first confined command.
 """
 
 import errno
@@ -17,12 +17,12 @@ from holdfast.local.programs import find_program
 from holdfast.sandbox.backends import bwrapped
 from holdfast.sandbox.backends.bubblewrap import OPTIONS
 
-HELP_S: Final = 2.0  # it prints a page; whatever takes longer is not bubblewrap
-MAX_HELP: Final = 64 * 1024  # ten times the real one; a program that prints without end must not fill us
+HELP_S: Final = 2.0  # it prints one page; a program that takes longer is not bubblewrap
+MAX_HELP: Final = 64 * 1024  # ten times the real help; bounds the output of a program that prints without end
 
 
 class Unusable(Exception):
-    """There is none, or it cannot be used; `stage` is the fingerprint, `lacking` the options missing."""
+    """There is no usable bubblewrap; `stage` is the fingerprint, `lacking` the missing options."""
 
     def __init__(self, stage: str, code: int, lacking: tuple[str, ...] = ()) -> None:
         super().__init__(stage)
@@ -32,8 +32,8 @@ class Unusable(Exception):
 def find(path: str) -> str:
     """The bubblewrap to use, from the directories of a PATH.
 
-    Never one below the current directory, nor any that somebody besides root could replace: whoever made the
-    files there could make themselves the sandbox.
+    Skips any that lies below the current directory, or that a user other than root could replace: a user who
+    can write the files there could provide the sandbox.
 
     Raises:
         Unusable: there is none, or the first one is too old or set-user-id.
@@ -48,7 +48,7 @@ def find(path: str) -> str:
     lacking = tuple(option for option in OPTIONS if option not in words)
     if not lacking:
         return tool
-    failure = bwrapped.explain(text)  # on some hosts it does not even come to the help
+    failure = bwrapped.explain(text)  # on some hosts it fails before it prints the help
     if failure.stage != bwrapped.UNKNOWN:
         raise Unusable(failure.stage, failure.errno)
     raise Unusable("bwrap.option", errno.ENOSYS, lacking)
@@ -58,7 +58,7 @@ def _here() -> tuple[str, ...]:
     try:
         here = os.path.realpath(os.getcwd())
     except OSError:
-        return ()  # it was removed: nothing can be below it
+        return ()  # the directory was removed: nothing can be below it
     return () if here == "/" else (here,)
 
 
@@ -83,7 +83,7 @@ def _help(tool: str) -> bytes:
 
 
 def _read(stream: IO[bytes] | None) -> bytes:
-    """What it prints within the time, as much of it as we keep."""
+    """The program's output within the time limit, up to `MAX_HELP`."""
     if stream is None:
         raise AssertionError("it was started with a pipe")
     deadline = time.monotonic() + HELP_S

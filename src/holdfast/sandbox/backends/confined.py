@@ -5,20 +5,20 @@
         command
 
 Init leads a process group of its own. A signal to that group reaches init, which passes it on to the
-command's own group; SIGKILL ends init, and with PID 1 the kernel ends everything inside. It dies
-with its parent, so nothing is left when the launcher is killed.
+command's own group. SIGKILL ends init, and with PID 1 the kernel ends everything inside. Init dies with its
+parent, so no process is left when the launcher is killed.
 
-A job, which is a command on the terminal of a person, is not a session leader: the kernel lets Control-Z
-stop only a group that somebody in its session could continue. So init leads the session, the job gets the
-foreground of its terminal, and each time it is stopped init says by which signal on the job's pipe. Any
-other command can only be stopped by SIGSTOP, and that is what init makes of SIGTSTP.
+A job is a command on a person's terminal. It is not a session leader: the kernel lets Control-Z stop a
+process group only if a process in its session, outside the group, could continue it. So init leads the
+session, the job gets the foreground of its terminal, and each time the job is stopped init reports the
+signal on the job's pipe. Any other command can only be stopped by SIGSTOP, so init turns SIGTSTP into that.
 
-Init stays between the command and the launcher because PID 1 is special: the kernel ignores signals
-that it has no handler for, so a command as PID 1 could not end itself with one. For the same reason
-init can not end as a command that was killed did: its exit code is then 128 and the signal.
+Init stays between the command and the launcher because PID 1 is special: the kernel ignores signals that it
+has no handler for, so a command as PID 1 could not end itself with one. For the same reason init cannot end
+by the signal that killed the command: its exit code is then 128 plus the signal.
 
-The report on the status pipe (`protocol/orders.py`) tells what happened before the command ran, and last that
-it runs: what is killed on the way there does not say so.
+The report on the status pipe (`protocol/orders.py`) says what happened before the command ran, and last that
+the command runs. A process killed before that point does not report the last word.
 """
 
 import errno
@@ -42,8 +42,8 @@ from holdfast.sandbox.protocol.orders import (
     encode_report,
 )
 
-_JOB_FD: Final = 3  # of the process around a job, once that runs
-NOT_STARTED: Final = 125  # exit status of a set-up that failed; the report says why
+_JOB_FD: Final = 3  # number of the job's pipe in the process around a job, once the job runs
+NOT_STARTED: Final = 125  # exit status of a set-up that failed; the report has the reason
 _UNBLOCKABLE: Final = (signal.SIGKILL, signal.SIGSTOP)
 ALL_SIGNALS: Final = tuple(sorted(signal.valid_signals() - set(_UNBLOCKABLE)))
 FORWARDED: Final = (
@@ -63,7 +63,7 @@ FORWARDED: Final = (
 class PreparedCommand(NamedTuple):
     """What to run. `fds` are (descriptor here, number there); with a terminal 0, 1 and 2 are that.
 
-    `job_fd` is the pipe on which it is told that a job was stopped, -1 if it is no job.
+    `job_fd` is the pipe on which a job's stops are reported; -1 if the command is no job.
     """
 
     program: bytes
@@ -85,12 +85,12 @@ def command_of(request: Order, fds: Sequence[int]) -> PreparedCommand:
 
 
 def watch_of(request: Order, fds: Sequence[int]) -> int:
-    """The socket of an order on which whoever watches waits for a listener; -1 if nobody does."""
+    """The socket of an order on which the watch waits for a listener; -1 if the command is not watched."""
     return fds[-1] if request.flags & WATCH else -1
 
 
 class Channel(NamedTuple):
-    """Where a command's listener goes: a socket, and whether a watcher is at its other end."""
+    """The socket that receives a command's listener, and whether a watcher is at its other end."""
 
     fd: int = -1
     watched: bool = False
@@ -107,17 +107,17 @@ def start(
     enter: Callable[[], None] | None = None,
     channel: Channel = Channel(),  # noqa: B008 - a value
 ) -> int:
-    """Fork a process that ends as the confined command does; its pid.
+    """Fork a process that ends as the confined command does; return its pid.
 
-    When the command could not be started, a report on `status_fd`, which must be close-on-exec, says
-    why. A plan that lets ports through needs `listeners_fd`, a socket on which the listening sockets
-    are sent before the command is started; one that covers something sends its namespaces on `masks_fd`, if
-    there is one. What `listener.py` makes goes to `channel`, and without one no unix socket can be made.
-    The process calls `enter`, which puts its limits on it, before anything else. The caller must have one
+    If the command could not be started, a report on `status_fd`, which must be close-on-exec, has the
+    reason. A plan that lets ports through needs `listeners_fd`: the listening sockets are sent on this
+    socket before the command is started. A plan that covers something sends its namespaces on `masks_fd`, if
+    given. The listener that `listener.py` makes goes to `channel`; without a channel no unix socket can be
+    made. The process calls `enter`, which applies its limits, before anything else. The caller must have one
     thread.
 
     Raises:
-        StageFailed: not even the process could be made.
+        StageFailed: the process could not be forked.
     """
     uid, gid = os.getuid(), os.getgid()
     pid = fork(userns=kind.userns)
@@ -128,15 +128,15 @@ def start(
             enter()
         lead()
         if _nobody_reads(status_fd):
-            os._exit(NOT_STARTED)  # the launcher died before it could take us along
+            os._exit(NOT_STARTED)  # the launcher died before it could kill us
         weakened = isolate(uid=uid, gid=gid, userns=kind.userns, network_off=kind.network_off)
         run(plan, command, weakened, status_fd, listeners_fd, masks_fd, channel)
-    except BaseException as exc:  # whatever it is, it must not return into the launcher's loop
+    except BaseException as exc:  # no exception may return into the launcher's loop
         fail(status_fd, exc)
 
 
 def lead() -> None:
-    """Lead a session of our own, take signals only when asked for, and die with our parent."""
+    """Lead a new session, block signals (they are waited for), and die with our parent."""
     os.setsid()
     signal.pthread_sigmask(signal.SIG_BLOCK, ALL_SIGNALS)
     with Stage("processes"):
@@ -153,8 +153,8 @@ def run(
     masks_fd: int,
     channel: Channel,
 ) -> NoReturn:
-    """Be init: what is left of the way to the command, and then its end. `weakened` is known so far."""
-    # Imported while the host's files are there and nobody else's.
+    """Run as init: finish the set-up, start the command, end as it does. `weakened` is known so far."""
+    # Import while the host's files are visible, and no others.
     if plan.by_name:
         from holdfast.sandbox.kernel import resolver  # noqa: F401
         from holdfast.sandbox.protocol import names
@@ -169,10 +169,10 @@ def run(
     if plan.by_name:
         names.hand_out(weakened, listeners_fd)
     if plan.loopback_ports:
-        loopback.hand_out(plan, weakened, listeners_fd)  # some ports only a privileged process may take
+        loopback.hand_out(plan, weakened, listeners_fd)  # binding some ports takes privileges
     weakened += drop(plan)
-    # The command has our user id: without this it could write our memory, which no filter guards
-    # when it is done through /proc.
+    # The command has our user id. Without this it could write our memory through /proc, which no filter
+    # guards.
     with Stage("processes"):
         kernel.forbid_inspection()
     weakened += listener.broker_out(channel.fd, watched=channel.watched, network_off=plan.network_off)
@@ -197,10 +197,10 @@ def _nobody_reads(pipe: int) -> bool:
 
 
 def spawn(command: PreparedCommand) -> int:
-    """Start a command as the leader of a new session, in our directory; its pid.
+    """Start a command as the leader of a new session, in our directory; return its pid.
 
     Raises:
-        OSError: it can not be started.
+        OSError: it cannot be started.
     """
     actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = []
     if command.tty is not None:
@@ -224,12 +224,13 @@ def spawn(command: PreparedCommand) -> int:
 
 
 def start_job(command: PreparedCommand, go_on: Callable[[], NoReturn], status_fd: int) -> int:
-    """Fork a process that has the foreground of the command's terminal, and goes on there; its pid.
+    """Fork a process that has the foreground of the command's terminal and calls `go_on`; return its pid.
 
-    We are a session leader without a terminal and get this one. What fails is reported on `status_fd`.
+    We are a session leader without a terminal, so this one becomes ours. Failures are reported on
+    `status_fd`.
 
     Raises:
-        StageFailed: there is no such process.
+        StageFailed: the process could not be forked.
     """
     with Stage("processes"):
         terminal = os.open(command.tty or "", os.O_RDWR | os.O_CLOEXEC)
@@ -244,7 +245,7 @@ def start_job(command: PreparedCommand, go_on: Callable[[], NoReturn], status_fd
             for target in range(3):
                 os.dup2(terminal, target)
         go_on()
-    except BaseException as exc:  # whatever it is, there is only one of whom we are the copy
+    except BaseException as exc:  # no exception may return into the code of the process that we are a copy of
         fail(status_fd, exc)
 
 
@@ -255,7 +256,7 @@ def become(command: PreparedCommand) -> NoReturn:
         os.execve(program, command.argv, command.env)  # noqa: S606 - the command itself
 
     for signum in ALL_SIGNALS:
-        signal.signal(signum, signal.SIG_DFL)  # what is ignored would be ignored by the command too
+        signal.signal(signum, signal.SIG_DFL)  # an ignored signal would stay ignored in the command
     with Stage("exec", os.fsdecode(command.program)):
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         first_found(command, begin)
@@ -263,9 +264,10 @@ def become(command: PreparedCommand) -> NoReturn:
 
 
 def keep_only(fd: int) -> int:
-    """Close every descriptor, since an end of a pipe held here never ends, but this one; its number then.
+    """Close every descriptor but this one; return its new number. An open end of a pipe would never end.
 
-    Never 0: by having no standard input we are told from the command (`agents/worker/procwatch.py`).
+    The number is never 0: our processes have no standard input, which distinguishes them from the command
+    (`agents/worker/procwatch.py`).
     """
     if fd < 0:
         kernel.close_from(0)
@@ -277,7 +279,7 @@ def keep_only(fd: int) -> int:
 
 
 def first_found(command: PreparedCommand, begin: Callable[[bytes], int]) -> int:
-    """What `begin` makes of the first program that is where a shell looks for this one.
+    """Call `begin` with the first program that is found where a shell would look for it; return its result.
 
     Raises:
         OSError: none can be started.
@@ -289,7 +291,7 @@ def first_found(command: PreparedCommand, begin: Callable[[bytes], int]) -> int:
         except (FileNotFoundError, NotADirectoryError):
             continue
         except PermissionError as exc:
-            denied = exc  # as a shell does: a forbidden match is worth more than no match
+            denied = exc  # as a shell does: a match without permission is reported rather than no match
     raise denied
 
 
@@ -304,7 +306,7 @@ def _candidates(program: bytes, path: bytes) -> Iterator[bytes]:
 
 
 def attend(child: int, forward: Callable[[int], None], job_fd: int = -1) -> int:
-    """Reap everything and forward signals, which must be blocked, until the child ends; its wait status."""
+    """Reap children and forward signals, which must be blocked, until `child` ends; its wait status."""
     awaited = {signal.SIGCHLD, *FORWARDED}
     options = wait_options(job_fd)
     while True:
@@ -321,52 +323,52 @@ def attend(child: int, forward: Callable[[int], None], job_fd: int = -1) -> int:
 
 
 def wait_options(job_fd: int) -> int:
-    """How to wait for a command and all that it leaves behind; of a job also for its stops."""
+    """The options to wait for a command and its descendants; for a job these include stops."""
     return os.WNOHANG | (os.WUNTRACED if job_fd >= 0 else 0)
 
 
 def tell_stop(job_fd: int, status: int) -> bool:
-    """Is this wait status of a stop and not of an end? Then it is told on the job's pipe."""
+    """Whether this wait status is a stop, not an end. A stop is reported on the job's pipe."""
     if not os.WIFSTOPPED(status):
         return False
     try:
         os.write(job_fd, f"{os.WSTOPSIG(status)}\n".encode())
     except OSError:
-        return True  # nobody listens any more, and whoever does not is about to end us
+        return True  # the reader is gone, and is about to end us
     return True
 
 
 def signal_command(leader: int, signum: int, *, job: bool) -> None:
-    """Signal a command that has not been reaped, with its group."""
+    """Signal the group of a command that has not been reaped; converts SIGTSTP unless it is a job."""
     signal_group(leader, signum if job else stopping(signum))
 
 
 def stopping(signum: int) -> int:
-    """The signal that does to a group of its own session what this one does to a job."""
+    """The signal that affects a group with a session of its own as this one affects a job."""
     return signal.SIGSTOP if signum == signal.SIGTSTP else signum
 
 
 def signal_group(leader: int, signum: int) -> None:
-    """Signal a command that has not been reaped, with its group."""
+    """Signal the group of a command that has not been reaped."""
     try:
         os.killpg(leader, signum)
     except ProcessLookupError:
-        return  # it has ended, which SIGCHLD is about to say
+        return  # it has ended; SIGCHLD is about to arrive
 
 
 def report_weakened(status_fd: int, words: Iterable[str]) -> None:
-    """Say on the status pipe what came out weaker than the plan says."""
+    """Report on the status pipe what came out weaker than the plan requires."""
     _report(status_fd, encode_report(words))
 
 
 def end_like(status: int) -> NoReturn:
-    """End as a command did that ended with this wait status."""
+    """End in the same way as a command that ended with this wait status."""
     code = os.waitstatus_to_exitcode(status)
     os._exit(code if code >= 0 else 128 - code)
 
 
 def fail(status_fd: int, exc: BaseException) -> NoReturn:
-    """Say on the status pipe why the command does not run, and end."""
+    """Report on the status pipe why the command does not run, and end."""
     if not isinstance(exc, StageFailed):
         exc = StageFailed("internal", exc.errno or errno.EIO if isinstance(exc, OSError) else errno.EIO)
     _report(status_fd, encode_report(failure=exc))
@@ -378,4 +380,4 @@ def _report(status_fd: int, data: bytes) -> None:
         if data:
             os.write(status_fd, data)
     except OSError:
-        return  # nobody listens any more
+        return  # the reader is gone

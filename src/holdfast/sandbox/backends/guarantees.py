@@ -1,9 +1,9 @@
-"""What holds with which backend, and which attempts show it. Pure module.
+"""The guarantees of each backend, and the escape attempts that demonstrate them. Pure module.
 
-The words of docs/reference/sandbox.md. A verdict is about a backend at its best on a host that has
-what it needs; what a host lacks is said by the answer to every start. `attempts` are ids of
-`holdfast.doctor.escape.attempts`: a test sees to it that they exist and that no escape is left out, so what
-is promised and what is tried do not drift apart.
+The texts appear in docs/reference/sandbox.md. A verdict is about a backend at its best, on a host that has
+what it needs. What a host lacks is reported in the answer to every start. `attempts` are ids of
+`holdfast.doctor.escape.attempts`. A test checks that they exist and that no attempt is left out, so the
+promises and the attempts do not drift apart.
 """
 
 import enum
@@ -21,7 +21,7 @@ class GuaranteeLevel(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """How far a guarantee holds, and how, or why not."""
+    """How far a guarantee holds, with the mechanism or the reason."""
 
     verdict: GuaranteeLevel
     why: str
@@ -29,7 +29,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class GuaranteeRow:
-    """One guarantee. Without `attempts` it is shown by tests of its own, or not at all."""
+    """One guarantee. Without `attempts` it is covered by tests of its own, or not tested."""
 
     id: str
     promise: str
@@ -57,7 +57,7 @@ def no(why: str) -> Holding:
 
 
 def tried(ids: str) -> tuple[str, ...]:
-    """Ids of attempts, written one after the other."""
+    """Split a string of attempt ids."""
     return tuple(ids.split())
 
 

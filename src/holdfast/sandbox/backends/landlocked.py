@@ -1,22 +1,22 @@
 """A command confined by Landlock and seccomp alone: where there are no namespaces.
 
     launcher
-      keeper   adopts what the command leaves behind, ends it, and ends exactly as the command did
+      keeper   adopts orphaned descendants of the command, ends them, and ends exactly as the command did
         command
 
-The keeper does what the end of a PID namespace does elsewhere: with the command everything ends that
-it started, also what left its group and session. Killed itself it could not do that, so it is told
-to by a signal of its own, `END`, which the kernel sends when the launcher dies. It is outside of the
-command's Landlock domain, and so out of its reach.
+The keeper replaces the end of a PID namespace: with the command it ends every process that the command
+started, including those that left its group and session. It could not do that if it were killed itself, so
+it is ended by a signal of its own, `END`, which the kernel also sends when the launcher dies. The keeper is
+outside of the command's Landlock domain, and so out of its reach.
 
-A process that forks and is gone at once cannot be killed by its number. So the keeper is in a domain
-itself, around the command's, that keeps its signals in: all that it may signal is what it started. One
-`kill` to everybody then reaches them all in one step of the kernel's, in which nothing can fork. An older
-Landlock does not keep signals in, and what is only kept is in no domain: there it kills, as fast as it
-can, until none is left, and the launcher ends the control group where one can be made.
+A process that forks and exits at once cannot be killed by its pid. So the keeper is itself in a Landlock
+domain, around the command's, that keeps its signals in: it may only signal processes that it started. One
+`kill` to all processes then reaches them in one step of the kernel, in which no process can fork. An older
+Landlock does not scope signals, and a command that is only kept is in no domain. There the keeper kills as
+fast as it can until no process is left, and the launcher ends the control group where one can be made.
 
-The command's process confines itself and becomes the command by exec. The report on the status pipe
-is as in `confined.py`: end of file without a failure means that the command runs.
+The command's process confines itself and becomes the command by exec. The report on the status pipe is as in
+`confined.py`: end of file without a failure means that the command runs.
 """
 
 import errno
@@ -47,15 +47,15 @@ from holdfast.sandbox.plan.grants import SCOPE_ABI, TERMINAL, TooManyGrants, gra
 from holdfast.sandbox.plan.plan import Base, Plan
 from holdfast.sandbox.watcher import listener
 
-END: Final = signal.SIGPWR  # to the keeper; no command gets this one passed on
+END: Final = signal.SIGPWR  # to the keeper; this signal is never passed on to a command
 _ENDING_S: Final = 5.0  # how long killing may take before we give up on unkillable processes
 _LOOK_AGAIN_S: Final = 0.005
-_FREE_FD: Final = 64  # from here on no descriptor has a meaning for the command
+_FREE_FD: Final = 64  # from here on no descriptor number has a meaning for the command
 _MACHINE: Final = os.uname().machine
 
 
 def warm() -> None:
-    """Make what every start needs once, before anything is forked."""
+    """Build once, before any fork, the filters that every start needs."""
     if _MACHINE in seccomp.ARCHITECTURES:
         for off in (False, True):
             _filter(network_off=off)
@@ -77,11 +77,11 @@ def run(
     confine: bool = True,
     enter: Callable[[], None] | None = None,
 ) -> NoReturn:
-    """Be the confined command, `enter` its limits first. To be called right after a fork of `parent`.
+    """Run the confined command, under the limits of `enter`. Call this right after a fork of `parent`.
 
-    With `confine` false it is only kept: nothing is taken from it but what it leaves behind.
+    With `confine` false the command is only kept: it runs unconfined, but its descendants end with it.
 
-    Ends with the command's own status, or when it could not be started with a report on
+    Ends with the command's own status. If the command could not be started, a report is written to
     `status_fd`, which must be close-on-exec.
     """
     try:
@@ -97,7 +97,7 @@ def run(
             status_fd = fcntl.fcntl(status_fd, fcntl.F_DUPFD_CLOEXEC, _FREE_FD)
             if watch_fd >= 0:
                 watch_fd = fcntl.fcntl(watch_fd, fcntl.F_DUPFD_CLOEXEC, _FREE_FD)
-            kernel.forbid_inspection()  # until exec; nobody may steer the keeper by its memory
+            kernel.forbid_inspection()  # until exec; no process may steer the keeper through its memory
             keeper = os.getpid()
         reaches_only_its_own = confine and _keep_signals_in(parent, files=plan.base is not Base.UNTOUCHED)
 
@@ -122,12 +122,12 @@ def run(
         status = _await(pid, keep_only(command.job_fd))
         _end_descendants(at_once=reaches_only_its_own)
         end_like(status)
-    except BaseException as exc:  # whatever it is, it must not return into the launcher's loop
+    except BaseException as exc:  # no exception may return into the launcher's loop
         fail(status_fd, exc)
 
 
 def _await(command: int, job_fd: int) -> int:
-    """Reap what ends and forward signals until the command has ended, or must; its wait status."""
+    """Reap and forward signals until the command has ended or must end; return its wait status."""
     awaited = {signal.SIGCHLD, END, *FORWARDED}
     options = wait_options(job_fd)
     while True:
@@ -143,7 +143,7 @@ def _await(command: int, job_fd: int) -> int:
 
 
 def _keep_signals_in(parent: int, *, files: bool) -> bool:
-    """From now on signal nobody but our descendants; False where Landlock cannot see to that."""
+    """From now on we can signal only our descendants; return False where Landlock cannot enforce that."""
     if landlock.abi() < SCOPE_ABI:
         return False
     with Stage("nnp"):
@@ -156,11 +156,11 @@ def _keep_signals_in(parent: int, *, files: bool) -> bool:
             return True
         raise OSError(
             errno.ENOSYS, os.strerror(errno.ENOSYS)
-        )  # a kernel that says one thing and does another
+        )  # the kernel reports this feature but does not enforce it
 
 
 def _end_descendants(*, at_once: bool) -> None:
-    """Kill all descendants; `at_once`, since we may signal nobody else."""
+    """Kill all descendants; `at_once` if we are unable to signal any other process."""
     deadline = time.monotonic() + _ENDING_S
     while time.monotonic() < deadline:
         try:
@@ -172,7 +172,7 @@ def _end_descendants(*, at_once: bool) -> None:
             _kill(-1)
             signal.sigtimedwait({signal.SIGCHLD}, _LOOK_AGAIN_S)
             continue
-        for pid in usage.tree(os.getpid())[1:]:  # orphans become ours, so none has left the tree
+        for pid in usage.tree(os.getpid())[1:]:  # orphans become our children, so none has left the tree
             _kill(pid)
 
 
@@ -195,7 +195,7 @@ def _prepare(*, keeper: int, cwd: str) -> None:
 
 def _confine(plan: Plan, command: PreparedCommand, *, degraded: bool) -> None:
     with Stage("capabilities"):
-        kernel.drop_capabilities(bounding_set=False)  # an ordinary user may not, and need not
+        kernel.drop_capabilities(bounding_set=False)  # an ordinary user may not drop it, and need not
     with Stage("nnp"):
         kernel.refuse_new_privileges()
     _restrict(plan, command.tty, degraded=degraded)
@@ -206,8 +206,8 @@ def _confine(plan: Plan, command: PreparedCommand, *, degraded: bool) -> None:
 
 
 def _take_descriptors(command: PreparedCommand) -> None:
-    """The command's descriptors at their numbers; no other survives exec."""
-    # First out of the way: one may be where another belongs.
+    """Move the command's descriptors to their numbers; no other descriptor survives exec."""
+    # Move them out of the way first: one may have the number of another.
     moved = [(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FREE_FD), target) for fd, target in command.fds]
     if command.tty is not None:
         # The first terminal that a session leader opens becomes its controlling terminal.
@@ -230,14 +230,14 @@ def _restrict(plan: Plan, tty: str | None, *, degraded: bool) -> None:
         raise StageFailed("grants", errno.E2BIG, str(exc)) from None
     if tty is not None:
         granted.append((tty, TERMINAL))
-    # Scopes make a domain as well, and with it the processes outside cannot be inspected.
+    # Scopes make a domain too, and with it processes outside cannot be inspected.
     files = plan.base is not Base.UNTOUCHED or abi < SCOPE_ABI
     with Stage("landlock"):
         landlock.restrict(granted, abi=abi, files=files)
 
 
 def _check(path: str) -> None:
-    """A path of the plan is still where it was, unless nobody without privileges could know."""
+    """Check that a path of the plan exists and no link leads to it; ignore one that is out of our reach."""
     try:
         os.close(kernel.open_path(path))
     except PermissionError as exc:
@@ -246,7 +246,7 @@ def _check(path: str) -> None:
 
 
 def _entries(path: str) -> list[str]:
-    """The names in a directory that are no symbolic links; none if it is not there for us."""
+    """The names in a directory that are no symbolic links; an empty list if we cannot read the directory."""
     try:
         with os.scandir(path) as entries:
             return [entry.name for entry in entries if not entry.is_symlink()]

@@ -1,4 +1,4 @@
-"""What this host lets a sandbox do, and what stands in the way. Pure module."""
+"""What this host allows a sandbox to do, and what prevents the rest. Pure module."""
 
 import errno
 import re
@@ -17,7 +17,7 @@ CAPABILITIES: Final = (
     "mac_override", "mac_admin", "syslog", "wake_alarm", "block_suspend", "audit_read", "perfmon", "bpf",
     "checkpoint_restore",
 )  # fmt: skip
-_GVISOR: Final = "Linux version 4.4.0 #1 SMP Sun Jan 10 15:06:54 PST 2016"  # what gVisor says of itself
+_GVISOR: Final = "Linux version 4.4.0 #1 SMP Sun Jan 10 15:06:54 PST 2016"  # gVisor's version text
 _CONTAINER_GROUPS: Final = (  # in the name of a control group
     ("kubepods", "kubernetes"),
     ("libpod", "podman"),
@@ -29,7 +29,7 @@ _CONTAINER_GROUPS: Final = (  # in the name of a control group
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One thing that was tried. `works` is None when it could not be: `stage` failed before it."""
+    """The result of one attempt. `works` is None if it was not reached: `stage` failed before it."""
 
     name: str
     works: bool | None
@@ -38,7 +38,7 @@ class Fact:
     detail: str = ""
 
     def report(self) -> dict[str, object]:
-        """The fact as plain values, with its cause and what to do about it."""
+        """The fact as plain values, with its cause and its remedy."""
         known = fingerprints.by_errno(self.stage, self.errno) if self.stage else None
         return {
             "name": self.name,
@@ -53,7 +53,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class AppArmor:
-    """What it does to user namespaces of programs without a profile; None where it does not exist."""
+    """AppArmor's effect on user namespaces of programs without a profile; None if there is no AppArmor."""
 
     profile: str | None
     restricts: bool | None
@@ -67,19 +67,19 @@ class Bwrap:
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """Everything that decides which sandbox works here."""
+    """All facts that decide which sandbox works here."""
 
     facts: tuple[Fact, ...]
     kernel: str
     uid: int
     capabilities: tuple[str, ...]
     no_new_privileges: bool
-    filtered: bool  # somebody's seccomp filter is around us
+    filtered: bool  # we run under a seccomp filter
     container: str | None
     apparmor: AppArmor
     selinux: str | None
     userns_clone: bool | None  # Debian's switch; None where it does not exist
-    limits: Mapping[str, int]  # kind of namespace -> how many of it
+    limits: Mapping[str, int]  # kind of namespace -> how many are allowed
     landlock_abi: int
     bwrap: Bwrap | None
 
@@ -106,7 +106,7 @@ class HostFacts:
 
 
 def fact_of(name: str, about: str, failed: str, code: int, detail: str) -> Fact:
-    """A fact from how the attempt went: `about` is the stage it was for, `failed` where it ended."""
+    """A fact from an attempt's outcome: `about` is the stage it tests, `failed` the stage where it ended."""
     if not failed:
         return Fact(name, works=True, detail=detail)
     reached = failed == about or failed.startswith(f"{about}.")
@@ -114,7 +114,7 @@ def fact_of(name: str, about: str, failed: str, code: int, detail: str) -> Fact:
 
 
 def capabilities(mask: int) -> tuple[str, ...]:
-    """The names of the bits; one that is newer than we are is known by its number."""
+    """The names of the bits; a capability that is newer than our table is named by its number."""
     return tuple(
         CAPABILITIES[bit] if bit < len(CAPABILITIES) else f"cap_{bit}"
         for bit in range(mask.bit_length())
@@ -123,7 +123,7 @@ def capabilities(mask: int) -> tuple[str, ...]:
 
 
 def container_of(readings: Mapping[str, str | None], variable: str) -> str | None:
-    """What we are inside of; `variable` is the value of $container, which some set."""
+    """The kind of container that we run in; `variable` is the value of $container, which some set."""
     if (readings.get("/proc/version") or "").strip() == _GVISOR:
         return "gvisor"
     if readings.get("/run/.containerenv") is not None:
@@ -155,7 +155,7 @@ def _bwrap(facts: Iterable[Fact]) -> Bwrap | None:
 def host_facts(
     facts: tuple[Fact, ...], readings: Mapping[str, str | None], *, uid: int, release: str, variable: str
 ) -> HostFacts:
-    """What the facts and the readings of some files mean together."""
+    """Combine the facts with the contents of some files."""
     abi = next((fact.detail for fact in facts if fact.name == "landlock" and fact.works), "0")
     limits = {
         kind: int(text)

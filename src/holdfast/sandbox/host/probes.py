@@ -1,4 +1,4 @@
-"""Finds out what this host lets a sandbox do, by trying it in throw-away processes (`stages.py`)."""
+"""Probe what this host lets a sandbox do, by trying it in throw-away processes (`stages.py`)."""
 
 import asyncio
 import contextlib
@@ -14,11 +14,11 @@ import holdfast
 from holdfast.sandbox.host.hostfacts import Fact, HostFacts, fact_of, host_facts
 
 STAGE_S: Final = 0.5  # a stage takes a few milliseconds; one that takes this long hangs
-STARTUP_S: Final = 0.8  # beside that: an interpreter starts in 50 ms, on a busy machine in ten times that
+STARTUP_S: Final = 0.8  # added to that: an interpreter starts in 50 ms, on a busy machine in ten times that
 _LOOK_AGAIN_S: Final = 0.002
-_LOOKS: Final = 1000  # it ends at the first few; later only on a machine that is busy beyond measure
-_MAX_OUTPUT: Final = 256 * 1024  # far more than all lines; more is not our child speaking
-# As the launcher is started: small, whatever is installed or configured.
+_LOOKS: Final = 1000  # it ends within the first few; later only on an extremely busy machine
+_MAX_OUTPUT: Final = 256 * 1024  # far more than all lines; a larger output does not come from our child
+# Started like the launcher: small, whatever is installed or configured.
 _BOOT: Final = (
     f"import sys; sys.path.append({str(Path(holdfast.__file__).parent.parent)!r}); "
     "from holdfast.sandbox.host.stages import main; main()"
@@ -26,7 +26,7 @@ _BOOT: Final = (
 
 
 async def probe(environ: Mapping[str, str] = os.environ, *, stage_s: float = STAGE_S) -> HostFacts:
-    """What this host can do, in at most `STARTUP_S` and `stage_s` together; leaves nothing behind.
+    """Probe this host within `STARTUP_S` plus `stage_s`; leave no process behind.
 
     A stage that hangs is a fact with ETIMEDOUT.
     """
@@ -53,9 +53,9 @@ async def probe(environ: Mapping[str, str] = os.environ, *, stage_s: float = STA
 
 
 async def _run_stages(path: str, stage_s: float) -> bytes:
-    """The output of the process that tries everything, as far as it came in time.
+    """The output, up to the time limit, of the process that tries everything.
 
-    Without threads and signals: it also works where a filter leaves an event loop neither.
+    Uses no threads and no signals, so it also works where a filter denies both to an event loop.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
@@ -86,7 +86,7 @@ async def _run_stages(path: str, stage_s: float) -> bytes:
     finally:
         loop.remove_reader(fd)
         process.stdout.close()
-        process.terminate()  # it takes along what it started; killed it could not
+        process.terminate()  # on SIGTERM it ends its own children; on SIGKILL it could not
         await _reap(process)
     return bytes(said)
 
@@ -96,4 +96,4 @@ async def _reap(process: "subprocess.Popen[bytes]") -> None:
         if process.poll() is not None:
             return
         await asyncio.sleep(_LOOK_AGAIN_S)
-    process.kill()  # it hangs in the kernel, and so would whoever waits for it
+    process.kill()  # it hangs in the kernel, and a process that waits for it would hang too

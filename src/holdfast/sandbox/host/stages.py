@@ -1,15 +1,15 @@
 """The stages of a sandbox, each tried alone in a throw-away child: what this host lets us do.
 
-A process of its own, started for this: it forks one child for each stage, all at once. A child that
-takes too long is killed, with whatever it started. What it found goes to standard output, one JSON
-array per line and as soon as it is known, so that a host that hangs somewhere still tells the rest:
+This runs in a process of its own. It forks one child for each stage, all at once. A child that takes too
+long is killed, with every process that it started. The results go to standard output, one JSON array per
+line, each as soon as it is known. So a host on which one stage hangs still reports the others:
 
     ["reading", name, text or null]
     ["names", those of everything that will be tried]
     ["stage", name, the stage it is about, the stage that failed or "", errno, detail]
 
-Each child does what a confined start does, with the same functions, and only as far as its stage
-needs. Standard library only.
+Each child does what a confined start does, with the same functions, and only as far as its stage needs.
+Standard library only.
 """
 
 import contextlib
@@ -27,8 +27,8 @@ from holdfast.sandbox.backends import bwraptool
 from holdfast.sandbox.kernel import kernel, landlock, namespaces, seccomp
 from holdfast.sandbox.kernel.kernel import Stage, StageFailed
 
-MAX_READING: Final = 4096  # bytes of one file; what we look for is a number or a few lines
-MAX_LINE: Final = 4096  # bytes that one child may say: no more than a pipe takes at once
+MAX_READING: Final = 4096  # bytes of one file; we look for a number or a few lines
+MAX_LINE: Final = 4096  # bytes of one child's answer: no more than a pipe takes in one write
 FILES: Final = (
     "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
     "/proc/sys/kernel/unprivileged_userns_clone",
@@ -44,7 +44,7 @@ FILES: Final = (
 
 
 class Probe(NamedTuple):
-    """What to try, and the name of the stage that it is about; the result is a detail to tell."""
+    """The attempt, and the name of the stage that it tests; the attempt returns a detail to report."""
 
     stage: str
     attempt: Callable[[], str]
@@ -60,12 +60,12 @@ def _uid_map() -> str:
     uid, gid = os.getuid(), os.getgid()
     _user_namespace()
     namespaces.map_ids(uid=uid, gid=gid)
-    kernel.die_with_parent(signal.SIGKILL)  # forgotten by the kernel whenever privileges grow
+    kernel.die_with_parent(signal.SIGKILL)  # the kernel forgets this setting whenever privileges grow
     return ""
 
 
 class _Inside:
-    """Attempts of somebody privileged: in a user namespace of its own, or as root without one."""
+    """Attempts of a privileged process: in a user namespace of its own, or as root without one."""
 
     def __init__(self, *, userns: bool) -> None:
         self._userns = userns
@@ -160,7 +160,7 @@ def _bwrap(path: str) -> str:
 
 
 def probes(path: str, *, root: bool) -> dict[str, Probe]:
-    """Everything there is to try; `path` is where to look for bubblewrap."""
+    """All probes; `path` is the search path for bubblewrap."""
     found = {
         "user namespace": Probe("userns", _user_namespace),
         "uid map": Probe("uidmap", _uid_map),
@@ -181,7 +181,7 @@ def probes(path: str, *, root: bool) -> dict[str, Probe]:
 
 
 def _be(attempt: Callable[[], str], report: int) -> NoReturn:
-    """Be the child that tries one thing."""
+    """Run as the child that tries one thing."""
     said: tuple[str, int, str] = ("internal", errno.EIO, "")
     try:
         os.setpgid(0, 0)
@@ -197,7 +197,7 @@ def _be(attempt: Callable[[], str], report: int) -> NoReturn:
 
 
 def try_all(wanted: Mapping[str, Probe], *, limit_s: float, tell: Callable[[list[object]], None]) -> None:
-    """Try everything at once, each for at most `limit_s`; nothing of it is left afterwards."""
+    """Try everything at once, each for at most `limit_s`; no process is left afterwards."""
     running: dict[int, tuple[int, str]] = {}
     try:
         for name, probe in wanted.items():
@@ -219,7 +219,7 @@ def try_all(wanted: Mapping[str, Probe], *, limit_s: float, tell: Callable[[list
 def _answers(
     running: dict[int, tuple[int, str]], limit_s: float
 ) -> Iterator[tuple[str, tuple[str, int, str]]]:
-    """What the children say, in the order of their answers; who answered does not run any more."""
+    """The children's answers, in the order in which they arrive; a child that answered is ended."""
     poll = select.poll()
     for reader in running:
         poll.register(reader, select.POLLIN)
@@ -235,8 +235,8 @@ def _answers(
 
 
 def _end(pid: int) -> None:
-    """End a child and what it started. One that hangs in the kernel is left to whoever reaps us."""
-    _kill(pid, signal.SIGSTOP)  # it cannot start more while we look
+    """End a child and the processes that it started. One that hangs in the kernel is left to our reaper."""
+    _kill(pid, signal.SIGSTOP)  # it cannot start more processes while we look
     started = (read(f"/proc/{pid}/task/{pid}/children") or "").split()
     for process in (*map(int, started), pid):
         _kill(process, signal.SIGKILL)
@@ -245,13 +245,13 @@ def _end(pid: int) -> None:
 
 
 def _kill(pid: int, signum: int) -> None:
-    for kill in (os.killpg, os.kill):  # the second for one that leads no group
+    for kill in (os.killpg, os.kill):  # the second call is for a child that leads no group
         with contextlib.suppress(ProcessLookupError, PermissionError):
             kill(pid, signum)
 
 
 def read(path: str) -> str | None:
-    """The beginning of a file; None if there is none."""
+    """The beginning of a file; None if it cannot be read."""
     try:
         with open(path, "rb", buffering=0) as file:
             return file.read(MAX_READING).decode("utf-8", "replace")
@@ -260,13 +260,13 @@ def read(path: str) -> str | None:
 
 
 def main() -> None:
-    """Try everything; the arguments are where to look for bubblewrap, and the limit in seconds."""
+    """Try everything; the arguments are the search path for bubblewrap, and the limit in seconds."""
 
     def tell(line: list[object]) -> None:
         os.write(1, json.dumps(line).encode() + b"\n")
 
     path, limit_s = sys.argv[-2:]
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # ends everything on the way
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # runs the finally clauses, which end all children
     kernel.die_with_parent(signal.SIGTERM)
     for name in FILES:
         tell(["reading", name, read(name)])

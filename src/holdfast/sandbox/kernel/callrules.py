@@ -1,9 +1,9 @@
-"""Calls that namespaces and mounts would have made harmless, for a filter that stands alone. Pure module.
+"""System calls that namespaces and mounts would make harmless, for a filter without them. Pure module.
 
-Without namespaces a command shares with the host what has no path: System V memory, message
-queues, and the processes of its user, which some calls reach without asking Landlock. Without mounts
-of its own it owns the same files as the user: Landlock does not guard their modes and attributes.
-What everyday work needs of these is left alone (a file's mode, owner and times), and declared.
+Without namespaces a command shares with the host everything that has no path: System V memory, message
+queues, and the processes of its user, which some calls reach without a Landlock check. Without mounts of its
+own it owns the same files as the user: Landlock does not guard their modes and attributes. Calls that
+everyday work needs are allowed (changing a file's mode, owner and times), and declared.
 """
 
 import errno
@@ -13,27 +13,27 @@ from holdfast.light import Final, value
 
 @value
 class CallRule:
-    """When to refuse a call. Arguments are by their place, and compared by their lower half."""
+    """When to refuse a call. Arguments are given by position; only their lower halves are compared."""
 
     x86_64: int | None
     aarch64: int | None
-    unless: tuple[tuple[int, tuple[int, ...]], ...] = ()  # allowed if each of these is one of its values
-    bits: tuple[int, int] | None = None  # refused only with one of these bits
-    value: tuple[int, int] | None = None  # refused only with this value
+    unless: tuple[tuple[int, tuple[int, ...]], ...] = ()  # allowed if each argument has one of its values
+    bits: tuple[int, int] | None = None  # refused only if the argument has one of these bits
+    value: tuple[int, int] | None = None  # refused only if the argument has this value
     errno: int = errno.EPERM
 
     def number(self, machine: str) -> int | None:
-        """Its number on this machine, if it exists there."""
+        """The call's number on this machine; None if it does not exist there."""
         return self.x86_64 if machine == "x86_64" else self.aarch64
 
 
 _OF_ITSELF: Final = ((0, (0,)),)  # the process is the caller
 _SET_ID_BITS: Final = 0o6000
 _EVERYBODY: Final = 0xFFFFFFFF  # -1
-_UNSUPPORTED: Final = errno.EOPNOTSUPP  # what tools that copy attributes take for an answer
+_UNSUPPORTED: Final = errno.EOPNOTSUPP  # an answer that tools which copy attributes accept
 
 ALONE: Final = (
-    # System V memory, semaphores and queues of the host: get, use and control, which need no get
+    # System V memory, semaphores and queues of the host: get, use and control (which works without a get)
     *(
         CallRule(*numbers)
         for numbers in (
@@ -41,10 +41,10 @@ ALONE: Final = (
             *((68, 186), (69, 189), (70, 188), (71, 187), (220, 192)),
         )
     ),
-    *(CallRule(240, 180), CallRule(241, 181)),  # mq_open, mq_unlink: in no directory that Landlock knows
+    *(CallRule(240, 180), CallRule(241, 181)),  # mq_open, mq_unlink: not in a directory that Landlock knows
     # processes of the same user
     CallRule(62, 129, value=(0, _EVERYBODY)),  # kill
-    CallRule(302, 261, unless=_OF_ITSELF),  # prlimit64: a limit of no processor time kills
+    CallRule(302, 261, unless=_OF_ITSELF),  # prlimit64: a limit of zero processor time kills
     CallRule(141, 140, unless=((0, (0, 1)), (1, (0,)))),  # setpriority: own process or group
     CallRule(251, 30, unless=((0, (1, 2)), (1, (0,)))),  # ioprio_set: likewise
     CallRule(203, 122, unless=_OF_ITSELF),  # sched_setaffinity

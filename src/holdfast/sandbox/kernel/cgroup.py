@@ -1,8 +1,9 @@
-"""Control groups: the kernel's own count of what a set of processes uses, its limits, and their common end.
+"""Control groups: the kernel's accounting and limits for a set of processes, and their common end.
 
-Groups are made below our own, so that whatever limits us limits them too. A controller that the second
-version offers is taken there, else in the first version's hierarchy of that name. Files only; what a limit
-means is in `sandbox/limits.py`.
+Groups are made below our own group, or below the nearest group above it that can give more of the wanted
+controllers (`_find_place`). The limits of that parent group apply to them too. A controller that cgroup v2
+offers is used there; otherwise the v1 hierarchy of that name is used. This module only reads and writes
+files; the meaning of a limit is in `sandbox/limits.py`.
 
 Standard library only: the launcher imports this.
 """
@@ -18,13 +19,13 @@ from holdfast.sandbox.kernel.kernel import write_file
 
 MEMORY, PIDS, CPU, FREEZER = "memory", "pids", "cpu", "freezer"
 _PREFIX: Final = "holdfast-"
-_PERIOD_US: Final = 100_000  # as container runtimes have it
-_FREEZE_S: Final = 1.0  # freezing takes as long as a system call that does not wait for anything
+_PERIOD_US: Final = 100_000  # the period that container runtimes use
+_FREEZE_S: Final = 1.0  # freezing takes as long as a system call that does not wait
 _LOOK_AGAIN_S: Final = 0.002
 
 
 class Hierarchies(NamedTuple):
-    """Where we are: our directory in each hierarchy of the first version, and ours in the second."""
+    """Our place: our directory in each cgroup v1 hierarchy, and our directory and mount point in v2."""
 
     first: Mapping[str, str]
     second: str = ""
@@ -32,7 +33,7 @@ class Hierarchies(NamedTuple):
 
 
 def find(root: str = "") -> Hierarchies:
-    """Where this process is; nothing where control groups are not mounted."""
+    """The position of this process; empty if control groups are not mounted."""
     try:
         return locate(_read(f"{root}/proc/self/mountinfo"), _read(f"{root}/proc/self/cgroup"))
     except OSError:
@@ -40,7 +41,7 @@ def find(root: str = "") -> Hierarchies:
 
 
 def locate(mountinfo: str, membership: str) -> Hierarchies:
-    """The same from what the kernel says of mounts and of our membership. Pure."""
+    """The same, from the texts of mountinfo and of our membership. Pure."""
     own: dict[str, str] = {}
     for line in membership.splitlines():
         _, _, rest = line.partition(":")
@@ -62,23 +63,23 @@ def locate(mountinfo: str, membership: str) -> Hierarchies:
 
 
 def _below(place: str, shown: str, path: str) -> str:
-    """Where a group is seen, if the mount shows the tree from `shown` on."""
+    """Where a group is visible, if the mount shows the tree from `shown` on."""
     if shown != "/":
         path = path.removeprefix(shown) if f"{path}/".startswith(f"{shown}/") else "/"
     return (place + path).rstrip("/")
 
 
 class Groups:
-    """The groups of one command. Made by `make`; `enter` is for the process that is to be in them.
+    """The groups of one command. `make` creates them; a process calls `enter` to join them.
 
-    With `leaf` the command is in a group of that name below: beside it there is room for others (`within`)
-    that the limits hold for as well.
+    With `leaf` the command is in a child group of that name. Beside the leaf there is room for other groups
+    (`within`) that the same limits apply to.
     """
 
     def __init__(self, held: dict[str, str], places: dict[str, str], killer: str, leaf: str = "") -> None:
         self.held = held  # controller -> "1" or "2"
         self._places = places  # controller -> directory
-        self._killer = killer  # whose members are ended together
+        self._killer = killer  # the group whose members are ended together
         self._leaf = f"/{leaf}" if leaf else ""
         self._all = tuple(dict.fromkeys((*places.values(), killer)))
         self._doors = [
@@ -87,18 +88,18 @@ class Groups:
 
     @property
     def within(self) -> Hierarchies:
-        """Where groups are made for which these limits hold as well."""
+        """Where to make further groups that these limits apply to as well."""
         first = {name: place for name, place in self._places.items() if self.held[name] == "1"}
         second = next((place for place in self._all if place not in first.values()), "")
         return Hierarchies(first, second, second)
 
     def enter(self) -> None:
-        """Be in all of them, with every process that we start from now on."""
+        """Join all groups, with every process that we start from now on."""
         for door in self._doors:
             os.write(door, b"0")
 
     def close(self) -> None:
-        """The owner needs no doors once the command is inside."""
+        """Close the descriptors for joining: the owner does not need them once the command is inside."""
         for door in self._doors:
             os.close(door)
         self._doors = []
@@ -125,7 +126,7 @@ class Groups:
             write_file(f"{place}/cpu.cfs_quota_us", str(quota))
 
     def memory(self) -> tuple[int, int, int]:
-        """Bytes now, at most so far, and how many processes the kernel ended for them."""
+        """Bytes now, the peak so far, and how many processes the kernel killed for lack of memory."""
         place = self._places[MEMORY]
         if self.held[MEMORY] == "2":
             now = _number(f"{place}/memory.current")
@@ -139,7 +140,7 @@ class Groups:
         return now, max(now, peak), _event(f"{place}{self._leaf}/memory.oom_control", "oom_kill")
 
     def pids(self) -> tuple[int, int]:
-        """Most processes and threads so far, and how often one more was refused."""
+        """The peak number of processes and threads, and how often one more was refused."""
         place = self._places[PIDS]
         peak = max(_number(f"{place}/pids.peak"), _number(f"{place}/pids.current"))
         return peak, _event(f"{place}/pids.events", "max")
@@ -151,7 +152,7 @@ class Groups:
             return []
 
     def kill(self) -> None:
-        """End every member, also those that are being forked."""
+        """Kill every member, including processes that are being forked."""
         if _try_write(f"{self._killer}/cgroup.kill", "1"):
             return
         frozen = _try_write(f"{self._killer}/freezer.state", "FROZEN")
@@ -168,16 +169,16 @@ class Groups:
             _try_write(f"{self._killer}/freezer.state", "THAWED")
 
     def remove(self) -> bool:
-        """Take them away; False while somebody is in them."""
+        """Remove the groups; return False if a process is still in them."""
         self.close()
         left = [place for place in self._all if not _remove(place)]
         return not left
 
 
 def make(name: str, wanted: Iterable[str], where: Hierarchies, *, leaf: str = "") -> Groups | None:
-    """Groups with those of the wanted controllers that can be had; None if there are none at all.
+    """Make groups with those of the wanted controllers that are available; None if there are none at all.
 
-    What a process of ours left behind that is gone is taken away first. `leaf` as `Groups` has it.
+    Groups left behind by an owner that is gone are removed first. `leaf` is as in `Groups`.
     """
     wanted = frozenset(wanted)
     name = f"{_PREFIX}{os.getpid()}-{name}"
@@ -208,9 +209,9 @@ def make(name: str, wanted: Iterable[str], where: Hierarchies, *, leaf: str = ""
 
 
 def _find_place(own: str, top: str, wanted: frozenset[str]) -> tuple[str, frozenset[str]]:
-    """The nearest directory from ours up in which a group has the most of what is wanted.
+    """The nearest directory, from ours upwards, in which a group gets the most of the wanted controllers.
 
-    A process may go only where both its old and its new group are below something that we may write, and a
+    A process may move only if both its old and its new group are below a directory that we may write. A
     group with processes in it gives its children no controllers.
     """
     best, most = "", frozenset[str]()
@@ -230,7 +231,7 @@ def _find_place(own: str, top: str, wanted: frozenset[str]) -> tuple[str, frozen
 
 
 def _offer(place: str, wanted: frozenset[str]) -> frozenset[str]:
-    """Which of the wanted controllers a child of this group gets, once asked for."""
+    """The wanted controllers that a child of this group gets; those missing are enabled if possible."""
     try:
         known = wanted & frozenset(_read(f"{place}/cgroup.controllers").split())
         given = frozenset(_read(f"{place}/cgroup.subtree_control").split())
@@ -255,7 +256,7 @@ def _make(place: str, leaf: str) -> bool:
 
 
 def _sweep(above: str) -> None:
-    """Take away groups whose owner is gone; one with members cannot be removed."""
+    """Remove groups whose owner is gone; a group with members cannot be removed."""
     with contextlib.suppress(OSError):
         for name in os.listdir(above):
             if name.startswith(_PREFIX) and not os.path.exists(f"/proc/{name.split('-')[1]}"):
@@ -263,7 +264,7 @@ def _sweep(above: str) -> None:
 
 
 def _remove(place: str) -> bool:
-    """With what is below it, of which nothing goes that somebody is in."""
+    """Remove a group and those below it; a group that has members stays."""
     try:
         for entry in os.scandir(place):
             if entry.is_dir(follow_symlinks=False):
@@ -290,7 +291,7 @@ def _try_write(path: str, text: str) -> bool:
 
 
 def _number(path: str) -> int:
-    """A file that holds one number; 0 where this kernel has no such file, or it has no bound."""
+    """The number in this file; 0 if this kernel has no such file, or the value is no number (unbounded)."""
     try:
         text = _read(path).strip()
     except OSError:

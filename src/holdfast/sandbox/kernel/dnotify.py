@@ -1,6 +1,7 @@
-"""That something appeared in a directory, told by a signal and without a name: dnotify, fcntl(2).
+"""Notice new entries in a directory by dnotify (fcntl(2)), which sends a signal and gives no names.
 
-For a process that is waited for: to close an inotify instance takes the kernel ten milliseconds, this none.
+Used by a process whose end another one waits for: the kernel takes ten milliseconds to close an inotify
+instance, and none to close this.
 
 Standard library only, and little of it.
 """
@@ -17,7 +18,7 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Dnotify:
-    """As `Inotify`, but nothing is awaited: SIGIO comes, which must have a handler."""
+    """Like `Inotify`, but there is no descriptor to wait for: SIGIO arrives, which must have a handler."""
 
     fd: Final = -1
 
@@ -25,7 +26,7 @@ class Dnotify:
         self._folders: dict[str, int] = {}
 
     def watch(self, folder: str) -> int:
-        """Hear of what appears in this directory, which is no link; its number. Raises OSError."""
+        """Watch for new entries in this directory, which must not be a link; its number. Raises OSError."""
         if folder not in self._folders:
             fd = os.open(folder, _FOLDER)
             try:
@@ -37,10 +38,10 @@ class Dnotify:
         return self._folders[folder]
 
     def leave(self, number: int) -> None:
-        """No more of this directory."""
+        """Stop watching this directory."""
         self._folders = {folder: fd for folder, fd in self._folders.items() if fd != number}
         os.close(number)
 
     def read(self) -> tuple[list[tuple[int, bytes]], bool]:
-        """No names, and there may be any."""
+        """No names are known; the flag says that there may be new ones."""
         return [], True

@@ -1,13 +1,12 @@
 """The kernel calls of the native backend that Python does not offer: one small function each.
 
-Everything raises OSError. `Stage` turns that into `StageFailed`, which says at which stage of the
-set-up it happened, so that a sandbox that could not be built is never taken for a failed command.
+All functions raise OSError. `Stage` turns that into `StageFailed`, which names the stage of the set-up that
+failed. So a sandbox that could not be built is never mistaken for a failed command.
 
-The mount calls are those of Linux 5.12: a mount is a descriptor, made or copied off-stage, given
-its attributes there, and only then put in its place. Their numbers are the same on every
-architecture; that of clone is not. Paths are opened once, through no symbolic link, and used as
-descriptors: the plan names canonical paths, so a link on the way was put there by somebody after
-the plan was made.
+The mount calls are those of Linux 5.12. A mount is a descriptor: it is made or copied detached, gets its
+attributes, and only then is put in its place. The numbers of these calls are the same on every architecture;
+the number of clone is not. Paths are opened once, through no symbolic link, and used as descriptors: the
+plan names canonical paths, so a link on the way was put there after the plan was made.
 """
 
 import ctypes
@@ -64,8 +63,8 @@ _MAX_CAPABILITY: Final = 63  # two words of capabilities; the kernel knows 41 of
 _SECCOMP: Final = {"x86_64": 317, "aarch64": 277}.get(os.uname().machine)  # asm/unistd.h
 _SECCOMP_SET_MODE_FILTER: Final = 1
 _NEW_LISTENER: Final = 1 << 3
-_WAIT_KILLABLE_RECV: Final = 1 << 5  # Linux 5.19: a call that was told of is not broken off by signals
-_OOM_SCORE: Final = 500  # as if it used half of the machine's memory besides what it uses
+_WAIT_KILLABLE_RECV: Final = 1 << 5  # Linux 5.19: signals do not interrupt a call once it was notified
+_OOM_SCORE: Final = 500  # as if we used half of the machine's memory in addition
 _INSTRUCTION: Final = 8  # bytes of one struct sock_filter
 
 
@@ -89,7 +88,7 @@ _IN_ROOT: Final = {
     follow: _OpenHow(os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW), 0, _RESOLVE_IN_ROOT)
     for follow in (False, True)
 }
-_MAX_TRIES: Final = 1000  # to open a path while files are moved elsewhere; a few are the most that were seen
+_MAX_TRIES: Final = 1000  # to open a path while files are moved elsewhere; only a few were ever needed
 
 
 class _CapHeader(ctypes.Structure):
@@ -146,12 +145,12 @@ def _raising(function: Callable[..., int], *first: int) -> Callable[..., int]:
 
 
 def named(name: str, *argtypes: type) -> Callable[..., int]:
-    """A function of the C library that says by a negative result that it failed; then OSError is raised."""
+    """A function of the C library that reports failure by a negative result, which raises OSError."""
     return _raising(ctypes.CFUNCTYPE(c_int, *argtypes, use_errno=True)((name, _libc)))
 
 
 def numbered(number: int, *argtypes: type) -> Callable[..., int]:
-    """A system call by its number, for those without a name in every C library."""
+    """A system call by its number, for calls that not every C library has a function for."""
     return _raising(ctypes.CFUNCTYPE(c_long, c_long, *argtypes, use_errno=True)(("syscall", _libc)), number)
 
 
@@ -176,9 +175,9 @@ _mount_setattr = numbered(442, c_int, c_char_p, c_uint, c_void_p, c_size_t)
 
 
 def clone(flags: int) -> int:
-    """Fork into new namespaces; 0 in the child, which is PID 1 if one of them is for processes.
+    """Fork into new namespaces; return 0 in the child, which is PID 1 if CLONE_NEWPID is among the flags.
 
-    Only for a process with one thread: nothing that must follow a fork is called.
+    Only for a process with one thread: the C library's fork handlers are not called.
     """
     if _clone is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
@@ -186,7 +185,7 @@ def clone(flags: int) -> int:
 
 
 def in_child(action: Callable[[], object]) -> None:
-    """Do it in a child that ends with us; raises the OSError that it raised there."""
+    """Run the action in a child that ends with us; raise the OSError that it raised there."""
     pid = os.fork()
     if pid == 0:
         code = errno.EIO
@@ -204,12 +203,12 @@ def in_child(action: Callable[[], object]) -> None:
 
 
 def datagram_socket() -> int:
-    """A descriptor of an IPv4 socket, to ask the network namespace that it is in."""
+    """A descriptor of an IPv4 socket, for requests about the network namespace that it is in."""
     return _socket(_AF_INET, _SOCK_DGRAM | os.O_CLOEXEC, 0)
 
 
 def enter(namespace: int, kind: int) -> None:
-    """Be in this namespace, of which kind it must be."""
+    """Enter this namespace, which must be of this kind."""
     _setns(namespace, kind)
 
 
@@ -219,9 +218,9 @@ def unshare(flags: int) -> None:
 
 
 def open_path(path: str, root: int = _AT_FDCWD) -> int:
-    """A descriptor that names this path; ELOOP when a symbolic link is on the way.
+    """A descriptor that names this path; ELOOP if a symbolic link is on the way.
 
-    With another root than ours it begins there.
+    With another root than ours the path begins there.
     """
     if root != _AT_FDCWD:
         path = path.lstrip("/") or "."
@@ -229,23 +228,23 @@ def open_path(path: str, root: int = _AT_FDCWD) -> int:
 
 
 def open_uncovered(name: str, folder: int) -> int:
-    """A descriptor of an entry on which nothing is mounted, a link itself; EXDEV when something is."""
+    """A descriptor of an entry, or of the link itself; EXDEV if something is mounted on it."""
     return _openat2(folder, os.fsencode(name), ctypes.byref(_BARE), ctypes.sizeof(_BARE))
 
 
 def open_led(name: str, folder: int) -> int:
-    """A descriptor of what a path leads to by links, but none of the kernel's own making.
+    """A descriptor of the file that a path leads to by links, except the kernel's magic links.
 
-    EXDEV when the way leaves the mount that it begins on: on another one whoever looks may hang.
+    EXDEV if the path leaves the mount that it begins on: looking at another mount may hang.
     """
     return _openat2(folder, os.fsencode(name), ctypes.byref(_LED), ctypes.sizeof(_LED))
 
 
 def open_in_root(path: bytes, root: int, *, follow: bool) -> int:
-    """A descriptor that names what a path leads to for whoever has this root, by its links and its "..".
+    """A descriptor of what a path means to a process with this root, with links and ".." followed.
 
-    While anything on the machine is moved or mounted the kernel cannot vouch for a ".." and says EAGAIN, of
-    a path that has nothing to do with it. That is no answer: it is asked again.
+    While any file on the machine is moved or mounted, the kernel cannot verify a ".." and returns EAGAIN,
+    even for an unrelated path. So the call is repeated.
     """
     how, name = _IN_ROOT[follow], path.lstrip(b"/") or b"."
     for _ in range(_MAX_TRIES):
@@ -257,22 +256,22 @@ def open_in_root(path: bytes, root: int, *, follow: bool) -> int:
 
 
 def copy_tree(fd: int) -> int:
-    """What is at this descriptor, with everything mounted below, as a tree that is mounted nowhere."""
+    """A detached copy of the tree at this descriptor, with everything mounted below."""
     return _open_tree(fd, b"", _AT_EMPTY_PATH | _AT_RECURSIVE | _OPEN_TREE_CLONE | os.O_CLOEXEC)
 
 
 def put_tree(tree: int, target: int) -> None:
-    """Mount a tree over the target, on top of whatever covers that already."""
+    """Mount a tree over the target, on top of anything that covers the target already."""
     _move_mount(tree, b"", target, b"", _MOVE_MOUNT_F_EMPTY_PATH | _MOVE_MOUNT_T_EMPTY_PATH)
 
 
 def uncover(path: str) -> None:
-    """Take away what was mounted last at this path; whoever has it open keeps it."""
+    """Unmount what was mounted last at this path; open descriptors of it stay valid."""
     _umount(os.fsencode(path), _MNT_DETACH)
 
 
 def new_filesystem(kind: str, attributes: int, **options: str) -> int:
-    """A new file system of this kind as a tree that is mounted nowhere."""
+    """A new file system of this kind, as a tree that is not mounted anywhere."""
     context = _fsopen(kind.encode(), _FSOPEN_CLOEXEC)
     try:
         for key, value in options.items():
@@ -298,17 +297,17 @@ def set_attributes_below(fd: int, attributes: int) -> None:
 
 
 def make_private(fd: int) -> None:
-    """From here down, mounts made elsewhere do not arrive and ours do not leave."""
+    """From this mount down, mounts made elsewhere do not arrive and ours do not propagate."""
     _set_attr(fd, _MountAttr(0, 0, _MS_PRIVATE), _AT_RECURSIVE)
 
 
 def close_on_exec_from(first: int) -> None:
-    """No descriptor from this number on survives exec."""
+    """Make every descriptor from this number on close-on-exec."""
     _close_range(first, _LAST_FD, _CLOSE_RANGE_CLOEXEC)
 
 
 def close_range(first: int, last: int) -> None:
-    """Close every descriptor from this number to that."""
+    """Close every descriptor from `first` to `last`."""
     _close_range(first, last, 0)
 
 
@@ -318,7 +317,7 @@ def close_from(first: int) -> None:
 
 
 def close_others(kept: set[int]) -> None:
-    """Have no descriptors but these, and standard ones that lead nowhere."""
+    """Keep only these descriptors; point the standard descriptors at /dev/null."""
     null = os.open(os.devnull, os.O_RDWR)
     for fd in sorted(kept):
         if fd < 3:
@@ -334,16 +333,16 @@ def close_others(kept: set[int]) -> None:
 
 
 def die_with_parent(signum: int) -> None:
-    """The kernel sends us this signal when our parent ends."""
+    """Have the kernel send us this signal when our parent ends."""
     _prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0)
 
 
 def prefer_when_out_of_memory() -> None:
-    """When the machine runs out of memory, let us and our descendants go before daemons and shells."""
+    """Have the kernel kill us and our descendants before daemons and shells when memory runs out."""
     try:
         fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
     except OSError:
-        return  # no /proc, or not ours: then it is as it was
+        return  # no /proc, or not our file: leave it unchanged
     try:
         if int(os.read(fd, 16)) < _OOM_SCORE:
             os.pwrite(fd, b"%d" % _OOM_SCORE, 0)
@@ -354,25 +353,26 @@ def prefer_when_out_of_memory() -> None:
 
 
 def adopt_orphans() -> None:
-    """Descendants that lose their parent become our children."""
+    """Make descendants that lose their parent our children."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def forbid_inspection() -> None:
-    """Nobody without privileges may trace us, read our memory or dump it, until we exec."""
+    """Forbid tracing, memory access and core dumps by unprivileged processes until exec."""
     _prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def drop_capabilities(*, bounding_set: bool = True) -> None:
-    """Give up every capability, and the right to gain one by exec, even as root.
+    """Give up every capability, and the ability to gain one by exec, even as root.
 
-    Without `bounding_set` that right is only given up by who may: new privileges must be refused too.
+    Without `bounding_set` the bounding set is only dropped if we have the privilege: then the caller must
+    also set no_new_privs.
     """
     for capability in range(_MAX_CAPABILITY + 1):
         try:
             _prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
         except OSError as exc:
-            if exc.errno == errno.EINVAL and capability:  # one past the last that this kernel knows
+            if exc.errno == errno.EINVAL and capability:  # one past this kernel's last capability
                 break
             if exc.errno == errno.EPERM and not bounding_set:
                 break
@@ -382,7 +382,7 @@ def drop_capabilities(*, bounding_set: bool = True) -> None:
 
 
 def keep_capabilities(kept: Collection[int], *, use: Collection[int]) -> None:
-    """Give up every capability but these, as far as we have them, and use only some of those."""
+    """Give up every capability except `kept`, as far as we have them; make only those in `use` effective."""
     header = _CapHeader(_CAPABILITY_VERSION_3, 0)
     had = _CapData()
     _capget(ctypes.byref(header), ctypes.byref(had))
@@ -399,7 +399,7 @@ def _mask(capabilities: Collection[int]) -> int:
 
 
 def refuse_new_privileges() -> None:
-    """No exec from here on grants anything: set-user-id bits and file capabilities are ignored."""
+    """Set no_new_privs: no exec grants anything from now on, by set-user-id bits or file capabilities."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
@@ -410,9 +410,9 @@ def install_filter(program: bytes) -> None:
 
 
 def install_listener(program: bytes) -> int:
-    """Filter our system calls, and hear of those that the program wants to be told of.
+    """Filter our system calls; return a listener that is notified of the calls which the program selects.
 
-    The descriptor that is returned must be served: calls wait for an answer, and fail once it is closed.
+    The listener must be served: calls wait for an answer, and fail once the listener is closed.
     """
     if _seccomp is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
@@ -426,7 +426,7 @@ def install_listener(program: bytes) -> int:
 
 
 def write_file(path: str, text: str) -> None:
-    """Write to a file of the kernel's, in one call."""
+    """Write to a kernel file, in one call."""
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(fd, text.encode())
@@ -439,7 +439,7 @@ SESSION: Final = 3
 
 
 def processes(field: int, value: int) -> list[int]:
-    """Every process, zombies aside, with this parent or session."""
+    """All processes, except zombies, whose parent or session (`field`) has this value."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():

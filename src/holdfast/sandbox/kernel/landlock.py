@@ -1,6 +1,6 @@
-"""Landlock: a ruleset of the kernel's that a process puts on itself and on all its descendants.
+"""Landlock: a kernel ruleset that a process puts on itself and on all its descendants.
 
-What can be granted is in `plan/grants.py`.
+The rights that can be granted are in `plan/grants.py`.
 
 Standard library only: the launcher imports this.
 """
@@ -29,7 +29,7 @@ _RULE_PATH_BENEATH: Final = 1
 
 _LEFT_OUT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP})
 
-FAKE_ABI: Final = "HOLDFAST_FAKE_LANDLOCK_ABI"  # tests only: be an older kernel
+FAKE_ABI: Final = "HOLDFAST_FAKE_LANDLOCK_ABI"  # tests only: behave like an older kernel
 
 
 class _RulesetAttr(ctypes.Structure):
@@ -47,7 +47,7 @@ _restrict_self = numbered(446, c_int, c_uint)
 
 
 def abi() -> int:
-    """The newest ABI that both the kernel and we know; 0 when Landlock is absent, off or filtered."""
+    """The newest ABI that both the kernel and we know; 0 if Landlock is absent, off or filtered."""
     try:
         return usable_abi()
     except OSError:
@@ -68,27 +68,27 @@ def usable_abi() -> int:
 
 
 def _size(abi: int) -> int:
-    """How much of the attributes this ABI knows; a larger structure would be refused."""
+    """The size of the attributes that this ABI knows; a larger structure would be refused."""
     return 24 if abi >= SCOPE_ABI else 8
 
 
 def restrict(grants: Iterable[tuple[str, int]], *, abi: int, files: bool = True, unix: bool = False) -> None:
     """Confine the calling thread and its descendants to these grants.
 
-    A path that we can not open is left out: a descendant could not open it either. So is one
-    with a symbolic link on the way: somebody put that there, and it leads elsewhere. Needs
-    no_new_privs. Without `files` only the scopes apply; `unix` withholds connecting to unix
-    sockets by path, except to those made inside.
+    A path that we cannot open is left out: a descendant could not open it either. So is a path with a
+    symbolic link on the way: the link was put there later, and leads elsewhere. Needs no_new_privs. Without
+    `files` only the scopes apply. `unix` also forbids connecting to unix sockets by path, except to those
+    made inside.
     """
     handled_fs = list_handled(abi, unix=unix) if files else 0
     _put_on(grants if files else (), handled_fs, list_scoped(abi), abi)
 
 
 def keep_signals_in(*, files: bool) -> None:
-    """Let the calling thread and its descendants signal nobody but each other; nothing else is withheld.
+    """Let the calling thread and its descendants signal only each other; nothing else is restricted.
 
-    Needs no_new_privs, and an ABI that has scopes. `files` says whether a domain inside is about files: as
-    soon as one is, moving a file between directories is withheld by all that do not grant it.
+    Needs no_new_privs, and an ABI that has scopes. `files` says whether an inner domain restricts files: as
+    soon as one does, all domains that do not grant REFER forbid moving files between directories.
     """
     _put_on([("/", REFER)] if files else [], REFER if files else 0, SCOPE_SIGNAL, SCOPE_ABI)
 

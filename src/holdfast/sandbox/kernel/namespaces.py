@@ -1,9 +1,9 @@
-"""Namespaces and privileges: what surrounds the view, before it is built and after.
+"""Namespaces and privileges: the isolation around the view, before it is built and after.
 
     fork        into new namespaces: the child is PID 1 inside
-    isolate     the namespaces that say nothing of files, by that child; a spare one is ready so far
+    isolate     the child sets up the namespaces that do not concern files; a spare is ready up to here
     build_view  (view.py) it turns its own mounts into what the plan describes
-    drop        and gives up everything that could undo it: privileges, calls, paths
+    drop        it gives up everything that could undo this: privileges, calls, paths
 
 Standard library only, and little of it: this runs in a forked child of the launcher.
 """
@@ -34,13 +34,13 @@ _MACHINE: Final = os.uname().machine
 _SIOCSIFFLAGS: Final = 0x8914  # linux/sockios.h
 _IFF_UP_RUNNING: Final = 0x1 | 0x40  # linux/if.h
 
-# What is weaker than the plan says, when the host does not allow more.
+# Words for what is weaker than the plan requires, where the host does not allow more.
 NO_LANDLOCK: Final = "landlock"  # the second layer is missing
-NO_LOOPBACK: Final = "loopback"  # a server inside can not be reached from inside
+NO_LOOPBACK: Final = "loopback"  # a server inside cannot be reached from inside
 
 
 def fork(*, userns: bool) -> int:
-    """Fork; the child is PID 1 of a new PID namespace. Without `userns` the caller must be privileged.
+    """Fork a child that is PID 1 of a new PID namespace. Without `userns` the caller must be privileged.
 
     Raises:
         StageFailed: the host does not allow it.
@@ -64,7 +64,7 @@ def _user_namespaces_work() -> bool:
 
 
 def isolate(*, uid: int, gid: int, userns: bool, network_off: bool) -> tuple[str, ...]:
-    """Be this user in the new user namespace, without the host's network; what came out weaker is returned.
+    """Map this user in the new user namespace and leave the host's network; return what came out weaker.
 
     Raises:
         StageFailed: the host does not allow it.
@@ -92,7 +92,7 @@ def raise_loopback() -> None:
 
 
 def own_mounts() -> None:
-    """Have mounts of our own, as the host's are now.
+    """Make a mount namespace of our own, which starts as a copy of the host's mounts.
 
     Raises:
         StageFailed: the host does not allow it.
@@ -102,7 +102,7 @@ def own_mounts() -> None:
 
 
 def map_ids(*, uid: int, gid: int) -> None:
-    """Be this user in the user namespace that we have just entered.
+    """Map this user in the user namespace that we have just entered.
 
     Raises:
         StageFailed: the host does not allow it.
@@ -114,15 +114,15 @@ def map_ids(*, uid: int, gid: int) -> None:
 
 
 def warm() -> None:
-    """Make what every confined start needs once, before anything is forked."""
-    with suppress(KeyError):  # not one of the machines we know; the start will say so
+    """Build once, before any fork, the filter that every confined start needs."""
+    with suppress(KeyError):  # an unknown machine; the start will report it
         seccomp.program(_MACHINE, seccomp.Sockets.BROKERED)
 
 
 def drop(plan: Plan) -> tuple[str, ...]:
-    """Give up privileges, paths and system calls for good; what came out weaker is returned.
+    """Give up privileges, paths and system calls permanently; return what came out weaker.
 
-    Unix sockets can be made afterwards: a listener must follow, or a filter that refuses them.
+    Unix sockets can still be made afterwards: the caller must add a listener, or a filter that refuses them.
 
     Raises:
         StageFailed: something could not be given up.
@@ -141,7 +141,7 @@ def drop(plan: Plan) -> tuple[str, ...]:
 
 
 def _second_layer(plan: Plan, abi: int) -> bool:
-    """The plan's grants once more, by Landlock, which knows nothing of mounts."""
+    """Apply the plan's grants a second time, by Landlock, which works independently of mounts."""
     files = plan.base is not Base.UNTOUCHED
     if abi < (REFER_ABI if files else SCOPE_ABI):
         return False
@@ -168,7 +168,7 @@ def _grants(plan: Plan) -> list[tuple[str, int]]:
 
 
 def _list(folder: str) -> list[str]:
-    """What is in a directory but links; nothing if we may not know, as the command may not then."""
+    """The names in a directory except links; empty if we cannot read it, since the command cannot either."""
     try:
         with os.scandir(folder) as entries:
             return [entry.name for entry in entries if not entry.is_symlink()]

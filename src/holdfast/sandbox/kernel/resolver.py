@@ -1,8 +1,8 @@
-"""The files that tell a C library where names come from, as a command sees them that reaches hosts by name.
+"""The resolver files of the C library, as seen by a command that reaches hosts by name.
 
-They are files of our own, mounted over the host's: the host's name servers, its list of hosts and the
-services that answer for them mean nothing in the command's network namespace. Where the host has no such
-file, and there is no place for one, the C library's own choice is the same.
+They are our own files, mounted over the host's. The host's name servers, its list of hosts and its name
+services have no meaning in the command's network namespace. If the host lacks such a file and there is no
+place for one, the C library's default has the same effect.
 
 Standard library only, and little of it: this runs in a forked child of the launcher.
 """
@@ -15,17 +15,17 @@ from holdfast.sandbox.kernel.kernel import NO_DEV, NO_EXEC, NO_SUID, READ_ONLY
 
 _SWITCH: Final = "/etc/nsswitch.conf"
 FILES: Final = ("/etc/resolv.conf", "/etc/hosts", _SWITCH)
-_STAGE: Final = "/dev"  # covered for a moment: a file of a tree that is mounted nowhere cannot be copied
+_STAGE: Final = "/dev"  # covered for a moment: a file in a detached tree cannot be copied
 _MAX_SWITCH: Final = 64 * 1024
 _RESOLVER: Final = "# by holdfast: hosts that are allowed have an address here, all others do not exist\n"
 _HOSTS: Final = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"
 
 
 def show(name_server: str, find: Callable[[str], int]) -> None:
-    """Mount them; `find` opens the place of a file, or raises FileNotFoundError if there is none.
+    """Mount the files; `find` opens the place of a file, or raises FileNotFoundError if there is none.
 
     Raises:
-        OSError: they cannot be shown.
+        OSError: they cannot be mounted.
     """
     tree = kernel.new_filesystem("tmpfs", NO_SUID | NO_DEV | NO_EXEC, mode="0755")
     for name, content in write(name_server):
@@ -54,7 +54,7 @@ def show(name_server: str, find: Callable[[str], int]) -> None:
 
 
 def write(name_server: str) -> Iterator[tuple[str, bytes]]:
-    """What is in each of them."""
+    """Each file with its contents."""
     contents = (
         f"{_RESOLVER}nameserver {name_server}\n",
         f"{_HOSTS}127.0.1.1 {os.uname().nodename}\n",
@@ -65,7 +65,7 @@ def write(name_server: str) -> Iterator[tuple[str, bytes]]:
 
 
 def shown() -> Iterator[str]:
-    """Where they are, of those that are anywhere."""
+    """The real paths of the files that exist."""
     return (real for path in FILES if os.path.exists(real := os.path.realpath(path)))
 
 
@@ -78,6 +78,6 @@ def _read(path: str) -> str:
 
 
 def _switch(text: str) -> str:
-    """The host's choice of services, but for hosts: those are in our file and at our name server."""
+    """The host's choice of services, except for hosts: those are in our file and at our name server."""
     kept = [line for line in text.splitlines() if line.partition(":")[0].strip() != "hosts"]
     return "\n".join([*kept, "hosts: files dns", ""])

@@ -1,19 +1,19 @@
 """The system-call filter: what a command may ask the kernel for, as a BPF program. Pure module.
 
-Default is to allow; a refused call fails with EPERM. The program is classic BPF over the kernel's
-`struct seccomp_data {int nr; u32 arch; u64 ip; u64 args[6];}`. It first kills a process that
-speaks another architecture's numbers (a 32-bit program dies with SIGSYS, exit 159): we could not
-tell which calls those are.
+The default is to allow a call; a refused call fails with EPERM. The program is classic BPF over the kernel's
+`struct seccomp_data {int nr; u32 arch; u64 ip; u64 args[6];}`. It first kills a process that uses another
+architecture's call numbers (a 32-bit program dies with SIGSYS, exit 159), because we could not tell which
+calls they mean.
 
-Arguments are compared by their lower half, because that is all the kernel reads of the ones we
-compare: a comparison of all 64 bits could be dodged with junk in the upper half. The filter can
-not look behind pointers. That is why clone3, whose flags are in memory, does not exist here
-(ENOSYS): every C library then uses clone, whose flags are in a register.
+Only the lower half of an argument is compared, because the kernel reads no more of the arguments that we
+compare. A comparison of all 64 bits could be evaded with junk in the upper half. The filter cannot follow
+pointers. So clone3, whose flags are in memory, fails with ENOSYS: every C library then uses clone, whose
+flags are in a register.
 
-Unix sockets reach services of the host by path, across network namespaces. So they can be made only
-where a broker carries out `connect` and `bind` for the command (`Sockets.BROKERED`, `watcher/broker.py`).
-A `socketpair` of streams has no address and is always possible. Datagrams are refused, as sockets and
-as pairs: they are sent to any address without a `connect`.
+Unix sockets reach services of the host by path, even from another network namespace. So they can be made
+only where a broker process carries out `connect` and `bind` for the command (`Sockets.BROKERED`,
+`watcher/broker.py`). A `socketpair` of streams has no address and is always possible. Datagrams are refused,
+as sockets and as pairs: they are sent to any address without a `connect`.
 """
 
 import errno
@@ -36,34 +36,34 @@ ALLOW: Final = 0x7FFF0000
 KILL: Final = 0x80000000  # SECCOMP_RET_KILL_PROCESS
 _ERRNO: Final = 0x00050000
 REFUSE: Final = _ERRNO | errno.EPERM
-NOTIFY: Final = 0x7FC00000  # SECCOMP_RET_USER_NOTIF: whoever listens answers
-TAKEN: Final = _ERRNO | errno.EBUSY  # as the kernel says it: a process tree has one listener
+NOTIFY: Final = 0x7FC00000  # SECCOMP_RET_USER_NOTIF: the listener answers
+TAKEN: Final = _ERRNO | errno.EBUSY  # the kernel's own error: a process tree has one listener
 ABSENT: Final = _ERRNO | errno.ENOSYS
 _NR, _ARCH, _ARGS = 0, 4, 16  # offsets in struct seccomp_data
 # sched.h, asm-generic/ioctls.h, linux/socket.h, linux/netlink.h
 _CLONE_NEWUSER: Final = 0x10000000
-_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # type into the terminal of whoever started us
-# A lease, or a delegation of Linux 6.19, makes wait whoever writes to the file; F_NOTIFY is of that age too.
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # they type into the terminal of the user who started us
+# A lease (or Linux 6.19's delegation) blocks writers of a file; F_NOTIFY dates from the same time.
 _LEASES: Final = (1024, 1026, 1040)  # F_SETLEASE, F_NOTIFY, F_SETDELEG
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 _NETLINK_ROUTE: Final = 0
 _CONNECTIONLESS: Final = 2  # the bit of SOCK_DGRAM and of SOCK_RAW, which is the same for unix sockets
 _SET_FILTER, _NEW_LISTENER = 1, 1 << 3  # of seccomp(2)
 
-_X32_BIT: Final = 0x40000000  # on x86_64: the same calls by other numbers
+_X32_BIT: Final = 0x40000000  # on x86_64: the same calls with other numbers
 
 
 class Sockets(Enum):
     """Which sockets a command may make."""
 
     BROKERED = "brokered"  # IP, routing, and unix streams whose connect and bind a broker carries out
-    NO_UNIX = "no-unix"  # the same, where there is no broker: of unix sockets only pairs
-    NONE = "none"  # in the host's network
+    NO_UNIX = "no-unix"  # the same without a broker: of unix sockets only pairs
+    NONE = "none"  # no sockets in the host's network
 
 
 @value
 class Architecture:
-    """One architecture's name for the kernel, and its numbers."""
+    """An architecture's audit identifier in the kernel, and its call numbers."""
 
     audit: int  # linux/audit.h
     numbers: dict[str, int]  # asm/unistd.h
@@ -145,11 +145,11 @@ ARCHITECTURES: Final = {
 }
 
 ALWAYS_REFUSED: Final = (
-    "ptrace",  # other processes
+    "ptrace",  # affects other processes
     "process_vm_readv",
     "process_vm_writev",
     "pidfd_getfd",
-    "io_uring_setup",  # does by memory what this filter would see by number
+    "io_uring_setup",  # its requests go through memory, where this filter cannot see them
     "io_uring_enter",
     "io_uring_register",
     "bpf",  # large attack surface, needed by no build or test
@@ -158,7 +158,7 @@ ALWAYS_REFUSED: Final = (
     "add_key",  # keyrings are not separated by namespaces
     "request_key",
     "keyctl",
-    "kexec_load",  # the kernel itself; privileged, refused all the same
+    "kexec_load",  # affect the kernel itself; privileged, and refused all the same
     "kexec_file_load",
     "init_module",
     "finit_module",
@@ -173,12 +173,12 @@ def ret(action: int) -> list[Instruction]:
 
 
 def when(number: int, body: list[Instruction]) -> list[Instruction]:
-    """For this call only: a body that ends in a return, or with the number loaded, as it must be before."""
+    """Code for this call only. `body` ends in a return or with the number loaded, as it is before."""
     return [(_IF_EQUAL, 0, len(body), number), *body]
 
 
 def when_any_bit(bits: int, body: list[Instruction]) -> list[Instruction]:
-    """The same if the loaded word has one of these bits."""
+    """Code for a loaded word with one of these bits only; `body` as in `when`."""
     return [(_IF_ANY_BIT, 0, len(body), bits), *body]
 
 
@@ -191,7 +191,7 @@ def load_arg(index: int) -> list[Instruction]:
 
 
 def native_only(architecture: Architecture) -> list[Instruction]:
-    """Every program's beginning: what speaks other numbers is stopped; then the call's number is loaded."""
+    """The beginning of every program: kill or refuse foreign call numbers, then load the call's number."""
     code: list[Instruction] = [
         (_LOAD, 0, 0, _ARCH),
         (_IF_EQUAL, 1, 0, architecture.audit),
@@ -202,7 +202,7 @@ def native_only(architecture: Architecture) -> list[Instruction]:
 
 
 def assemble(code: list[Instruction]) -> bytes:
-    """As the kernel takes it: an array of `struct sock_filter`."""
+    """The program in the kernel's form: an array of `struct sock_filter`."""
     return b"".join(_INSTRUCTION.pack(*one) for one in code)
 
 
@@ -233,7 +233,7 @@ def _sockets(numbers: dict[str, int], sockets: Sockets) -> list[Instruction]:
     pair = when(numbers["socketpair"], [*load_arg(0), *when(_AF_UNIX, _streams_only()), *ret(REFUSE)])
     if sockets is Sockets.NONE:
         return [*when(numbers["socket"], ret(REFUSE)), *pair]
-    # Of netlink only routing: getifaddrs needs it.
+    # Netlink only for routing: getifaddrs needs it.
     routing = [*load_arg(2), *_allow_only((_NETLINK_ROUTE,))]
     body = [*load_arg(0), *when(_AF_NETLINK, routing), *_allow_only((_AF_INET, _AF_INET6))]
     if sockets is Sockets.BROKERED:
@@ -242,7 +242,7 @@ def _sockets(numbers: dict[str, int], sockets: Sockets) -> list[Instruction]:
 
 
 def _refusal(rule: "CallRule") -> list[Instruction]:
-    """What follows when the rule's call was made; falls through, with the number loaded, if it may be."""
+    """Instructions that refuse the rule's call if it matches; otherwise fall through, number loaded."""
     refuse = ret(_ERRNO | rule.errno)
     code: list[Instruction] = []
     for place, values in rule.unless:
@@ -256,10 +256,10 @@ def _refusal(rule: "CallRule") -> list[Instruction]:
 
 
 def instructions(machine: str, sockets: Sockets, *, alone: bool = False) -> list[Instruction]:
-    """The filter for this architecture; `alone`, where there are no namespaces around the command.
+    """The filter for this architecture; `alone` if there are no namespaces around the command.
 
     Raises:
-        KeyError: we do not know the architecture's numbers.
+        KeyError: the architecture's numbers are unknown.
     """
     architecture = ARCHITECTURES[machine]
     numbers = architecture.numbers
@@ -280,20 +280,20 @@ def instructions(machine: str, sockets: Sockets, *, alone: bool = False) -> list
     return [*code, *ret(ALLOW)]
 
 
-@cache  # made once in the launcher, inherited by every child it forks
+@cache  # built once in the launcher, inherited by every child that it forks
 def program(machine: str, sockets: Sockets, *, alone: bool = False) -> bytes:
-    """The filter as the kernel takes it: an array of `struct sock_filter`.
+    """The filter in the kernel's form: an array of `struct sock_filter`.
 
     Raises:
-        KeyError: we do not know the architecture's numbers.
+        KeyError: the architecture's numbers are unknown.
     """
     return assemble(instructions(machine, sockets, alone=alone))
 
 
 def no_other_listener(numbers: dict[str, int], action: int) -> list[Instruction]:
-    """With a listener of its own a command could let its calls go on that a broker would refuse.
+    """Code against a second listener: the command could use one to allow calls that a broker would refuse.
 
-    The kernel refuses a second one only as long as there is a first.
+    The kernel refuses a second listener only as long as the first one exists.
     """
     inner = [*load_arg(1), *when_any_bit(_NEW_LISTENER, ret(action))]
     return when(numbers["seccomp"], [*load_arg(0), *when(_SET_FILTER, inner), *load_number()])
@@ -301,10 +301,10 @@ def no_other_listener(numbers: dict[str, int], action: int) -> list[Instruction]
 
 @cache
 def broker_program(machine: str) -> bytes:
-    """The filter with which a broker hears of what it carries out.
+    """The filter that notifies a broker of the calls which it carries out.
 
     Raises:
-        KeyError: we do not know the architecture's numbers.
+        KeyError: the architecture's numbers are unknown.
     """
     architecture = ARCHITECTURES[machine]
     numbers = architecture.numbers
@@ -317,10 +317,10 @@ def broker_program(machine: str) -> bytes:
 
 @cache
 def no_unix_program(machine: str) -> bytes:
-    """Takes unix sockets, but for pairs, from a command that was to have a broker.
+    """The filter that denies unix sockets, except pairs, to a command whose broker could not be set up.
 
     Raises:
-        KeyError: we do not know the architecture's numbers.
+        KeyError: the architecture's numbers are unknown.
     """
     architecture = ARCHITECTURES[machine]
     code = native_only(architecture)
@@ -330,10 +330,10 @@ def no_unix_program(machine: str) -> bytes:
 
 @cache
 def no_programs(machine: str) -> bytes:
-    """The filter of a broker, which never becomes another program.
+    """The filter of a broker process, which never executes another program.
 
     Raises:
-        KeyError: we do not know the architecture's numbers.
+        KeyError: the architecture's numbers are unknown.
     """
     architecture = ARCHITECTURES[machine]
     code = native_only(architecture)

@@ -1,8 +1,9 @@
-"""Which program of a network namespace has a socket, looked up from outside of it.
+"""Find which program of a network namespace has a socket, from outside of the namespace.
 
-The namespace is known by a socket of it that we hold. Its processes are those of /proc that are in it; which
-of them has the socket, their descriptors say. Nothing of this is a matter of trust: a program has the name of
-the file that it was started from, and whoever may not be looked into stays unknown.
+The namespace is identified by a socket of it that we hold. Its processes are found in /proc, and their
+descriptors show which of them has the socket. The result is only for display, and no decision relies on it:
+a program is named after the file that it was started from, and a process that we may not inspect stays
+unknown.
 """
 
 import os
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from fcntl import ioctl
 from typing import Final, Literal, TypeAlias
 
-MAX_NAME: Final = 200  # characters of a program's path that are told; the end of a longer one
+MAX_NAME: Final = 200  # characters of a program's path in a report; of a longer path, its end
 _GET_NAMESPACE: Final = 0x894C  # linux/sockios.h: SIOCGSKNS
 _LOCAL, _INODE = 1, 9  # fields of a line of the tables
 
@@ -19,7 +20,7 @@ Kind: TypeAlias = Literal["tcp", "udp"]
 
 
 def find_program(held: socket.socket, kind: Kind, port: int) -> str | None:
-    """The program that has the socket at this port, in the namespace of a socket of ours; None: unknown."""
+    """The program that has the socket at this port, in the namespace of our socket; None if unknown."""
     try:
         inside = list(_find_processes(_find_namespace(held)))
         wanted = {f"socket:[{inode}]" for inode in _find_inodes(inside[0], kind, port)} if inside else set()
@@ -31,12 +32,12 @@ def find_program(held: socket.socket, kind: Kind, port: int) -> str | None:
             if wanted and any(os.readlink(f"{folder}/{fd}") in wanted for fd in os.listdir(folder)):
                 return show_name(os.readlink(f"/proc/{pid}/exe"))
         except OSError:
-            continue  # it ended, closed something, or is not ours to look into
+            continue  # it ended, closed a descriptor, or we may not inspect it
     return None
 
 
 def _find_namespace(held: socket.socket) -> str:
-    """As /proc writes it. Raises OSError."""
+    """The namespace in the form of /proc links. Raises OSError."""
     fd = ioctl(held.fileno(), _GET_NAMESPACE)
     try:
         return f"net:[{os.fstat(fd).st_ino}]"
@@ -55,7 +56,7 @@ def _find_processes(namespace: str) -> Iterator[int]:
 
 
 def _find_inodes(pid: int, kind: Kind, port: int) -> set[int]:
-    """The sockets at this port in the network of a process. Raises OSError."""
+    """The inodes of the sockets at this port in the network of a process. Raises OSError."""
     found: set[int] = set()
     for table in (kind, f"{kind}6"):
         try:
@@ -67,13 +68,13 @@ def _find_inodes(pid: int, kind: Kind, port: int) -> set[int]:
 
 
 def parse_inodes(lines: Iterable[str], port: int) -> set[int]:
-    """Those at this port, from /proc/net/tcp and the like; one that is nobody's any more has none."""
+    """The inodes at this port, from /proc/net/tcp and the like, without 0 (a socket without an owner)."""
     ending = f":{port:04X}"
     rows = (line.split() for line in lines)
     return {int(row[_INODE]) for row in rows if len(row) > _INODE and row[_LOCAL].endswith(ending)} - {0}
 
 
 def show_name(path: str) -> str:
-    """A name that the command could have chosen, as it may stand in a sentence: short, printable ASCII."""
+    """A name that the command could have chosen, made safe for a sentence: short, printable ASCII."""
     plain = "".join(char if char.isascii() and char.isprintable() else "?" for char in path)
     return plain if len(plain) <= MAX_NAME else f"...{plain[-MAX_NAME:]}"

@@ -1,4 +1,4 @@
-"""What a tree of processes uses, read from /proc: for limits that no control group holds.
+"""The resource use of a tree of processes, read from /proc: for limits that no control group enforces.
 
 Standard library only: the launcher imports this.
 """
@@ -12,7 +12,7 @@ _PARENT: Final = 1
 
 
 def tree(top: int) -> list[int]:
-    """This process and everything below it; what is orphaned belongs to whoever adopts it."""
+    """This process and everything below it; orphans belong to the process that adopts them."""
     found, waiting = [], [top]
     while waiting:
         pid = waiting.pop()
@@ -23,7 +23,7 @@ def tree(top: int) -> list[int]:
                     waiting += map(int, file.read().split())
         except FileNotFoundError:
             if pid == top and os.path.exists(f"/proc/{top}/stat"):
-                return _tree_by_parents(top)  # a kernel that does not list children
+                return _tree_by_parents(top)  # this kernel does not list children
         except OSError:
             continue
     return found
@@ -49,12 +49,12 @@ def _stat(pid: int) -> list[bytes]:
 
 
 def threads(pids: list[int]) -> int:
-    """How many threads they are."""
+    """The number of their threads."""
     return sum(int(fields[_THREADS]) for pid in pids if (fields := _stat(pid)))
 
 
 def resident(pids: list[int]) -> int:
-    """Bytes in memory, those shared among them counted for each."""
+    """Bytes in memory; a page that several of them share is counted for each."""
     total = 0
     for pid in pids:
         try:
@@ -66,7 +66,7 @@ def resident(pids: list[int]) -> int:
 
 
 def proportional(pids: list[int]) -> int:
-    """Bytes in memory, a shared page divided among its users; of whom we may not ask, as `resident`."""
+    """Bytes in memory, a shared page divided among its users; where we may not read that, as `resident`."""
     total = 0
     for pid in pids:
         try:
@@ -77,7 +77,7 @@ def proportional(pids: list[int]) -> int:
 
 
 def written(pids: list[int]) -> int:
-    """Bytes that they, and the children that they waited for, sent towards a disk."""
+    """Bytes that these processes, and the children that they waited for, wrote towards a disk."""
     total = 0
     for pid in pids:
         try:
@@ -88,7 +88,7 @@ def written(pids: list[int]) -> int:
 
 
 def threads_of_user(uid: int) -> int:
-    """How many threads of this user there are, in any tree."""
+    """The number of this user's threads, in any tree."""
     wanted = b"Uid:\t%d\t" % uid
     own = []
     for name in os.listdir("/proc"):
@@ -102,6 +102,6 @@ def threads_of_user(uid: int) -> int:
 
 
 def _read_field(path: str, label: bytes) -> int:
-    """Raises OSError, or StopIteration where the file has no such line."""
+    """Raises OSError, or StopIteration if the file has no such line."""
     with open(path, "rb") as file:
         return int(next(line for line in file if line.startswith(label)).split()[1])

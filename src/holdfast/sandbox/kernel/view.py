@@ -1,15 +1,15 @@
 """The view: a plan as mounts of the process that will become the command.
 
-It is made of the host's own mounts. Every tree that a step names is copied off-stage first,
-while the host is still visible. Then either everything becomes read-only in one call, or a new
-root covers everything; the copies are put in their places from first step to last. A covered root
-stays mounted underneath, out of reach without privileges.
+The view is made of the host's own mounts. First every tree that a step names is copied, detached, while the
+host is still visible. Then either everything becomes read-only in one call, or a new root covers everything.
+The copies are then put in their places from first step to last. A covered root stays mounted underneath, out
+of reach without privileges.
 
-A pin is a directory mounted on itself, below the copy that covers it. The kernel refuses to
-rename or remove a mount point wherever it is seen, so the ancestors of a protected path stay where
-they are; and since no pin is on top, files still move freely between directories.
+A pin is a directory mounted on itself, below the copy that covers it. The kernel refuses to rename or remove
+a mount point in any view, so the ancestors of a protected path stay where they are. Since no pin is on top,
+files still move freely between directories.
 
-Nothing is created on the host. Mount points are only ever made in file systems made here.
+Nothing is created on the host. Mount points are only made in file systems that are made here.
 
 Standard library only, and little of it: this runs in a forked child of the launcher.
 """
@@ -31,21 +31,21 @@ _DEVICE_LINKS: Final = (
     ("stdout", "/proc/self/fd/1"),
     ("stderr", "/proc/self/fd/2"),
 )
-# Files of these check for user 0, not for a privilege: root without any could change the host.
+# These files check for user 0, not for a privilege: root without privileges could still change the host.
 KERNEL_SWITCHES: Final = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi")
-CONSOLE: Final = "/dev/console"  # where the view has the command's terminal
+CONSOLE: Final = "/dev/console"  # place of the command's terminal in the view
 SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - not a file of ours, but where the C library expects it
-MASK_SOURCE: Final = "/dev/.masks"  # what masks are copies of, by their kind
+MASK_SOURCE: Final = "/dev/.masks"  # the masks that are copied over denied paths, by kind
 
-# What is weaker than the plan says, when the host does not allow more.
+# Words for what is weaker than the plan requires, where the host does not allow more.
 OLD_PROC: Final = "proc"  # the host's process list is visible
 
 
 def build_view(plan: Plan, tty_path: str | None) -> tuple[str, ...]:
-    """Make the mounts of this process what the plan says; what came out weaker is returned.
+    """Change the mounts of this process to what the plan says; return what came out weaker.
 
     Raises:
-        StageFailed: the plan can not be applied in full.
+        StageFailed: the plan cannot be applied in full.
     """
     weakened: list[str] = []
     with Stage("propagation"):
@@ -62,7 +62,7 @@ def build_view(plan: Plan, tty_path: str | None) -> tuple[str, ...]:
         weakened.append(OLD_PROC)
     os.close(root)
     with Stage("cwd", plan.cwd):
-        os.chdir(plan.cwd)  # the inherited one is in the tree that is covered now
+        os.chdir(plan.cwd)  # the inherited directory is in the tree that is covered now
     return tuple(weakened)
 
 
@@ -95,7 +95,7 @@ class _View:
     def __init__(self, plan: Plan, root: int) -> None:
         self._plan = plan
         self._root = root
-        self._own: set[int] = set()  # device numbers of the file systems that are ours to change
+        self._own: set[int] = set()  # device numbers of the file systems that we made
         self._unsealed: list[int] = []
         self._needed: set[str] = set()  # directories on the way to a grant
         for step in plan.steps:
@@ -103,7 +103,7 @@ class _View:
                 self._needed.update(_ancestors(step.path))
 
     def build(self, tty_path: str | None) -> bool:
-        """Returns whether /proc is this PID namespace's own."""
+        """Build the view. Return whether /proc is the one of this PID namespace."""
         trees = [self._copy(step) for step in self._plan.steps]
         with Stage("dev"):
             devices = self._copy_devices(tty_path)
@@ -136,12 +136,12 @@ class _View:
         return fresh
 
     def _copy(self, step: Step) -> int:
-        """The tree that a step will put in its place, with its attributes; -1 when it needs none."""
+        """The tree that a step will put in its place, with its attributes; -1 if the step needs none."""
         if step.kind not in GRANTS or step.path in ("/proc", "/dev") or step.path.startswith("/proc/"):
             return -1  # the view has its own
         attributes = NO_SUID
         if not step.path.startswith("/dev/"):
-            attributes |= NO_DEV  # a device that a policy names is meant to be used
+            attributes |= NO_DEV  # a device that a policy names is meant to be usable
         if step.kind is not StepKind.WRITABLE:
             attributes |= READ_ONLY
         with Stage(step.kind.value, step.path):
@@ -218,7 +218,7 @@ class _View:
                 return  # an empty base does not show it
             raise
         if step.path in self._needed:
-            # Passable but not readable: something below is granted again.
+            # Passable but not readable: a path below is granted again.
             mask = self._new_tmpfs("0111", NO_SUID | NO_DEV | NO_EXEC)
             _put(mask, target)
             return
@@ -234,7 +234,7 @@ class _View:
             os.close(tree)
 
     def _mount_point(self, path: str, *, directory: bool) -> int:
-        """Where a tree is put, made when the file system there is one of ours."""
+        """The place for a tree; the mount point is created if the file system there is one of ours."""
         try:
             return kernel.open_path(path)
         except FileNotFoundError:
@@ -258,7 +258,7 @@ class _View:
 
 
 def _show_resolver(find: Callable[[str], int]) -> None:
-    from holdfast.sandbox.kernel import resolver  # loaded before, by whoever has such a plan
+    from holdfast.sandbox.kernel import resolver  # already imported by the process that has such a plan
 
     with Stage("names"):
         resolver.show(NAME_SERVER, find)
@@ -280,13 +280,13 @@ def _put(tree: int, target: int) -> None:
 
 
 def _put_new(tree: int, path: str) -> None:
-    """Mount a tree that nobody needs the descriptor of any more."""
+    """Mount a tree and close its descriptor."""
     _put(tree, kernel.open_path(path))
     os.close(tree)
 
 
 def _new_masks() -> int:
-    """An empty directory and an empty file without permissions, to be copied over what is denied."""
+    """An empty directory and an empty file without permissions, to be mounted over denied paths."""
     masks = kernel.new_filesystem("tmpfs", NO_SUID | NO_DEV | NO_EXEC, mode="0000")
     os.mkdir(StepKind.MASK_DIRECTORY, 0, dir_fd=masks)
     os.mknod(StepKind.MASK_FILE, stat.S_IFREG, dir_fd=masks)
@@ -308,7 +308,7 @@ def _become_root(tree: int, root: int) -> None:
 
 
 def _ancestors(path: str) -> list[str]:
-    """Every directory above, the nearest first, without the root."""
+    """All directories above, the nearest first, without the root."""
     found = []
     while (path := os.path.dirname(path)) != "/":
         found.append(path)
@@ -320,5 +320,5 @@ def _existing_parent(path: str) -> str:
 
 
 def _mode(path: str) -> int:
-    """The permissions of a directory: what is made below a passable mask is only passable too."""
+    """The permissions of a directory: a directory made below a passable mask gets the same."""
     return stat.S_IMODE(os.lstat(path).st_mode)

@@ -1,10 +1,12 @@
 """The commands that a process started: set up, signalled, reaped, and ended with everything below them.
 
-The launcher owns all commands of a server like that, and `holdfast exec` the one that it runs. The owner
-has one thread, is a child subreaper, and alone reaps and signals what it started.
+The launcher owns all commands of a server this way, and `holdfast exec` owns the one command that it runs.
+The owner has one thread, is a child subreaper, and is the only process that reaps and signals what it
+started.
 
-Standard library only, and little of it: whoever waits for a command waits for these imports too. What not
-every start needs is imported where it is needed; an owner that forks often has imported it before.
+Standard library only, and little of it: a caller that waits for a command waits for these imports too.
+Modules that not every start needs are imported where they are needed; an owner that forks often has imported
+them before.
 """
 
 import errno
@@ -35,37 +37,37 @@ if TYPE_CHECKING:
     from holdfast.sandbox.launcher.spare import Spare
 
 _SHUTDOWN_S: Final = 5.0  # how long a final kill may take before we give up on unkillable processes
-_END: Final = signal.SIGPWR  # as `landlocked.END`
-_EMPTY_S: Final = 0.02  # until it is tried again to remove a group that a dying process is in
-# Processes of ours around a command: PID 1 or the keeper; bubblewrap has one that waits, bwrap, and the shim.
+_END: Final = signal.SIGPWR  # same as `landlocked.END`
+_EMPTY_S: Final = 0.02  # delay before another attempt to remove a group that a dying process is in
+# Our own processes around a command: PID 1 or the keeper; with bubblewrap the supervisor, bwrap, the shim.
 _AROUND, _AROUND_BWRAP = 1, 3
 
 
 class _Group(NamedTuple):
-    """What a start made, known by its leader's pid: a process group, on a terminal a whole session."""
+    """What a start made, known by its leader's pid: a process group; on a terminal, a whole session."""
 
     leader: int
     id: int
     owner: int
     tty: bool
-    kept: bool  # the leader ends everything below it when it is told to
-    forwards: bool  # the others in it are bubblewrap's, which would die of what is meant for the command
-    bare: bool  # the leader is the command, and nobody of ours around it
+    kept: bool  # the leader ends everything below it when it gets `_END`
+    forwards: bool  # other members are bubblewrap's and would die of a signal meant for the command
+    bare: bool  # the leader is the command itself, without a process of ours around it
 
     def signal(self, signum: int) -> bool:
-        """Signal every member; False when none is left. Signal 0 only asks."""
+        """Signal every member; return False if none is left. Signal 0 only checks."""
         if self.bare:
             from holdfast.sandbox.backends import confined
 
             signum = confined.stopping(signum)
         if self.kept and signum == signal.SIGKILL:
-            signum = _END  # killed itself, it could not take along what left its group
+            signum = _END  # if it were killed itself, it could not end processes that left its group
         if self.forwards and signum not in (0, signal.SIGKILL):
             _kill(self.leader, signum)
             return True
         reached = _kill_group(self.leader, signum)
         if self.tty and signum in (0, signal.SIGKILL):
-            # Job control puts background jobs into groups of their own, which hang-up spares.
+            # Job control puts background jobs into groups of their own, which a hang-up does not reach.
             for pid in processes(SESSION, self.leader):
                 reached = True
                 _kill(pid, signum)
@@ -78,45 +80,48 @@ def group_of(leader: int, request: Order) -> _Group:
 
 
 class _SettingUp(NamedTuple):
-    """A confined start whose command does not run yet."""
+    """A confined start; its command does not run yet."""
 
     group: _Group
-    kind: ConfinementKind | None  # of the process around it, when that is ours
-    report: bytes = b""  # so far
+    kind: ConfinementKind | None  # of the process around it, if that process is ours
+    report: bytes = b""  # the report so far
 
 
 class Children:
-    """What was started and by whom. A subclass says how status pipes are awaited and who hears of events."""
+    """The processes that were started, and their owners.
+
+    A subclass implements how status pipes are awaited and where events are reported.
+    """
 
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._running: dict[int, _Group] = {}  # leader pid -> group; the leader is not reaped yet
-        self._lingering: dict[int, _Group] = {}  # leader reaped, other members live on
+        self._lingering: dict[int, _Group] = {}  # leader reaped, but other members are alive
         self._setting_up: dict[int, _SettingUp] = {}  # status pipe -> confined start
-        self._channels: dict[int, socket.socket] = {}  # status pipe -> where its listening sockets come
+        self._channels: dict[int, socket.socket] = {}  # status pipe -> source of listening sockets
         self._limited: dict[int, LimitedCommand] = {}  # leader pid -> its limits
-        self._emptying: list[LimitedCommand] = []  # ended, but somebody may still be in their groups
-        self._look_due = 0.0  # when their limits are to be looked at next
-        self._brokered: dict[int, _Brokered] = {}  # status pipe -> where its listener comes
-        self._listeners: dict[int, _Brokered] = {}  # a command's, until its first call on a socket
+        self._emptying: list[LimitedCommand] = []  # ended, but a process may still be in their groups
+        self._look_due = 0.0  # when to check their limits next
+        self._brokered: dict[int, _Brokered] = {}  # status pipe -> source of the listener
+        self._listeners: dict[int, _Brokered] = {}  # listener of a command, until its first call on a socket
         self._masks: MaskedCommands | None = None  # commands whose plans cover something
         self._spares: dict[ConfinementKind, Spare] = {}
         kernel.adopt_orphans()
 
     def _report(self, event: Event, fds: Sequence[int] = ()) -> None:
-        """Tell of a start or an end, with the listening sockets of a start, which are closed afterwards."""
+        """Report a start with its listening sockets, or an end; the sockets are closed afterwards."""
         raise NotImplementedError
 
     def _await(self, fd: int) -> None:
-        """See to it that `_on_readable` is called whenever this can be read."""
+        """Have `_on_readable` called whenever this descriptor is readable."""
         raise NotImplementedError
 
     def _forget(self, fd: int) -> None:
-        """No more of this, which is about to be closed."""
+        """Stop awaiting this descriptor, which is about to be closed."""
         raise NotImplementedError
 
     def _is_ours(self, fd: int) -> bool:
-        """Was it awaited, and is it still?"""
+        """Whether this descriptor is still awaited."""
         masks = -1 if self._masks is None else self._masks.fd
         return fd in self._setting_up or fd in self._listeners or fd == masks
 
@@ -129,7 +134,7 @@ class Children:
             self._fork_broker(fd)
 
     def _fork_watcher(self, fd: int, request: Order) -> int:
-        """Fork one: an interpreter of its own would take longer to come up than many a command runs."""
+        """Fork a watcher: starting an interpreter for it would take longer than many commands run."""
         from holdfast.sandbox.watcher import watcher
 
         pid = os.fork()
@@ -140,7 +145,7 @@ class Children:
         return pid
 
     def _on_confined(self, kind: ConfinementKind) -> None:
-        """A confined start of this kind came about."""
+        """Called when a confined start of this kind has succeeded."""
 
     def _start(self, request: Order, fds: list[int]) -> None:
         try:
@@ -160,10 +165,10 @@ class Children:
         self._report(Event(orders.STARTED, request.id, pid))
 
     def _spawn_unconfined(self, request: Order, fds: list[int]) -> int:
-        """The pid of a command as it is; raises OSError when it can not be started.
+        """Start an unconfined command; return its pid. Raises OSError if it cannot be started.
 
-        posix_spawn shares our memory with the child until exec, which is several times faster than a
-        fork that copies it. What it has no option for, the working directory, is ours for a moment.
+        posix_spawn shares our memory with the child until exec, which is several times faster than a fork
+        that copies it. It has no option for the working directory, so we change our own for a moment.
         """
         from holdfast.sandbox.backends import confined
 
@@ -185,13 +190,13 @@ class Children:
         masks: int,
         enter: Callable[[], None] | None,
     ) -> int:
-        """The pid of the process around the command, a spare one if there is one and it needs no limits."""
+        """The pid of the process around the command; a spare is used if there is one and no limit."""
         spare = None if enter else self._spares.pop(kind, None)
         if spare is not None:
             try:
                 spare.use(request, fds, status_fd=report, listeners_fd=listeners, masks_fd=masks)
             except OSError:
-                pass  # something ended it; it is reaped like everything else
+                pass  # the spare was killed; it is reaped like every other child
             else:
                 return spare.pid
         from holdfast.sandbox.backends import confined
@@ -208,7 +213,7 @@ class Children:
         )
 
     def _start_confined(self, request: Order, fds: list[int]) -> None:
-        """Fork the processes around a confined command; its outcome comes on a pipe."""
+        """Fork the processes around a confined command; the outcome arrives on a pipe."""
         view = plan.decode(request.plan)
         own = not request.flags & (orders.BWRAP | orders.LANDLOCK)
         kind = ConfinementKind(bool(request.flags & orders.USER_NAMESPACE), view.network_off) if own else None
@@ -221,7 +226,7 @@ class Children:
             brokered = _Brokered(view) if own and not request.flags & orders.WATCH else None
             masked = self._cover(view) if own and view.covers else None
             status, report = os.pipe2(os.O_CLOEXEC)
-        except OSError:  # no descriptors are left, say
+        except OSError:  # for example, no descriptors are left
             self._give_up(limited, brokered, masked)
             for end in channel or ():
                 end.close()
@@ -280,7 +285,7 @@ class Children:
     def _give_up(
         self, limited: "LimitedCommand | None", brokered: "_Brokered | None", masked: "MaskedCommand | None"
     ) -> None:
-        """Nothing comes of a start: let go of what was made for it."""
+        """A start failed: release what was made for it."""
         if limited:
             limited.remove()
         if brokered:
@@ -297,7 +302,7 @@ class Children:
         listeners: int,
         limited: "LimitedCommand | None",
     ) -> int:
-        """The same with bubblewrap or with Landlock alone."""
+        """Start the process around the command, with bubblewrap or with Landlock alone; return its pid."""
         from holdfast.sandbox.backends import confined
 
         command = confined.command_of(request, fds)
@@ -330,7 +335,7 @@ class Children:
         )
 
     def _set_up(self, status: int) -> None:
-        """More of a report, or its end."""
+        """Read more of a start's report; at its end report the start."""
         start = self._setting_up[status]
         data = os.read(status, MAX_REPORT)
         told = start.report + data
@@ -363,13 +368,13 @@ class Children:
             if start.kind is not None:
                 self._on_confined(start.kind)
         else:
-            self._running.pop(group.leader, None)  # it ends by itself, and nobody waits for it
+            self._running.pop(group.leader, None)  # it ends by itself, and no caller waits for it
             self._report(Event(orders.STARTED, group.id, 0, failure.errno, stage=failure.stage[:64]))
         for fd in listeners:
             os.close(fd)
 
     def _cover(self, view: plan.Plan) -> "MaskedCommand":
-        """Hear of what appears where this plan covers something. Raises OSError."""
+        """Watch for new entries at the paths that this plan covers. Raises OSError."""
         if self._masks is None:
             from holdfast.sandbox.launcher.masked import MaskedCommands
 
@@ -377,7 +382,7 @@ class Children:
         return self._masks.begin(view)
 
     def _make_notifier(self) -> "Inotify | Dnotify":
-        """What tells of names that appear. Raises OSError."""
+        """Make the notifier for new names. Raises OSError."""
         from holdfast.sandbox.kernel.inotify import Inotify
 
         return Inotify(blocking=False)
@@ -386,7 +391,7 @@ class Children:
         self._signal(lambda group: group.leader == leader, signal.SIGKILL)
 
     def _take_listener(self, brokered: "_Brokered") -> None:
-        """From now on the first call on a socket is heard of; if there is no listener there are no calls."""
+        """From now on await the first call on a socket; without a listener there are no such calls."""
         fd = brokered.take()
         if fd is None:
             brokered.close()
@@ -402,7 +407,7 @@ class Children:
             if _is_called(fd) and os.fork() == 0:
                 brokered.become(fd)
         except OSError:
-            pass  # with nobody to answer them the command's calls fail
+            pass  # without a broker the command's calls fail
         finally:
             os.close(fd)
             brokered.close()
@@ -410,7 +415,7 @@ class Children:
     def _signal(self, wanted: Callable[[_Group], bool], signum: int) -> None:
         for group in filter(wanted, [*self._running.values(), *self._lingering.values()]):
             if not group.signal(signum) and group.leader in self._running:
-                _kill(group.leader, signum)  # forked just now, and not in a group of its own yet
+                _kill(group.leader, signum)  # forked just now, and not yet leader of a group of its own
 
     def _reap(self) -> None:
         while True:
@@ -422,7 +427,7 @@ class Children:
                 break
             for pipe in [fd for fd, start in self._setting_up.items() if start.group.leader == pid]:
                 while pipe in self._setting_up:
-                    self._set_up(pipe)  # its start is reported before its end, however quick it was
+                    self._set_up(pipe)  # report the start before the end, however quick the command was
             limited = self._limited.pop(pid, None)
             reached = self._leave(limited, status) if limited else ""
             if self._masks is not None:
@@ -431,7 +436,7 @@ class Children:
             if group is None:
                 continue
             if group.forwards:
-                group.signal(signal.SIGKILL)  # what its leader left is not the command
+                group.signal(signal.SIGKILL)  # the remaining members are not the command
             if group.signal(0):
                 self._lingering[pid] = group
             self._report(
@@ -450,7 +455,7 @@ class Children:
         self._lingering = {pid: group for pid, group in self._lingering.items() if group.signal(0)}
 
     def _leave(self, limited: "LimitedCommand", status: int) -> str:
-        """A command with limits was reaped: its groups go. What it had reached, for its event."""
+        """Remove the groups of a reaped command with limits; return the encoded limit that it reached."""
         from holdfast.sandbox import limits
 
         code = os.waitstatus_to_exitcode(status)
@@ -461,7 +466,7 @@ class Children:
         return limits.encode_reached(reached) if reached else ""
 
     def _look_at_limits(self) -> float | None:
-        """End what has used too much; how soon to look again, None if there is nothing to look at."""
+        """End commands that exceeded a limit; return the delay until the next check, or None."""
         now = time.monotonic()
         if now < self._look_due:
             return self._look_due - now
@@ -478,7 +483,7 @@ class Children:
         return soon
 
     def _end_everything(self) -> None:
-        """End all descendants, and take their groups away."""
+        """End all descendants, and remove their control groups."""
         for limited in self._limited.values():
             limited.kill()
         self._kill_descendants()
@@ -503,7 +508,7 @@ class Children:
 
 
 def kept(request: Order) -> Order:
-    """The order to start it as it is, but with a process around it that ends what it leaves behind."""
+    """The order to start a command unconfined, but with a process around it that ends its descendants."""
     untouched = plan.encode(
         plan.Plan(plan.Base.UNTOUCHED, (), network_off=False, cwd=os.fsdecode(request.cwd))
     )
@@ -511,7 +516,7 @@ def kept(request: Order) -> Order:
 
 
 def _needs_group(request: Order) -> bool:
-    """Is there nothing else in which all that it starts could be ended at once?"""
+    """Whether only a control group can end all descendants of this start at once."""
     if not request.flags & orders.LANDLOCK or request.flags & orders.KEPT:
         return False
     from holdfast.sandbox.kernel import landlock
@@ -521,7 +526,7 @@ def _needs_group(request: Order) -> bool:
 
 
 class _Brokered:
-    """What the broker of a start will need: its listener comes on a channel, its rules are in the plan."""
+    """What a start's broker needs: the listener, which arrives on a channel, and the rules of the plan."""
 
     def __init__(self, view: plan.Plan) -> None:
         """Raises OSError."""
@@ -576,19 +581,19 @@ def _is_called(listener: int) -> bool:
 
 
 def _pair() -> "tuple[socket.socket, socket.socket]":
-    import _socket as socket  # what the library's module adds takes longer to load
+    import _socket as socket  # loads faster than the full `socket` module
 
     return socket.socketpair()
 
 
 def _kill_group(pgid: int, signum: int) -> bool:
-    """Signal a group; False when it has no members left."""
+    """Signal a group; return False if it has no members left."""
     try:
         os.killpg(pgid, signum)
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True  # somebody in it changed its user; it exists
+        return True  # a member changed its user; the group exists
     return True
 
 

@@ -1,18 +1,17 @@
 """The launcher: a small single-threaded process that starts and owns every command.
 
-It exists because forking the server is slow (its heap is large), unsafe (it has threads) and
-leaves nobody to clean up when the server is killed. The launcher is started before the heap
-grows, imports only a few standard modules and its own protocol, and owns every child:
+It exists because forking the server is slow (its heap is large) and unsafe (it has threads), and because a
+killed server could not clean up its commands. The launcher is started before the heap grows, imports only a
+few standard modules and its own protocol, and owns every child:
 
 * It is a child subreaper: descendants that lose their parent become its children, so it can end
   them all. When its socket closes, for whatever reason, it kills everything below it and exits.
 * Each command is a session leader with its own process group. Only the launcher reaps, and only
-  the launcher signals, so a process group number can not have been reused when it is signalled.
+  the launcher signals, so a process group number cannot have been reused when it is signalled.
 
-Orders and reports are datagrams on one SOCK_SEQPACKET socket (`orders.py`). A start is answered
-with a pid once exec happened, or with the errno that stopped it, so a failed start can not be
-mistaken for a failed command. Nothing here assumes that the peer is the process that made the
-launcher.
+Orders and reports are datagrams on one SOCK_SEQPACKET socket (`orders.py`). A start is answered with a pid
+once exec happened, or with the errno that stopped it, so a failed start cannot be mistaken for a failed
+command. Nothing here assumes that the peer is the process that made the launcher.
 """
 
 import contextlib
@@ -41,22 +40,22 @@ _FORKED_WITH: Final = (
     landlocked,
     loopback,
     maskguard,
-)  # what a child needs it finds imported
-_QUIET_MS: Final = 5  # before a spare is made: made at once it would slow down the command just started
+)  # imported now, so that forked children find them loaded
+_QUIET_MS: Final = 5  # delay before a spare is made: at once, it would slow down the command just started
 
 
 class Launcher(Children):
-    """The loop: orders in, reports out, children reaped."""
+    """The loop: receives orders, sends reports, reaps children."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._wanted: set[ConfinementKind] = set()  # spares to make when it is quiet
+        self._wanted: set[ConfinementKind] = set()  # kinds of spares to make when there is nothing else to do
         self._poll = select.poll()
         self._wake, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(signum, signal.SIG_IGN)  # our life ends with the socket, not with a terminal
+            signal.signal(signum, signal.SIG_IGN)  # we end with the socket, not with a terminal
         super().__init__()
 
     def run(self) -> None:
@@ -79,16 +78,16 @@ class Launcher(Children):
                 if not ready and self._wanted:
                     self._make_spare()
         except OSError:
-            return  # the socket broke: the same as closed
+            return  # the socket broke: treated as closed
         finally:
-            for fd in (self._wake, signal.set_wakeup_fd(-1)):  # to look for processes takes descriptors
+            for fd in (self._wake, signal.set_wakeup_fd(-1)):  # the search for processes needs descriptors
                 os.close(fd)
             self._end_everything()
 
     def _obey(self) -> bool:
         try:
             received = orders.receive(self._sock)
-        except orders.DescriptorsLost as exc:  # one start fails, and not everything that we own
+        except orders.DescriptorsLost as exc:  # only this start fails, not everything that we own
             self._report(Event(orders.STARTED, orders.id_of(exc.data), 0, errno.EMFILE))
             return True
         if received is None:
@@ -125,10 +124,10 @@ class Launcher(Children):
         self._poll.unregister(fd)
 
     def _make_spare(self) -> None:
-        """Only of a kind that has just worked, so a host that refuses is not asked again and again."""
+        """Make a spare of a kind that has just worked: a refusing host is not tried again and again."""
         kind = self._wanted.pop()
         if kind not in self._spares:
-            with contextlib.suppress(OSError, StageFailed):  # then the next start says why
+            with contextlib.suppress(OSError, StageFailed):  # then the next start reports why
                 self._spares[kind] = Spare(kind)
 
     def _report(self, event: Event, fds: Sequence[int] = ()) -> None:
@@ -139,10 +138,10 @@ class Launcher(Children):
 
 
 def main() -> None:
-    """Be the launcher on the socket whose descriptor is the last argument."""
+    """Run as the launcher on the socket whose descriptor is the last argument."""
     os.setsid()  # a signal to the server's group, even SIGKILL, must not end us before our children
     sock = socket.socket(fileno=int(sys.argv[-1]))
-    sock.set_inheritable(False)  # whoever holds it could give orders, and keep us alive
+    sock.set_inheritable(False)  # a process that inherits it could give orders, and keep us alive
     namespaces.warm()
     landlocked.warm()
     listener.warm()

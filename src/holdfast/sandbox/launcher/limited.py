@@ -1,7 +1,8 @@
-"""A command with limits, for the process that owns it: who holds each of them, and when it must end.
+"""A command with limits, as its owner sees it: how each limit is enforced, and when the command must end.
 
-The command enters its control groups before anything of it runs, and the groups go with it. What no group
-holds here is held by rlimits, or by looking: `look` is called again and again while the command runs.
+The command enters its control groups before any of its code runs, and the groups are removed after it. A
+limit that no group can enforce is enforced by rlimits, or by sampling: `look` is called again and again
+while the command runs.
 
 Standard library only, and loaded only for a command that has limits.
 """
@@ -18,12 +19,12 @@ from holdfast.sandbox.kernel.kernel import Stage
 from holdfast.sandbox.limits import Limits, LimitUsage, Means, Reached
 
 _CONTROLLERS: Final = {"memory": cgroup.MEMORY, "pids": cgroup.PIDS, "cpus": cgroup.CPU}
-# What the user's other programs may start meanwhile without a command being refused a process for it.
+# Processes that the user's other programs may start meanwhile without the command being refused a fork.
 _OTHERS: Final = 1000
 _VERSIONS: Final = {"1": Means.V1, "2": Means.V2}
 
 
-_OWN: Final = "own"  # the group of a command beside which there are others
+_OWN: Final = "own"  # name of the command's own group, if there are groups of others beside it
 
 
 def _weigh(used: LimitUsage) -> tuple[int, int, int]:
@@ -31,15 +32,15 @@ def _weigh(used: LimitUsage) -> tuple[int, int, int]:
 
 
 class LimitedCommand:
-    """The limits of one command, from before its start until its groups are gone.
+    """The limits of one command, from before its start until its groups are removed.
 
-    `around` processes of ours count as its own in a group. With `together` it gets a group even if no limit
-    needs one, to be ended in. With `own_userns` it is alone in a user namespace of its own; if that is made
-    `later`, whoever makes it calls `enter_inside`.
+    `around` processes of ours are in its group and counted there. With `together` it gets a group even if no
+    limit needs one, so that it can be ended as a whole. With `own_userns` it is alone in a user namespace of
+    its own. If that namespace is made `later`, the process that makes it calls `enter_inside`.
 
-    With `shared` there is room in its groups for the commands that it has run elsewhere: those have it as
-    their `run`, and what looking finds is added up. The largest of them is ended when that is too much, and
-    the one that they belong to only when none is left.
+    With `shared` its groups have room for the commands that it runs elsewhere. Those have this one as their
+    `run`, and the sampled use of all is added up. If the sum is too large, the largest of them is ended; the
+    command that they belong to is ended only when none of them is left.
     """
 
     def __init__(
@@ -58,13 +59,13 @@ class LimitedCommand:
         self.limits = limits
         self._run = run
         self._commands: list[LimitedCommand] = []
-        self._written = 0  # by its commands that have ended
+        self._written = 0  # bytes written by its commands that have ended
         self.means: dict[str, Means] = {}
         self.reached: Reached | None = None
         self._around = around
         self._later = later
         self._inside = 0  # RLIMIT_NPROC of a user namespace that is made later
-        self._began: float | None = None  # when the command itself did
+        self._began: float | None = None  # when the command itself began
         self._kill_at: float | None = None
         self._leader = 0
         self._used = LimitUsage()
@@ -79,7 +80,7 @@ class LimitedCommand:
         self._divide(own_userns=own_userns)
 
     def _divide(self, *, own_userns: bool) -> None:
-        """Who holds what."""
+        """Choose how each limit is enforced."""
         limits, groups = self.limits, self._groups
         memory, pids, cpus = limits.memory, limits.pids, limits.cpus
         if memory is not None and not (groups and self._held("memory", lambda: groups.set_memory(memory))):
@@ -100,7 +101,7 @@ class LimitedCommand:
             self.means["timeout"] = Means.CLOCK
 
     def _held(self, limit: str, put: Callable[[], None]) -> bool:
-        """Does a group hold it?"""
+        """Whether a control group enforces this limit, after trying `put`."""
         version = self._groups.held.get(_CONTROLLERS[limit]) if self._groups else None
         if version is None:
             return False
@@ -112,9 +113,9 @@ class LimitedCommand:
         return True
 
     def _bound_pids(self, most: int, *, own_userns: bool) -> None:
-        """What the kernel can do about processes without a group: it counts those of a user.
+        """Limit processes by rlimit when there is no group; the kernel then counts a user's processes.
 
-        In a user namespace of its own that is the command alone. Root is never held.
+        In a user namespace of its own, the count covers only the command. Root is never limited.
         """
         if os.getuid() == 0:
             self.means["pids"] = Means.SAMPLED
@@ -131,16 +132,16 @@ class LimitedCommand:
 
     @property
     def word(self) -> str:
-        """Who holds what, for an event."""
+        """How each limit is enforced, encoded for an event."""
         return rules.encode_means(self.means)
 
     # --- in the process that becomes the command
 
     def enter(self) -> None:
-        """Be limited from here on.
+        """Apply the limits to this process.
 
         Raises:
-            StageFailed: we cannot; nothing may be run.
+            StageFailed: a limit cannot be applied; nothing may be run.
         """
         with Stage("limits"):
             if self._groups is not None:
@@ -154,7 +155,7 @@ class LimitedCommand:
                 os.sched_setaffinity(0, allowed[: max(1, -int(-(self.limits.cpus or 1) // 1))])
 
     def enter_inside(self, first: int) -> None:
-        """The same for what holds only in the user namespace whose first process this is."""
+        """Apply the limits that hold only inside the user namespace whose first process is `first`."""
         if self._inside:
             with Stage("limits"):
                 resource.prlimit(first, resource.RLIMIT_NPROC, (self._inside, self._inside))
@@ -162,7 +163,7 @@ class LimitedCommand:
     # --- in its owner
 
     def begin(self, leader: int) -> None:
-        """It was forked; this process is around it."""
+        """The process around the command was forked; its pid is `leader`."""
         self._leader = leader
         if self._run is not None:
             self._run._commands.append(self)
@@ -177,7 +178,7 @@ class LimitedCommand:
         return 0.0 if self._began is None else now - self._began
 
     def look(self, now: float) -> int:
-        """The signal that it is to get now; 0 for none."""
+        """The signal to send to the command now; 0 for none."""
         if self.reached is not None:
             if self._kill_at is None or now < self._kill_at:
                 return 0
@@ -200,7 +201,7 @@ class LimitedCommand:
         return rules.look_again_s(self.limits, self._sum_up(), seen, elapsed_s=self._elapsed_s(now))
 
     def _sum_up(self) -> LimitUsage:
-        """What it is judged by: with the rest of its run, if it is the one to be ended for that."""
+        """The use to judge this command by: its own, plus its run's if it is the one to be ended for that."""
         run = self._run or self
         ended = LimitUsage(disk=run._written)
         others = [one._used for one in (run, *run._commands) if one is not self]
@@ -211,7 +212,7 @@ class LimitedCommand:
         return rules.add_usage(self._used, [ended, *others])
 
     def finish(self, code: int) -> Reached | None:
-        """It ended with this exit code: what it had reached."""
+        """The command ended with this exit code; return the limit that it had reached."""
         self._measure(ended=True)
         if self._run is not None and self in self._run._commands:
             self._run._commands.remove(self)
@@ -219,12 +220,12 @@ class LimitedCommand:
         return self.reached or rules.judge_end(self.limits, self._used, code=code)
 
     def kill(self) -> None:
-        """End whatever is in its groups."""
+        """Kill every process in its groups."""
         if self._groups is not None:
             self._groups.kill()
 
     def remove(self) -> bool:
-        """Take its groups away; False while somebody is in them."""
+        """Remove its groups; return False if a process is still in them."""
         return self._groups is None or self._groups.remove()
 
     def _measure(self, *, ended: bool = False) -> None:

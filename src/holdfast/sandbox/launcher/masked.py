@@ -1,8 +1,9 @@
-"""The covers of commands, for the process that owns them: it hears of what appears at such a path.
+"""The covers of commands, in their owner: it watches for new entries at covered paths.
 
-All commands share one inotify instance, of which a user has few. A command costs some watches as long as
-nothing appears; then it gets a guard of its own (`watcher/maskguard.py`), which hears for itself. A guard
-that ends leaves its command open, which is then ended.
+All commands share one inotify instance, because a user can have only few. As long as nothing appears, a
+command costs some watches. When something appears, the command gets a guard process of its own
+(`watcher/maskguard.py`), which then watches by itself. If a guard ends, its command is uncovered and
+therefore ended.
 
 Standard library only, and loaded only for a command whose plan covers something.
 """
@@ -20,17 +21,17 @@ if TYPE_CHECKING:
     from holdfast.sandbox.kernel.dnotify import Dnotify
     from holdfast.sandbox.kernel.inotify import Inotify
 
-WEAKER: Final = "masks"  # the word of a start that is not watched, or not in full
+WEAKER: Final = "masks"  # the word of a start whose covers are not watched, or not all of them
 
 
 class MaskedCommand:
-    """One command: from before it is set up until it has ended."""
+    """The covers of one command: from before it is set up until it has ended."""
 
     def __init__(self, view: Plan, commands: "MaskedCommands") -> None:
         """Raises OSError."""
         self.covers, self.whole = covers_of(view)
-        self.appeared = False  # something did, so that a guard is needed
-        self.uncovered = False  # and was not covered: the command is to end
+        self.appeared = False  # something appeared, so a guard is needed
+        self.uncovered = False  # and could not be covered: the command must end
         self.leader = self.guard = 0
         self.folders: set[int] = set()
         self._commands = commands
@@ -47,13 +48,13 @@ class MaskedCommand:
             raise
 
     def _identify(self) -> list[tuple[int, int, int] | None]:
-        """What is at each cover, and at each directory on the way to it."""
+        """The identity of every cover, and of every directory on the way to it."""
         paths = dict.fromkeys(os.path.join(*pair) for cover in self.covers for pair in names_of(cover.path))
         last = {cover.path for cover in self.covers}
         return [_identity(path, whole=path in last) for path in paths]
 
     def has_changed(self) -> bool:
-        """Is something else at one of its covers, or on the way there, than before it began?"""
+        """Whether a cover, or a directory on the way to it, is another file than before the command began."""
         return self._identify() != self._before
 
     def begin(self, leader: int) -> None:
@@ -63,7 +64,7 @@ class MaskedCommand:
         self._commands.known[leader] = self
 
     def take(self) -> None:
-        """Its namespaces, once the start has been reported; without them nothing can be covered."""
+        """Take its namespaces, once the start has been reported; without them nothing can be covered."""
         try:
             self._namespaces = tuple(listener.take(self._ours))
         except OSError:
@@ -71,11 +72,11 @@ class MaskedCommand:
 
     @property
     def enterable(self) -> bool:
-        """Can there be a guard?"""
+        """Whether a guard can be made."""
         return bool(self._namespaces)
 
     def become_guard(self, parent: int) -> NoReturn:
-        """In a fork of the owner's."""
+        """Run as the guard, in a fork of the owner."""
         try:
             signal.set_wakeup_fd(-1)
             from holdfast.sandbox.watcher import maskguard
@@ -88,10 +89,10 @@ class MaskedCommand:
             os._exit(1)
 
     def close(self) -> None:
-        """It has ended, or was not started."""
+        """The command has ended, or was not started: end the guard and close everything."""
         self._commands.forget(self)
         if self.guard:
-            os.kill(self.guard, signal.SIGKILL)  # not reaped yet, or it would not be known
+            os.kill(self.guard, signal.SIGKILL)  # it is known, so it was not reaped yet
             self.guard = 0
         for fd in (self._ours, self.theirs, *self._namespaces, *self._pins.values()):
             if fd >= 0:
@@ -100,7 +101,10 @@ class MaskedCommand:
 
 
 class MaskedCommands:
-    """All of one owner, which says how a descriptor is awaited and how a command is ended."""
+    """The covers of all commands of one owner.
+
+    `await_` registers a descriptor with the owner's loop; `end` ends a command.
+    """
 
     def __init__(
         self,
@@ -112,17 +116,17 @@ class MaskedCommands:
         self._await, self._end = await_, end
         self._notifier = notifier
         self._inotify: Inotify | Dnotify | None = None
-        self._awaited: dict[int, dict[bytes, set[MaskedCommand]]] = {}  # directory, name -> whose
+        self._awaited: dict[int, dict[bytes, set[MaskedCommand]]] = {}  # directory, name -> commands
 
     @property
     def fd(self) -> int:
-        """What is to be awaited, and then `look` to be called; -1 as long as there is nothing."""
+        """The descriptor to await before calling `look`; -1 as long as there is none."""
         return -1 if self._inotify is None else self._inotify.fd
 
     # --- one command
 
     def begin(self, view: Plan) -> MaskedCommand:
-        """Hear of what appears where this plan covers something, before it does. Raises OSError."""
+        """Watch for new entries at the paths that this plan covers, before any appear. Raises OSError."""
         command = MaskedCommand(view, self)
         try:
             if self._inotify is None:
@@ -130,7 +134,7 @@ class MaskedCommands:
                 if self._inotify.fd >= 0:
                     self._await(self._inotify.fd)
         except OSError:
-            command.whole = False  # no instance is left; the start says so
+            command.whole = False  # no inotify instance is left; the start reports it
         else:
             self._watch(command, self._inotify)
         return command
@@ -147,8 +151,8 @@ class MaskedCommands:
                         number = numbers[folder] = inotify.watch(folder)
                     except OSError as exc:
                         if exc.errno in (errno.ENOENT, errno.ENOTDIR):
-                            break  # it is heard of when it appears
-                        # Above what is looked at a directory that we may not read is somebody else's.
+                            break  # the directory's own appearance is noticed
+                        # A directory that we may not read, above the watched one, belongs to another user.
                         if exc.errno != errno.EACCES or os.path.join(folder, name) == cover.path:
                             command.whole = False
                         continue
@@ -157,7 +161,7 @@ class MaskedCommands:
                 command.folders.add(number)
 
     def enter(self, leader: int) -> tuple[str, ...]:
-        """The command runs: from now on it can have a guard. The word of what is weaker, if it is."""
+        """The command runs and can have a guard now; return the word if not all covers are watched."""
         command = self.known.get(leader)
         if command is None:
             return ()
@@ -166,7 +170,7 @@ class MaskedCommands:
         return () if command.whole else (WEAKER,)
 
     def forget(self, command: MaskedCommand) -> None:
-        """No more about this one."""
+        """Stop watching for this command."""
         for number in command.folders:
             names = self._awaited.get(number, {})
             for name in [name for name, whose in names.items() if command in whose]:
@@ -180,7 +184,7 @@ class MaskedCommands:
     # --- what happens
 
     def look(self) -> None:
-        """Something appeared: whoever has covers there gets a guard."""
+        """Something appeared: every command with covers there gets a guard."""
         if self._inotify is None:
             return
         names, more = self._inotify.read()
@@ -212,7 +216,7 @@ class MaskedCommands:
         self._end(command.leader)
 
     def on_died(self, pid: int) -> str:
-        """A child was reaped, perhaps a command or a guard. Why a command was ended, for its event."""
+        """A child was reaped, perhaps a command or a guard; return why a command was ended, for its event."""
         command = self.known.pop(pid, None)
         if command is None:
             for other in self.known.values():
@@ -229,7 +233,7 @@ class MaskedCommands:
 
 
 def _identity(path: str, *, whole: bool) -> tuple[int, int, int] | None:
-    """A number is given again to another file, but not with the same time of change."""
+    """An inode number can be reused for another file, but not with the same time of change."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -241,4 +245,4 @@ def _hold(path: str) -> int:
     try:
         return kernel.open_path(path)
     except OSError:
-        return -1  # then what is there when it is looked at is not what was pinned
+        return -1  # then what is found at a later check is not what was pinned

@@ -1,11 +1,13 @@
-"""A process that has gone half the way to a confined command before its plan is known.
+"""A process that is prepared half-way for a confined command before its plan is known.
 
-The half that needs no plan: it is forked, PID 1 of its namespaces, and without the host's network. Its mounts
-are still the host's own; it takes its copy of them when it is used, so it shows the command what is mounted
-then. It serves one order and ends with the command, or unused with whoever made it.
+It does the half that needs no plan: it is forked, is PID 1 of its namespaces, and has left the host's
+network if its kind asks for that. Its mounts are still the host's own. It copies them when it is used, so
+the command sees what is mounted at that time. A spare serves one order and ends with the command; unused, it
+ends with its maker.
 
-The launcher makes one when it is quiet, for the next command. `holdfast exec` makes one first of all, and
-loads what plans its command meanwhile: so nothing that only the other half needs is imported before the fork.
+The launcher makes a spare when it has nothing else to do, for the next command. `holdfast exec` makes one
+before anything else, and meanwhile loads the modules that plan its command. So modules that only the second
+half needs are not imported before the fork.
 
 Standard library only, and little of it.
 """
@@ -18,12 +20,12 @@ from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.protocol import orders
 from holdfast.sandbox.protocol.orders import ConfinementKind, Order
 
-_ORDER_FD: Final = 3  # of a spare; everything above belongs to its maker
-_NOT_STARTED: Final = 125  # as `confined.NOT_STARTED`; nobody reads it, since no word says that anything ran
+_ORDER_FD: Final = 3  # number in a spare; every descriptor above belongs to its maker
+_NOT_STARTED: Final = 125  # same as `confined.NOT_STARTED`; unused, since no report says that anything ran
 
 
 class Spare:
-    """One that waits; whoever makes it must have one thread."""
+    """A waiting spare; the process that makes it must have one thread."""
 
     def __init__(self, kind: ConfinementKind) -> None:
         """Raises OSError: the host does not allow it."""
@@ -32,7 +34,7 @@ class Spare:
         self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         uid, gid = os.getuid(), os.getgid()
         try:
-            if self._sock.fileno() < _ORDER_FD:  # the lower of both
+            if self._sock.fileno() < _ORDER_FD:  # of the pair, this is the lower number
                 raise OSError(errno.EBADF, "a standard stream is closed")
             self.pid = kernel.clone(kernel.CLONE_NEWPID | (kernel.CLONE_NEWUSER if kind.userns else 0))
         except BaseException:
@@ -52,7 +54,7 @@ class Spare:
         listeners_fd: int = -1,
         masks_fd: int = -1,
     ) -> None:
-        """Let it confine a command as `confined.start` would; raises OSError when it is gone."""
+        """Have the spare confine a command as `confined.start` would. Raises OSError if the spare is gone."""
         further = (fd for fd in (listeners_fd, masks_fd) if fd >= 0)
         try:
             orders.send_request(self._sock, request, (*fds, status_fd, *further))
@@ -61,14 +63,14 @@ class Spare:
 
 
 class EarlyStart(NamedTuple):
-    """A spare one for a command whose plan is still made, and what it is good for."""
+    """A spare for a command whose plan is still being made, and the kind of confinement that it fits."""
 
     kind: ConfinementKind
     spare: Spare
 
 
 def begin_early(kind: ConfinementKind) -> EarlyStart | None:
-    """Make one now; None where the host refuses: the start itself will say so."""
+    """Make a spare now; return None if the host refuses: the start itself will report it."""
     try:
         return EarlyStart(kind, Spare(kind))
     except OSError:
@@ -76,17 +78,17 @@ def begin_early(kind: ConfinementKind) -> EarlyStart | None:
 
 
 def _wait(kind: ConfinementKind, order_fd: int, *, uid: int, gid: int) -> NoReturn:
-    """Be a spare one. What the host refuses before there is an order is said to whoever gives one."""
+    """Run as a spare. A refusal by the host before an order arrives is reported to the order's sender."""
     try:
         os.dup2(order_fd, _ORDER_FD, inheritable=False)
         kernel.close_from(_ORDER_FD + 1)
         _serve(kind, uid=uid, gid=gid)
-    finally:  # whatever it is, it must not return into its maker's code
+    finally:  # no exception may return into the maker's code
         os._exit(_NOT_STARTED)
 
 
 def _serve(kind: ConfinementKind, *, uid: int, gid: int) -> None:
-    """Prepare, and carry out one order; returns when none comes, and never when one does."""
+    """Prepare, and carry out one order; return only if no order arrives."""
     import _socket as socket
 
     from holdfast.sandbox.backends import confined

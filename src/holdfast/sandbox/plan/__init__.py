@@ -1,5 +1,5 @@
-"""A policy becomes a plan: one look at the disk (`resolve`), every path with its access (`planner`), who
-enforces it (`select`), what Landlock can say of it, and what a program must read to run.
+"""Turn a policy into a plan: inspect the disk once (`resolve`), decide the access at every path (`planner`),
+choose the backend (`select`), derive Landlock's grants, and find what a program must read to run.
 
 Imports: errors, sandbox.policy, sandbox.reasons.
 Open to other rooms: covers, grants, losses, plan, planner, prerequisites, resolve, select.

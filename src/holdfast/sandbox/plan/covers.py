@@ -1,8 +1,9 @@
-"""What of a plan lasts only as long as nobody outside replaces what it covers. Pure module.
+"""The parts of a plan that hold only until a process outside replaces what they cover. Pure module.
 
-A mount lies on what was there when it was made. Whoever replaces that on the host, by renaming something over
-it say, leaves the command with what is new and nothing over it. So does who makes something at a denied path
-at which nothing was. Each such path is a cover: to be put back as soon as something appears there.
+A mount lies on what was there when it was made. A process that replaces that on the host, for example by
+renaming something over it, leaves the command with the new file and nothing over it. The same happens when a
+process creates something at a denied path where nothing was. Each such path is a cover: it must be covered
+again as soon as something appears there.
 
 The launcher imports this.
 """
@@ -10,16 +11,16 @@ The launcher imports this.
 from holdfast.light import Final, value
 from holdfast.sandbox.plan.plan import MASKS, Base, Plan, StepKind
 
-MAX_COVERS: Final = 512  # of one command; those in writable roots come first
-MAX_FOLDERS: Final = 1024  # watched for one command; a user has some ten thousand
-_OWN: Final = ("/dev/", "/proc/")  # of the view's own making
+MAX_COVERS: Final = 512  # per command; those in writable roots come first
+MAX_FOLDERS: Final = 1024  # watched for one command; a user can have some ten thousand
+_OWN: Final = ("/dev/", "/proc/")  # made by the view itself
 
 
 @value
 class Cover:
-    """A path and what must be over it: a mask, or itself read-only.
+    """A path and what must be over it: a mask, or the path itself read-only.
 
-    `pins` are directories above that the command must not move.
+    `pins` are directories above it that the command must not move.
     """
 
     path: str
@@ -28,7 +29,7 @@ class Cover:
 
 
 def covers_of(plan: Plan) -> tuple[tuple[Cover, ...], bool]:
-    """What is to be put back while the command of this plan runs, and whether that is all."""
+    """The covers to restore while the command of this plan runs, and whether these are all of them."""
     pins = [step.path for step in plan.steps if step.kind is StepKind.PIN]
     found = [
         (step.path, step.kind is StepKind.READ_ONLY)
@@ -45,7 +46,7 @@ def covers_of(plan: Plan) -> tuple[tuple[Cover, ...], bool]:
 
 
 def names_of(path: str) -> list[tuple[str, str]]:
-    """Every directory on the way to a path, from the root on, with the name that leads on from there."""
+    """Every directory on the way to a path, from the root down, with the next name in it."""
     found, at = [], ""
     for name in path[1:].split("/"):
         found.append((at or "/", name))
@@ -59,5 +60,5 @@ UNCOVERED_BY_BWRAP: Final = (
 
 
 def declare_bwrap(plan: Plan) -> tuple[str, ...]:
-    """What bubblewrap, which lets nobody into its namespaces, cannot keep of a plan."""
+    """What bubblewrap cannot keep of a plan, because its namespaces cannot be entered."""
     return (UNCOVERED_BY_BWRAP,) if plan.base is not Base.UNTOUCHED and plan.covers else ()

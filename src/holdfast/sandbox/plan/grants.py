@@ -1,21 +1,20 @@
-"""From a plan to what Landlock is told, and the rights that it knows. Pure module.
+"""Turn a plan into Landlock's grants; and the rights that Landlock knows. Pure module.
 
-Landlock's rights add up downwards: what a directory has, everything below it has. So a path with
-less access than the directory around it can only be spared by not granting that directory. Its
-entries are granted instead, one by one, as they are when the command starts; the directory itself
-gets what may reach everything below it. Nothing that the plan forbids becomes possible by this.
-The price is that nothing can be created, renamed or removed directly in such a directory, that
-what is added to it later has no more than the directory has, and above a hidden directory that it
-can not be listed.
+Landlock's rights add up downwards: the rights of a directory hold for everything below it. So a path with
+less access than the directory around it can only be excluded by not granting that directory. Its entries are
+granted one by one instead, as they are when the command starts. The directory itself gets only rights that
+may reach everything below it. This makes nothing possible that the plan forbids. It has three costs: nothing
+can be created, renamed or removed directly in such a directory; an entry added later has no more rights than
+the directory; and a directory above a hidden one cannot be listed.
 
-Names that must stay absent are not kept so: as with mounts, what appears is moved aside when the
-command has ended. Otherwise no temporary directory could be used.
+Names that must stay absent are not enforced: as with mounts, what appears is moved aside when the command
+has ended. Otherwise no temporary directory could be used.
 
-Degraded, writing is no longer taken away below a writable path, and directories above something
+In degraded mode, a read-only path below a writable one can be written, and directories above something
 hidden can be listed.
 
-We ask for named rights, never for whatever the kernel has: a newer kernel must not change what a
-policy means, so an ABI that we do not know counts as the newest one that we do.
+We ask for named rights, never for all that the kernel has: a newer kernel must not change what a policy
+means. So an ABI that we do not know is treated as the newest one that we know.
 
 The launcher imports this.
 """
@@ -46,7 +45,7 @@ SCOPE_SIGNAL: Final = 1 << 1
 
 NEWEST_KNOWN_ABI: Final = 9
 REFER_ABI: Final = 2  # before it, no file could be moved between directories inside a domain
-TRUNCATE_ABI: Final = 3  # before it, whoever owns a file can cut it short, wherever it is
+TRUNCATE_ABI: Final = 3  # before it, the owner of a file can truncate it, wherever it is
 SCOPE_ABI: Final = 6
 UNIX_ABI: Final = 9
 
@@ -79,7 +78,7 @@ EVERYTHING: Final = (1 << 17) - 1
 
 Grant = tuple[str, int]
 
-MAX_GRANTS: Final = 4096  # each costs four system calls: more would take longer than most commands
+MAX_GRANTS: Final = 4096  # each takes four system calls: more would take longer than most commands
 
 TERMINAL: Final = READ_FILE | WRITE_FILE | TRUNCATE | IOCTL_DEV
 _MEMORY: Final = READ_FILE | WRITE_FILE | TRUNCATE | MAKE_REG | REMOVE_FILE
@@ -98,7 +97,7 @@ class TooManyGrants(Exception):
 
 
 class _Mark(NamedTuple):
-    """What holds from a path on; a directory above it may have no more than `ceiling`."""
+    """The rights from a path on; a directory above it may have no more than `ceiling`."""
 
     rights: int
     ceiling: int
@@ -116,10 +115,12 @@ _READABLE_ALREADY: Final = _Mark(0, READ)
 
 
 def grants(plan: Plan, children: Callable[[str], Sequence[str]], *, degraded: bool) -> list[Grant]:
-    """What to grant, given the names in a directory. A name that is a symbolic link needs no grant.
+    """The grants of a plan; `children` returns the names in a directory.
+
+    A name that is a symbolic link needs no grant.
 
     Raises:
-        TooManyGrants: it would be more than `MAX_GRANTS`.
+        TooManyGrants: there would be more than `MAX_GRANTS`.
     """
     if plan.base is Base.UNTOUCHED:
         return [("/", EVERYTHING)]
@@ -135,13 +136,14 @@ def grants(plan: Plan, children: Callable[[str], Sequence[str]], *, degraded: bo
 
 
 def read_around(plan: Plan, children: Callable[[str], Sequence[str]]) -> list[Grant]:
-    """Reading for a second layer, which holds where a mask is gone: the host may replace what it covers.
+    """Grants of reading for a second layer, which holds where a mask is gone.
 
-    What is hidden outside of the writable roots is not granted with all around it; the entries beside it are,
-    as they are now, so that one which is made later cannot be read. Listing is left to the masks.
+    The host may replace what a mask covers. A path hidden outside of the writable roots is excluded: instead
+    of the directory around it, the entries beside it are granted, as they are now. So an entry made later
+    cannot be read. Listing is left to the masks.
 
     Raises:
-        TooManyGrants: it would be more than `MAX_GRANTS`.
+        TooManyGrants: there would be more than `MAX_GRANTS`.
     """
     roots = [step.path for step in plan.steps if step.kind is StepKind.WRITABLE]
     masks = [step.path for step in plan.steps if step.kind in MASKS]
@@ -167,7 +169,7 @@ def find_closed(plan: Plan, *, degraded: bool) -> tuple[str, ...]:
 
 
 def find_unlisted(plan: Plan, *, degraded: bool) -> tuple[str, ...]:
-    """Readable directories that can not be listed."""
+    """Readable directories that cannot be listed."""
     return _short_of(LIST, plan, degraded=degraded)
 
 
@@ -179,7 +181,7 @@ def _spread(
     ceilings: dict[str, int],
     children: Callable[[str], Sequence[str]],
 ) -> Iterator[Grant]:
-    """These rights on a path, as far as they may reach below it; the rest on what is in it."""
+    """Grant these rights on a path as far as they may reach below it, and the rest on its entries."""
     safe = rights & ceilings.get(path, EVERYTHING)
     if safe & ~inherited:
         yield path, safe
@@ -199,7 +201,7 @@ def _marks(plan: Plan, *, degraded: bool) -> dict[str, _Mark]:
     if degraded:
         given_up = [step.path for step in plan.steps if step.kind is StepKind.READ_ONLY]
         marks = {path: mark for path, mark in marks.items() if path not in given_up}
-    # Of these the command gets what it needs and nothing else, whatever the steps say.
+    # Of these the command always gets exactly what it needs, whatever the steps say.
     return {**marks, _DEVICES: _LISTABLE, _PROCESSES: _READABLE_ALREADY}
 
 
@@ -210,7 +212,7 @@ def _mark(step: Step, *, degraded: bool) -> _Mark:
 
 
 def _ceilings(marks: dict[str, _Mark]) -> dict[str, int]:
-    """For every directory with a mark below it, what it may have without reaching too far."""
+    """For every directory with a mark below it, the rights that do not reach too far."""
     ceilings: dict[str, int] = {}
     for path, mark in marks.items():
         while path != "/":
@@ -220,7 +222,7 @@ def _ceilings(marks: dict[str, _Mark]) -> dict[str, int]:
 
 
 def _short_of(wanted: int, plan: Plan, *, degraded: bool) -> tuple[str, ...]:
-    """Directories whose entries have a right that they do not have themselves."""
+    """Directories whose entries have a right that the directories lack."""
     if plan.base is Base.UNTOUCHED:
         return ()
     marks = _marks(plan, degraded=degraded)
@@ -248,7 +250,7 @@ def _parent(path: str) -> str:
 
 
 def _ancestors(path: str) -> list[str]:
-    """Every directory above, with the root."""
+    """All directories above, including the root."""
     found = []
     while path != "/":
         path = _parent(path)
@@ -261,7 +263,7 @@ def _join(path: str, name: str) -> str:
 
 
 def list_handled(abi: int, *, unix: bool) -> int:
-    """The file-system rights that this ABI can withhold; with `unix` also connecting by path."""
+    """The file-system rights that this ABI can withhold; with `unix` also connecting to sockets by path."""
     rights = 0
     for since, added in _ADDED:
         if since <= abi:
@@ -270,10 +272,10 @@ def list_handled(abi: int, *, unix: bool) -> int:
 
 
 def list_scoped(abi: int) -> int:
-    """Signals and abstract unix sockets stay inside, where the ABI can do that."""
+    """The scopes for signals and abstract unix sockets, if the ABI has them."""
     return _SCOPE_ABSTRACT_UNIX | SCOPE_SIGNAL if abi >= SCOPE_ABI else 0
 
 
 def limit_rights(rights: int, handled: int, *, directory: bool) -> int:
-    """These rights as a rule may name them: only handled ones, and on a file only a file's."""
+    """These rights as a rule may name them: only handled rights; on a file only rights for files."""
     return rights & handled & (~0 if directory else _FOR_FILES)

@@ -1,7 +1,8 @@
 """What Landlock alone cannot do for a plan, in words. Pure module.
 
-Three kinds: what is not kept at all, said so that it follows on "cannot keep"; what holds less firmly
-than in namespaces; and what is hindered although the policy allows it, which is said with the latter.
+There are three kinds. Missing guarantees are worded to follow "cannot keep". Others hold less firmly than in
+namespaces. Third, operations that the policy allows but Landlock hinders; they are reported with the second
+kind.
 """
 
 from collections.abc import Iterable, Iterator
@@ -89,7 +90,7 @@ def _of_kind(plan: Plan, kind: StepKind) -> list[str]:
 
 
 def _name_some(paths: Iterable[str]) -> str:
-    """A few of them, and how many more."""
+    """A few of the paths, and how many more there are."""
     known = list(paths)
     more = len(known) - MAX_NAMED
     named = ", ".join(known[:MAX_NAMED])

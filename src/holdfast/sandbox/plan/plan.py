@@ -1,12 +1,12 @@
-"""The plan: what a backend does to the view of the file system, in order. Pure module.
+"""The plan: the operations of a backend on the view of the file system, in order. Pure module.
 
-A plan is a base and steps. Paths in it are canonical and existed when it was made, so a backend
-that meets a symbolic link on the way to one of them has met a race and must refuse.
+A plan is a base and steps. Paths in it are canonical and existed when it was made, so a backend that meets a
+symbolic link on the way to one of them has met a race and must refuse.
 
-Applying a plan means: copy every tree that a step names before anything is covered; apply the
-pins; then the other steps from first to last, each covering what lies at its path. A step below a
-masked directory, or anywhere on an empty base, needs its mount point made in the covering file
-system first. `WRITABLE /` is possible.
+Applying a plan means: copy every tree that a step names before anything is covered; apply the pins; then the
+other steps from first to last, each covering what lies at its path. A step below a masked directory, or
+anywhere on an empty base, needs its mount point made in the covering file system first. `WRITABLE /` is
+possible.
 
 The launcher imports this module, so it needs little of the standard library.
 """
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 MAX_SOCKETS: Final = 32  # granted ones; each may cost a descriptor in one message, which takes at most 253
 MAX_LOOPBACK_PORTS: Final = 64  # two sockets each, in one message, which takes at most 253
 
-NAME_SERVER: Final = "127.0.0.1"  # of a command that reaches hosts by name; also a C library's own default
+NAME_SERVER: Final = "127.0.0.1"  # for a command that reaches hosts by name; also a C library's own default
 
 
 class Base(StrEnum):
-    """What is there before the first step."""
+    """The state before the first step."""
 
     HOST = "host"  # everything is visible and read-only
     EMPTY = "empty"  # nothing is visible
@@ -85,14 +85,14 @@ class Plan:
     network_off: bool
     cwd: str
     absent: tuple[str, ...] = ()  # must not appear while the command runs; nothing is there now
-    later: tuple[str, ...] = ()  # denied; nothing is there now, and what appears is to be hidden
+    later: tuple[str, ...] = ()  # denied; nothing is there now, and what appears must be hidden
     links: tuple[PlanLink, ...] = ()  # only on an empty base, made before the steps
     loopback_ports: tuple[int, ...] = ()  # of the host, let through although the network is off
     by_name: bool = False  # a name server inside, and addresses for what it knows; the network is off
-    asks: bool = False  # somebody is asked about other names: who connects to one may have to wait
+    asks: bool = False  # a person is asked about other names, so a connection to one may have to wait
     sockets: tuple[str, ...] = ()  # unix sockets of the host that may be reached
-    hosts: "HostWish | None" = None  # which names; not encoded, as nobody inside is to know
-    open_names: tuple[str, ...] = ()  # what it cannot stop, in words; not encoded, as nobody carries it out
+    hosts: "HostWish | None" = None  # which names; not encoded, since processes inside must not know them
+    open_names: tuple[str, ...] = ()  # what it cannot prevent, in words; not encoded: no backend uses it
 
     def __post_init__(self) -> None:
         if self.loopback_ports and not self.network_off:
@@ -102,16 +102,16 @@ class Plan:
 
     @property
     def listens(self) -> bool:
-        """Whether sockets are made inside, and handed out."""
+        """Whether sockets are made inside and sent out."""
         return self.by_name or bool(self.loopback_ports)
 
     @property
     def covers(self) -> bool:
-        """Whether it covers anything (`covers.py`): whoever carries it out hands its namespaces out then."""
+        """Whether it covers anything (`covers.py`); then the process that applies it sends its namespaces."""
         return bool(self.later) or any(step.kind in (*MASKS, StepKind.READ_ONLY) for step in self.steps)
 
     def describe(self) -> list[str]:
-        """One line per operation, for people."""
+        """One line per operation, for users."""
         return [
             _BASE_TEXTS[self.base],
             *(link.describe() for link in self.links),
@@ -134,7 +134,7 @@ class Plan:
         return "off" if self.network_off else "on"
 
     def may_replace(self, path: str) -> bool:
-        """Could the command put something else at this path?"""
+        """Whether the command could put something else at this path."""
         if self.base is Base.UNTOUCHED:
             return True
         around = path

@@ -1,8 +1,8 @@
-"""From a bound policy and what was seen on the disk to a plan. Pure module.
+"""Turn a bound policy and a snapshot of the disk into a plan. Pure module.
 
-Everything is decided on real paths. A rule reached through a symbolic link that the command could
-replace is refused: the link would lead elsewhere for the next command. Directories above something
-protected or hidden are pinned for the same reason: renamed away, the rule would no longer find it.
+Everything is decided on real paths. A rule reached through a symbolic link that the command could replace is
+refused: the link could lead elsewhere for the next command. Directories above something protected or hidden
+are pinned for the same reason: if one were renamed, the rule would no longer match.
 """
 
 from holdfast.errors import SandboxUnavailable
@@ -21,7 +21,7 @@ class FoundKind(Enum):
 
 @value
 class Crossing:
-    """A symbolic link on the way: where it really lies, and its text."""
+    """A symbolic link on the way: its real location, and its target text."""
 
     at: str
     target: str
@@ -29,7 +29,7 @@ class Crossing:
 
 @value
 class Sight:
-    """Where a path really leads. The part that is missing is attached as written."""
+    """The real path that a path leads to. The missing part is appended as written."""
 
     real: str
     found: FoundKind
@@ -43,7 +43,7 @@ class Sight:
 
 @value
 class PatternMatch:
-    """Something that a deny pattern matches; a link is masked where it leads."""
+    """A path that a deny pattern matches; a link is masked at its target."""
 
     glob: BoundGlob
     path: str
@@ -52,7 +52,7 @@ class PatternMatch:
 
 @value
 class GitDir:
-    """A directory that a protected `.git` file points to, or that such a directory shares."""
+    """The directory that a protected `.git` file points to, or the common directory of that one."""
 
     pointer: str
     path: str
@@ -63,7 +63,10 @@ _NONE: Final[Mapping[str, Sight]] = {}
 
 @value
 class DiskSnapshot:
-    """`sights` has every path of the bound rules, the roots of patterns, and the git directories."""
+    """What was seen on the disk.
+
+    `sights` has every path of the bound rules, the roots of patterns, and the git directories.
+    """
 
     cwd: str
     sights: Mapping[str, Sight] = _NONE
@@ -75,7 +78,7 @@ _REFUSED: Final = {Access.READ: "read-only", Access.WRITE: "writable", Access.DE
 
 
 def settle(bound: BoundPolicy, seen: DiskSnapshot) -> BoundPolicy:
-    """The policy on real paths, with git directories and what patterns match: ask it about real paths."""
+    """The policy on real paths, with git directories and pattern matches; query it with real paths."""
     if bound.full_write:
         return bound
     rules = [_move(rule, seen) for rule in _effective(_add_git_rules(bound, seen), seen)]
@@ -93,7 +96,7 @@ def plan_for(bound: BoundPolicy, seen: DiskSnapshot) -> Plan:
     """The operations that enforce `bound`.
 
     Raises:
-        SandboxUnavailable: no operations could; nothing may be run.
+        SandboxUnavailable: no operations could enforce it; nothing may be run.
     """
     network_off = bound.network is Network.OFF
     if bound.full_write:
@@ -105,7 +108,7 @@ def plan_for(bound: BoundPolicy, seen: DiskSnapshot) -> Plan:
     _refuse_unseen(bound, seen, rules, table)
     _hide_matches(seen, table)
     if table.get("/") is Access.DENY:
-        del table["/"]  # never a mask: an empty base says the same
+        del table["/"]  # no mask is needed: an empty base does the same
     base = Base.HOST if "/" in table else Base.EMPTY
     kinds = {sight.real: sight.found for sight in (*seen.sights.values(), *(m.sight for m in seen.matches))}
     steps = _steps(table, kinds)
@@ -122,7 +125,7 @@ def plan_for(bound: BoundPolicy, seen: DiskSnapshot) -> Plan:
 
 
 def _open_names(bound: BoundPolicy, seen: DiskSnapshot) -> tuple[str, ...]:
-    """Denied files that have other names, which no rule covers."""
+    """Warnings about denied files that have other names, which no rule covers."""
     denied = {seen.sights[rule.path] for rule in bound.rules if rule.access is Access.DENY}
     denied |= {match.sight for match in seen.matches}
     return tuple(
@@ -133,15 +136,15 @@ def _open_names(bound: BoundPolicy, seen: DiskSnapshot) -> tuple[str, ...]:
 
 
 def _add_git_rules(bound: BoundPolicy, seen: DiskSnapshot) -> list[BoundRule]:
-    """The rules, and those for the directories behind a `.git` file."""
+    """The rules, plus rules for the directories behind a `.git` file."""
     metadata = {rule.path: rule for rule in bound.rules if rule.protects is not None}
     return [*bound.rules, *(replace(metadata[found.pointer], path=found.path) for found in seen.gitdirs)]
 
 
 def _effective(named: list[BoundRule], seen: DiskSnapshot) -> list[BoundRule]:
-    """Without the rules of our own making (metadata, platform) that explicit ones leave no room for.
+    """The rules without those of our own (metadata, platform) that conflict with explicit ones.
 
-    Ours never widen what an explicit rule says, nor narrow it; on real paths they might.
+    Our own rules must neither widen nor narrow an explicit rule; on real paths they might.
     """
     platform = Special(Place.MINIMAL)
     explicit = [rule for rule in named if rule.protects is None and rule.origin.target != platform]
@@ -172,7 +175,7 @@ def _table(rules: Iterable[BoundRule], seen: DiskSnapshot) -> dict[str, Access]:
 
 
 def _nearest(table: Mapping[str, Access], path: str) -> Access:
-    """What holds at a path: the entry at it, or at the directory closest above."""
+    """The access at a path: that of the entry for it, or for the nearest directory above."""
     while path not in table:
         if path == "/":
             return Access.DENY
@@ -205,9 +208,9 @@ def _refuse_replaceable_links(
         if rule.access is Access.WRITE and (
             not sight.exists or _nearest(granted, sight.real) is Access.WRITE
         ):
-            continue  # wherever the link leads, nothing is gained by it
+            continue  # wherever the link leads, the command gains nothing
         if rule.protects is not None and not sight.exists and sight.links == sights[rule.protects].links:
-            continue  # the name is missing, the link is the root's own
+            continue  # the name is missing, and the link belongs to the root itself
         raise _refuse_crossing(rule.access, rule.path, link)
     for glob in bound.globs:
         if (link := replaceable(sights[glob.pattern.root])) is not None:
@@ -225,7 +228,7 @@ def _refuse_crossing(access: Access, path: str, link: Crossing) -> SandboxUnavai
 def _refuse_unseen(
     bound: BoundPolicy, seen: DiskSnapshot, rules: list[BoundRule], table: Mapping[str, Access]
 ) -> None:
-    """The owner of a directory that hides something from us can open it again."""
+    """Refuse paths that we cannot inspect: the owner of the directory in the way can open it again."""
     narrowing = [rule.path for rule in rules if rule.access is not Access.WRITE]
     for path in (*narrowing, *(glob.pattern.root for glob in bound.globs)):
         sight = seen.sights[path]
@@ -237,7 +240,7 @@ def _refuse_unseen(
 
 
 def _hide_matches(seen: DiskSnapshot, table: dict[str, Access]) -> None:
-    """Patterns win over every rule: what lies below a match is denied with it."""
+    """Apply pattern matches, which override every rule: everything below a match is denied too."""
     masks: dict[str, Access] = {}
     for match in seen.matches:
         if match.sight.exists:
@@ -272,7 +275,7 @@ def _steps(table: Mapping[str, Access], kinds: Mapping[str, FoundKind]) -> list[
 
 
 def _pins(steps: list[Step], table: Mapping[str, Access]) -> list[Step]:
-    """Directories between a step and the writable path around it: whoever renames one undoes the step."""
+    """Directories between a step and the writable path around it: renaming one would undo the step."""
     mounted = {step.path for step in steps}
     pins: set[str] = set()
     for step in steps:
@@ -302,9 +305,9 @@ def _absent(seen: DiskSnapshot, rules: list[BoundRule], table: Mapping[str, Acce
 
 
 def _later(seen: DiskSnapshot, rules: list[BoundRule], table: Mapping[str, Access]) -> tuple[str, ...]:
-    """Denied paths at which nothing is, and something could be seen if it were made.
+    """Denied paths where nothing exists now, but where a new file would be visible.
 
-    Not those that a policy leaves open where they are missing and the command could make them itself.
+    Without those that a policy leaves open while they are missing and that the command itself could create.
     """
     wanted = _table(rules, seen)
     names: set[str] = set()
@@ -318,7 +321,7 @@ def _later(seen: DiskSnapshot, rules: list[BoundRule], table: Mapping[str, Acces
 
 
 def _links(seen: DiskSnapshot, rules: list[BoundRule], table: Mapping[str, Access]) -> tuple[PlanLink, ...]:
-    """Links on the way to what is shown that no step shows."""
+    """Links on the way to visible paths that no step shows."""
     return tuple(
         sorted(
             {

@@ -1,11 +1,11 @@
-"""What must be readable for a program to run: its file, its interpreter, and where that finds its code.
+"""The files that a program must be able to read to run: itself, its interpreter, and that one's code.
 
-Looks at the disk, follows links and virtual environments, and starts nothing. A path that is listed may lie
+This reads the disk and follows links and virtual environments, and starts no process. A listed path may lie
 anywhere.
 
-A policy may hide the directory in which the program itself lies: `/tmp` with a checkout in it, a home with an
-interpreter in it. Without more the program ends with "Permission denied" before its first instruction. So
-what it needs is granted, below what is hidden, and never what is hidden itself (`uncover`).
+A policy may hide the directory that contains the program itself: `/tmp` with a checkout in it, or a home
+with an interpreter in it. The program would then end with "Permission denied" before its first instruction.
+So what it needs is granted below the hidden directory, and never the hidden directory itself (`uncover`).
 """
 
 import ast
@@ -22,19 +22,19 @@ from holdfast.sandbox.plan.planner import Sight
 from holdfast.sandbox.policy.paths import name, parent, within
 from holdfast.sandbox.policy.policy import Access
 
-_OURS: Final = ("holdfast", "click", "msgspec", "websockets")  # we, and some of what we are installed with
+_OURS: Final = ("holdfast", "click", "msgspec", "websockets")  # ours, and some dependencies
 _SITES: Final = ("site-packages", "dist-packages")
-_MODULES: Final = "node_modules"  # of npm: a launcher in it calls what lies beside its own package
+_MODULES: Final = "node_modules"  # of npm: a launcher in it runs code beside its own package
 _MAX_HEAD: Final = 256  # bytes of a first line; the kernel reads as many
 _MAX_HOPS: Final = 4  # interpreters of interpreters; the kernel allows as many
-_MAX_POINTER: Final = 65_536  # bytes of a file that says where code lies
-# A link is only seen where the directory that holds it is: these hold nothing but programs.
+_MAX_POINTER: Final = 65_536  # bytes of a file that points to code
+# A link is only visible if its directory is: these directories hold only programs.
 _OF_PROGRAMS: Final = ("bin", ".bin", "sbin", "Scripts")
 
 
 @functools.cache
 def of_ourselves() -> tuple[str, ...]:
-    """What an interpreter like ours needs in order to run this package."""
+    """The paths that an interpreter like ours needs to run this package."""
     found = [*_of_python(sys.executable), sys.prefix, sys.base_prefix]
     found += [path for path in sys.path if os.path.basename(path) in _SITES or path in _holders()]
     package = Path(__file__).resolve().parents[2]
@@ -45,7 +45,7 @@ def of_ourselves() -> tuple[str, ...]:
 
 @functools.cache
 def given_by_caller() -> tuple[str, ...]:
-    """Directories from which we are run although another interpreter like ours would not look there."""
+    """Directories that our code is loaded from, but that another interpreter like ours would not search."""
     named = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     here = sys.path[0] if sys.path and not sys.flags.safe_path else ""  # `python -m` puts its directory first
     given = {os.path.realpath(path) for path in (*named, here) if path}
@@ -53,10 +53,10 @@ def given_by_caller() -> tuple[str, ...]:
 
 
 def command() -> tuple[str, ...]:
-    """The beginning of a command line that runs `holdfast` with the code of this process, from any directory.
+    """The start of a command line that runs `holdfast` with this process's code, from any directory.
 
-    Nothing is imported from the directory it is started in. That of the interpreter is named without links,
-    which a sandbox may hide.
+    No module is imported from the directory it is started in. The interpreter's directory is named without
+    links, which a sandbox may hide.
     """
     folder, name = os.path.split(sys.executable)
     own = (os.path.join(os.path.realpath(folder), name), "-P", "-m", "holdfast")
@@ -65,12 +65,12 @@ def command() -> tuple[str, ...]:
 
 
 def of_program(program: str, search: str) -> tuple[str, ...]:
-    """What an executable file needs: itself, its interpreters, the packages they load. No shared library."""
+    """What an executable file needs: itself, its interpreters and their packages; no shared libraries."""
     return _keep_existing(_of_program(program, search, _MAX_HOPS))
 
 
 def find_interpreters(program: str, search: str) -> Iterator[str]:
-    """A program, looked for as a shell does, what its first line names, and so on; and where links lead."""
+    """A program as a shell finds it, the program that its first line names, and so on; with real paths."""
     found = shutil.which(program, path=search) if "/" not in program else program
     for _ in range(_MAX_HOPS + 1):
         if found is None:
@@ -93,7 +93,7 @@ def _of_program(program: str, search: str, hops: int) -> Iterator[str]:
 
 
 def _of_python(executable: str) -> Iterator[str]:
-    """An interpreter with its virtual environment, the installation below that, and editable sources."""
+    """An interpreter with its virtual environment, the base installation, and editable sources."""
     yield executable
     folder = _environment_of(executable)
     if folder is None:
@@ -108,7 +108,7 @@ def _of_python(executable: str) -> Iterator[str]:
 
 
 def _environment_of(executable: str) -> str | None:
-    """The virtual environment whose `bin` holds this name."""
+    """The virtual environment whose `bin` contains this path."""
     folder = os.path.dirname(os.path.dirname(os.path.abspath(executable)))
     return folder if os.path.isfile(os.path.join(folder, "pyvenv.cfg")) else None
 
@@ -120,7 +120,7 @@ def _base_of(folder: str) -> str | None:
 
 
 def _installation(folder: str) -> Iterator[str]:
-    """All of the prefix if it is one: `/opt/python/bin` means `/opt/python`."""
+    """The whole prefix, if it is an installation: `/opt/python` for `/opt/python/bin`."""
     prefix = os.path.dirname(folder)
     if list(Path(prefix, "lib").glob("python3*/os.py")):
         yield prefix
@@ -128,7 +128,7 @@ def _installation(folder: str) -> Iterator[str]:
 
 
 def _editable(site: Path) -> Iterator[str]:
-    """Where packages lie that are installed as links to their sources."""
+    """The sources of packages that are installed in editable mode."""
     for pointer in sorted(site.glob("*.pth")):
         lines = _text(pointer).splitlines()
         yield from (line for line in lines if os.path.isabs(line) and os.path.isdir(line))
@@ -137,7 +137,7 @@ def _editable(site: Path) -> Iterator[str]:
 
 
 def _read_mapping(source: str) -> Iterator[str]:
-    """The paths in the table of a finder that setuptools wrote."""
+    """The paths in the table of a finder written by setuptools."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
@@ -152,7 +152,7 @@ def _read_mapping(source: str) -> Iterator[str]:
 
 
 def interpreter_of(file: str, search: str) -> str | None:
-    """The program that its first line names, as `env` would find it."""
+    """The program that the first line of this file names, as `env` would find it."""
     try:
         with open(file, "rb") as stream:
             head = stream.read(_MAX_HEAD)
@@ -168,7 +168,7 @@ def interpreter_of(file: str, search: str) -> str | None:
 
 
 def _holders() -> tuple[str, ...]:
-    """The directories of `sys.path` from which this package and what it needs are loaded."""
+    """The directories of `sys.path` from which this package and its dependencies are loaded."""
     loaded = {os.path.dirname(module.__path__[0]) for name in _OURS if (module := sys.modules.get(name))}
     return tuple(path for path in sys.path if os.path.isabs(path) and path in loaded)
 
@@ -191,7 +191,7 @@ def _keep_existing(paths: list[str] | Iterator[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """`path` is needed and stays hidden, because `hidden` is denied and no narrow grant would show it."""
+    """A needed path that stays hidden, because `hidden` is denied and no narrow grant would show it."""
 
     path: str
     hidden: str
@@ -205,7 +205,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Uncovered:
-    grants: tuple[str, ...]  # to be read as well, shallow first
+    grants: tuple[str, ...]  # to be made readable, shallow first
     refused: tuple[Refused, ...]
 
 
@@ -216,10 +216,11 @@ def uncover(
     around: str,
     never: Collection[str] = (),
 ) -> Uncovered:
-    """What to allow so that the `needed` paths are readable under the rules of `table`, by real path.
+    """What to grant so that the `needed` paths are readable under the rules of `table`, by real path.
 
-    A grant that would also show what lies beside `around`, the workspace, is refused, and so is any below a
-    denied path of `never`: what is needed was read from files that an earlier worker may have written.
+    A grant that would also show the neighbours of `around`, the workspace, is refused. So is any grant below
+    a denied path of `never`: the list of needed paths comes from files that an earlier worker may have
+    written.
     """
     refused: dict[str, Refused] = {}
     grants: set[str] = set()
@@ -246,13 +247,13 @@ def uncover(
 
 
 def _is_wide(grant: str, top: str, table: Mapping[str, Access], around: str) -> bool:
-    """Would it show more than a program: all that is hidden, or the neighbours of the workspace?"""
+    """Whether a grant would show more than a program: all that is hidden, or the workspace's neighbours."""
     beside = parent(around)
     return within(top, grant) or (within(beside, grant) and _denier(table, beside) == top)
 
 
 def _denier(table: Mapping[str, Access], path: str) -> str | None:
-    """The path of the rule that denies this one; None if it can be read."""
+    """The path of the rule that denies this path; None if it can be read."""
     while path not in table:
         if path == "/":
             return "/"

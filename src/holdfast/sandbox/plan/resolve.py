@@ -1,4 +1,4 @@
-"""Look at the file system once: where the paths of a bound policy lead, what is there; make what is not."""
+"""Inspect the file system once: where a bound policy's paths lead, and what exists; create missing grants."""
 
 import errno
 import os
@@ -12,12 +12,12 @@ from holdfast.sandbox.policy.policy import BoundGlob, BoundPolicy, Where
 
 MAX_LINKS: Final = 40  # as many as the kernel follows
 MAX_MATCHES: Final = 8192  # more masks than this would make every start slow
-MAX_SCANNED: Final = 1_000_000  # entries; a scan of a whole disk would hold up the command for minutes
+MAX_SCANNED: Final = 1_000_000  # entries; a scan of a whole disk would delay the command for minutes
 _MAX_POINTER_BYTES: Final = 8192  # twice the longest path
 
 
 def locate(cwd: str, workspace_roots: Iterable[str], environ: Mapping[str, str]) -> Where:
-    """What the symbolic places mean for a run in `cwd` with this environment."""
+    """The meaning of the symbolic places for a run in `cwd` with this environment."""
     return Where(
         cwd=cwd,
         workspace_roots=tuple(workspace_roots),
@@ -27,10 +27,12 @@ def locate(cwd: str, workspace_roots: Iterable[str], environ: Mapping[str, str])
 
 
 def make_granted(asked: str) -> None:
-    """Make what is granted before it exists, for its owner alone: what is missing cannot be writable alone.
+    """Create a granted path that does not exist, with access for its owner only.
+
+    A missing path cannot be made writable by itself.
 
     Raises:
-        OSError: it cannot be made; of a file the directory must be there.
+        OSError: it cannot be created; the parent directory of a file must exist.
     """
     if is_file_to_make(asked):
         os.close(os.open(asked, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
@@ -39,7 +41,7 @@ def make_granted(asked: str) -> None:
 
 
 class DiskEntry(NamedTuple):
-    """What one name is; with an errno nothing else counts."""
+    """One name on the disk; if there is an errno, the other fields have no meaning."""
 
     mode: int = 0
     names: int = 1
@@ -48,7 +50,7 @@ class DiskEntry(NamedTuple):
 
 
 def look(bound: BoundPolicy, cwd: str | None = None) -> DiskSnapshot:
-    """Everything the plan for `bound` must know; the command starts in `cwd`, else in the policy's.
+    """Everything that the plan for `bound` needs; the command starts in `cwd`, or in the policy's directory.
 
     Raises:
         UsageError: a pattern would scan the whole disk.
@@ -59,9 +61,9 @@ def look(bound: BoundPolicy, cwd: str | None = None) -> DiskSnapshot:
 
 
 def glance(bound: BoundPolicy, cwd: str | None = None) -> tuple[DiskSnapshot, dict[str, DiskEntry] | None]:
-    """As `look`; and every name on the way, unless more than names was looked at.
+    """Like `look`; also return every name on the way, or None if more than names was read.
 
-    As long as those are `is_unchanged`, another look would see the same.
+    As long as these names are `is_unchanged`, another look would give the same result.
     """
     known: dict[str, DiskEntry] = {}
     start = trace(absolute(cwd or bound.cwd, bound.cwd), known).real
@@ -88,9 +90,9 @@ def glance(bound: BoundPolicy, cwd: str | None = None) -> tuple[DiskSnapshot, di
 
 
 def is_unchanged(entries: Mapping[str, DiskEntry]) -> bool:
-    """Is every one of these names still what it was? Asked before every confined file call."""
+    """Whether every one of these names is still the same. Called before every confined file operation."""
     for path, entry in entries.items():
-        if entry.errno == errno.ENOENT:  # as most are; asked so that no exception has to be made
+        if entry.errno == errno.ENOENT:  # most names are missing; os.access avoids the cost of an exception
             if os.access(path, os.F_OK, follow_symlinks=False):
                 return False
             continue
@@ -121,7 +123,7 @@ def _entry(path: str) -> DiskEntry:
 def trace(path: str, known: dict[str, DiskEntry] | None = None, *, since: str = "/") -> Sight:
     """Follow an absolute path link by link.
 
-    What is `known` is not looked at again; up to the directory `since` there is no link.
+    Names in `known` are not read again; up to the directory `since` there is no link.
 
     Raises:
         UsageError: it goes through too many links.
@@ -166,7 +168,7 @@ def _why_not(code: int) -> FoundKind:
 
 
 def _git_directories(pointer: str, sight: Sight) -> Iterator[GitDir]:
-    """Where hooks and settings lie when `.git` is a file: its directory, and the one that one shares."""
+    """The directories with hooks and settings if `.git` is a file: its own, and its common directory."""
     if sight.found is not FoundKind.FILE:
         return
     text = _first_line(sight.real)
@@ -182,7 +184,7 @@ def _git_directories(pointer: str, sight: Sight) -> Iterator[GitDir]:
 def _first_line(path: str) -> str | None:
     """The first line of a regular file; None if there is no such file or it cannot be read."""
     try:
-        # Without blocking: it may be a FIFO that nobody writes to.
+        # Non-blocking: it may be a FIFO without a writer.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             regular = stat.S_ISREG(os.fstat(fd).st_mode)
@@ -196,7 +198,7 @@ def _first_line(path: str) -> str | None:
 
 
 def _matches(bound: BoundPolicy, sights: Mapping[str, Sight]) -> Iterator[PatternMatch]:
-    """What the deny patterns match now. Patterns with the same root share one scan."""
+    """The current matches of the deny patterns. Patterns with the same root share one scan."""
     by_root: dict[str, list[BoundGlob]] = {}
     for glob in bound.globs:
         if glob.pattern.root == "/" and glob.pattern.tail:
@@ -253,12 +255,12 @@ def _largest(limits: list[int | None]) -> int | None:
 
 
 def _entries(directory: str) -> list[os.DirEntry[str]]:
-    """Its entries. One that we may not read is empty to the command too, unless it could change that."""
+    """Its entries. A directory that we may not read counts as empty, unless the command could change that."""
     try:
         with os.scandir(directory) as entries:
             return list(entries)
     except (FileNotFoundError, NotADirectoryError):
-        return []  # gone meanwhile
+        return []  # removed meanwhile
     except PermissionError:
         if os.lstat(directory).st_uid != os.geteuid():
             return []

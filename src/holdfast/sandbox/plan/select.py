@@ -1,7 +1,7 @@
-"""Who on this host enforces what a policy needs. Pure module.
+"""Choose the backend on this host that meets a policy's needs. Pure module.
 
-The seam between the server and the sandbox: needs and trials in, enforcement out. A trial is
-how a start of one kind went on this host (`confine/sandboxes.py` makes them). A need that
+This is the interface between the server and the sandbox: needs and trials go in, an enforcement comes out. A
+trial is the outcome of one kind of start on this host (`confine/sandboxes.py` makes them). A need that
 nothing meets is refused: a command that asked for limits never runs without them.
 """
 
@@ -41,13 +41,13 @@ BACKENDS: Final = {
 
 @value
 class Choice:
-    """What the operator leaves to us: which backend (None: the strongest), and whether less will do."""
+    """The operator's choice: a backend (None: the strongest), and whether degraded enforcement is allowed."""
 
     backend: Backend | None = None
     degraded: bool = False
 
     def ways(self, *, root: bool) -> tuple[Way, ...]:
-        """What to try, in this order, until something works."""
+        """The ways to try, in this order, until one works."""
         return tuple(
             way for way in Way if self.backend in (None, BACKENDS[way]) and (root or way is not Way.AS_ROOT)
         )
@@ -61,12 +61,12 @@ _SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAI
 
 @value
 class Trial:
-    """How one way to confine a command went when it was tried: with an errno, where it failed."""
+    """The outcome of trying one way to confine a command; with an errno, the stage where it failed."""
 
     stage: str = ""
     errno: int = 0
     weakened: tuple[str, ...] = ()
-    tool: str = ""  # the program that confines, if it is not us
+    tool: str = ""  # the external program that confines, if any
 
     @property
     def works(self) -> bool:
@@ -74,7 +74,7 @@ class Trial:
 
     @property
     def may_pass(self) -> bool:
-        """Whether it failed for want of something that this machine may have again."""
+        """Whether it failed for lack of a resource that this machine may have again."""
         return self.errno in _SHORT
 
 
@@ -82,8 +82,8 @@ class Trial:
 class Losses:
     """What a backend cannot do for one plan.
 
-    `missing` is not enforced at all and only accepted by who allows degraded enforcement; `weakened`
-    holds less firmly than elsewhere; `remedies` say what would make it whole.
+    `missing` is not enforced at all, and is accepted only if the operator allows degraded enforcement.
+    `weakened` holds less firmly than elsewhere. `remedies` say what would restore it.
     """
 
     missing: tuple[str, ...] = ()
@@ -93,22 +93,22 @@ class Losses:
 
 @value
 class Enforcement:
-    """The answer, always reported to the caller: what really holds."""
+    """The answer, always reported to the caller: what is really enforced."""
 
     backend: Backend
     missing: tuple[str, ...] = ()
     weakened: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
-    fingerprint: str | None = None  # why it is not the strongest way, or not whole
+    fingerprint: str | None = None  # the cause, if this is not the strongest way or something is missing
     way: Way | None = None
     tool: str = ""
-    limits: tuple[str, ...] = ()  # who holds which limit on what it uses
+    limits: tuple[str, ...] = ()  # how each limit on resources is enforced
     network: tuple[str, ...] = ()  # how hosts are reached by name, if they are
 
 
 UNCONFINED: Final = Enforcement(Backend.NONE)
 _EVERYWHERE: Final = frozenset({Need.FILE_SYSTEM, Need.NETWORK_OFF})
-# Ports and names need sockets out of a network namespace, granted sockets a broker.
+# Ports and names need sockets made in a network namespace; granted sockets need a broker.
 _MET: Final = {
     Backend.NAMESPACES: _EVERYWHERE | {Need.LOOPBACK_PORTS, Need.UNIX_SOCKETS, Need.HOSTS_BY_NAME},
     Backend.BWRAP: _EVERYWHERE | {Need.LOOPBACK_PORTS, Need.HOSTS_BY_NAME},
@@ -122,7 +122,7 @@ BY_NAME: Final = (
 )
 LABELS: Final = "by name: what is written into the labels of a pattern's names reaches its name servers"
 
-# What each word that a set-up reports as weaker means to a user.
+# The meaning for a user of each word that a set-up reports as weaker.
 WEAKNESSES: Final = {
     "landlock": "no second layer: Landlock is not in force",
     "proc": "the host's process list is visible: a fresh /proc could not be mounted",
@@ -131,11 +131,11 @@ WEAKNESSES: Final = {
     "not all of its directories can be watched",
     "loopback": "servers inside cannot be reached from inside: lo is down",
 }
-CAUSED: Final = ("proc", "loopback")  # those that have one cause, whatever the errno
+CAUSED: Final = ("proc", "loopback")  # words that have one cause, whatever the errno
 
 
 def meets(way: Way, needs: frozenset[Need]) -> bool:
-    """Can this way, where it works, do all of that?"""
+    """Whether this way, if it works, meets all of these needs."""
     return needs <= _MET[BACKENDS[way]]
 
 
@@ -149,7 +149,7 @@ def select(needs: frozenset[Need], trials: Mapping[Way, Trial]) -> Enforcement:
     """The strongest way that was tried, works, and meets every need.
 
     Raises:
-        SandboxUnavailable: none does; nothing may be run.
+        SandboxUnavailable: there is none; nothing may be run.
     """
     if not needs:
         return UNCONFINED
@@ -165,7 +165,7 @@ def select(needs: frozenset[Need], trials: Mapping[Way, Trial]) -> Enforcement:
 
 
 def _build_enforcement(way: Way, trial: Trial, refused: "list[Fingerprint | None]") -> Enforcement:
-    """What a way that works gives, and what would give more: a weaker one is never taken silently."""
+    """The enforcement of a way that works, with remedies for more: a weaker way is never taken silently."""
     causes = [known for known in refused if known is not None]
     weaknesses = [
         known for word in CAUSED if word in trial.weakened and (known := _find_cause(word, 0)) is not None
@@ -182,7 +182,7 @@ def _build_enforcement(way: Way, trial: Trial, refused: "list[Fingerprint | None
 
 
 def _refusal(needs: frozenset[Need], trials: Mapping[Way, Trial]) -> SandboxUnavailable:
-    """Names every refusal; the remedy is for the strongest way."""
+    """The error with every refusal; its remedy is for the strongest way."""
     tried = [(way, trials[way]) for way in Way if way in trials]
     found = [_find_cause(trial.stage, trial.errno) for _, trial in tried]
     told = [
@@ -203,15 +203,15 @@ def _refusal(needs: frozenset[Need], trials: Mapping[Way, Trial]) -> SandboxUnav
 
 def _where(trial: Trial, known: "Fingerprint | None") -> str:
     if known is not None and known.id == trial.stage.removeprefix("bwrap:"):
-        return ""  # there is no stage of ours: bubblewrap is missing, or said itself what it failed at
+        return ""  # no stage of our own: bubblewrap is missing, or reported itself what failed
     return f"{trial.stage} failed ({errno.errorcode.get(trial.errno, trial.errno)}), "
 
 
 def declare(held: Enforcement, losses: Losses, *, degraded: bool) -> Enforcement:
-    """The enforcement with the losses of one plan in it.
+    """Add the losses of one plan to the enforcement.
 
     Raises:
-        SandboxUnavailable: something is missing and nobody allowed that.
+        SandboxUnavailable: something is missing, and degraded enforcement is not allowed.
     """
     if losses.missing and not degraded:
         raise SandboxUnavailable(

@@ -1,4 +1,4 @@
-"""What is wished: rules about paths, patterns, network, unix sockets, presets and TOML profiles. Pure.
+"""Policies: rules about paths, patterns, network, unix sockets, presets and TOML profiles. Pure.
 
 Imports: errors, sandbox.
 Open to other rooms: amounts, credentials, globs, hostwish, narrowing, paths, policy, profile,

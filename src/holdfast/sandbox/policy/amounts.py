@@ -1,4 +1,4 @@
-"""Limits on what a command uses, as people write them: `2G`, `1.5`, `10m`. Pure module."""
+"""Limits on a command's resources, as users write them: `2G`, `1.5`, `10m`. Pure module."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -9,14 +9,14 @@ from holdfast.sandbox.limits import NAMES, UNITS, Limits
 _SECONDS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 UNLIMITED: Final = "none"
 _DIGITS: Final = frozenset("0123456789.")
-_MOST_DIGITS: Final = 20  # more than any limit has; a longer number is a mistake
+_MOST_DIGITS: Final = 20  # more than any limit has; a longer number is an error
 
 
 def parse(given: Mapping[str, object]) -> Limits:
-    """From what a person wrote: `2G`, `200`, `1.5`, `10m`; None and `none` are no limit.
+    """Parse what a user wrote: `2G`, `200`, `1.5`, `10m`; None and `none` mean no limit.
 
     Raises:
-        UsageError: naming what cannot be meant.
+        UsageError: a value is invalid; the message names it.
     """
     unknown = [name for name in given if name not in NAMES]
     if unknown:
@@ -31,7 +31,7 @@ def parse(given: Mapping[str, object]) -> Limits:
 
 
 def _split(text: str) -> tuple[float | None, str]:
-    """The number that it begins with, and what follows."""
+    """The number at the beginning of the text, and the rest."""
     digits = 0
     while digits < len(text) and text[digits] in _DIGITS:
         digits += 1
@@ -44,7 +44,7 @@ def _split(text: str) -> tuple[float | None, str]:
 
 
 def read_size(name: str, content: object) -> int:
-    """The bytes of 512M or 2G; `name` is whose they are. Raises UsageError."""
+    """The bytes of 512M or 2G; `name` is the limit's name, for the message. Raises UsageError."""
     if isinstance(content, int) and not isinstance(content, bool):
         return content
     number, unit = _split(content.strip()) if isinstance(content, str) else (None, "")

@@ -1,10 +1,8 @@
-"""What lets somebody in: places where people and their tools keep credentials, and variables that hold one.
-Pure module.
-"""
+"""Credentials: the places where users and their tools keep them, and variables that hold one. Pure module."""
 
 from holdfast.light import Final, Iterable, Mapping
 
-# Below a home. A worker reads none of it, and neither does a command of `exec` unless it is allowed.
+# Below a home. A worker may read none of them; a command of `exec` only if that is allowed.
 CREDENTIALS: Final = (
     *(".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".password-store", ".netrc", ".npmrc"),
     *(".pypirc", ".git-credentials", ".pgpass", ".my.cnf", ".vault-token", ".terraform.d", ".boto", ".s3cfg"),
@@ -30,7 +28,7 @@ CREDENTIALS: Final = (
     ),
     *(".bash_history", ".zsh_history"),
 )
-# One of these words in a name, or at its end: OPENAI_API_KEY, GITHUB_TOKEN, PGPASSWORD.
+# A name that has one of these words, or ends with one: OPENAI_API_KEY, GITHUB_TOKEN, PGPASSWORD.
 _WORDS: Final = frozenset(
     {
         "KEY",
@@ -49,19 +47,19 @@ _ENDINGS: Final = ("APIKEY", "SECRET", "TOKEN", "PASSWORD", "PASSWD")
 
 
 def credentials(home: str, *, granted: Iterable[str]) -> list[str]:
-    """Paths below a home that are denied, except what lies in something granted."""
+    """Paths below a home that are denied, except those inside something granted."""
     places = [place.rstrip("/") for place in granted]
     found = [f"{home.rstrip('/')}/{name}" for name in CREDENTIALS]
     return [path for path in found if not any(f"{path}/".startswith(f"{place}/") for place in places)]
 
 
 def is_credential(path: str) -> bool:
-    """Is it one of these places, in whosever home? Nobody is ever advised to grant one."""
+    """Whether this is one of these places, in any user's home. No advice ever grants one."""
     return any(f"/{name}/" in f"{path}/" for name in CREDENTIALS)
 
 
 def find_secrets(environ: Mapping[str, str]) -> list[str]:
-    """The names of variables that hold a secret, by their words, or by a password in a URL."""
+    """The names of variables that hold a secret, judged by words in the name, or by a password in a URL."""
     return sorted(
         name for name, value in environ.items() if _names_secret(name.upper()) or _has_password(value)
     )
@@ -72,7 +70,7 @@ def _names_secret(name: str) -> bool:
 
 
 def _has_password(value: str) -> bool:
-    """As in postgres://user:password@host."""
+    """Whether it is like postgres://user:password@host."""
     _, scheme, rest = value.partition("://")
     user, at, _ = rest.partition("/")[0].rpartition("@")
     return bool(scheme and at) and bool(user.partition(":")[2])

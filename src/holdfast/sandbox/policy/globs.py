@@ -1,12 +1,12 @@
 r"""Deny patterns: bound to a literal directory and matched against paths. Pure module.
 
-`*` and `?` stay inside one component, `**` crosses, `[...]` is a class (negated by `!` or `^`; an
-unclosed `[` is a literal), `{a,b}` are alternatives, `\` takes the next character literally. A
-pattern that matches a directory matches all below it.
+`*` and `?` stay inside one component, `**` crosses components, `[...]` is a class (negated by `!` or
+`^`; an unclosed `[` is a literal), `{a,b}` are alternatives, `\` takes the next character literally. A
+pattern that matches a directory matches everything below it.
 
 Patterns come from outside, so matching must not be slow for any of them. Alternatives and a `**`
-inside a component are expanded first; what is left needs no backtracking: between two stars the
-first place that fits is as good as any other, which an atomic group says to the engine.
+inside a component are expanded first. The rest needs no backtracking: between two stars the first place
+that fits is as good as any other, and an atomic group expresses that in the regular expression.
 """
 
 import itertools
@@ -17,11 +17,11 @@ from holdfast.errors import UsageError
 from holdfast.light import Final, value
 from holdfast.sandbox.policy.paths import absolute, join, within
 
-# How the reference spells, inside a pattern on the wire, "below every workspace root".
+# The reference's spelling, in a pattern on the wire, of "below every workspace root".
 PROJECT_ROOTS_PREFIX: Final = "codex-project-roots://"
 
-MAX_PATTERN_CHARS: Final = 4096  # as long as a path may be
-MAX_ALTERNATIVES: Final = 256  # of one pattern; each nesting of braces multiplies them
+MAX_PATTERN_CHARS: Final = 4096  # the maximum length of a path
+MAX_ALTERNATIVES: Final = 256  # per pattern; nested braces multiply them
 
 _SPECIAL: Final = frozenset("*?[]{}\\")
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
@@ -36,7 +36,7 @@ class Pattern:
     regex: re.Pattern[str]
 
     def matches(self, path: str) -> bool:
-        """Does it match this absolute path, or a directory above it?"""
+        """Whether the pattern matches this absolute path, or a directory above it."""
         if not within(path, self.root):
             return False
         if not self.tail or path == self.root:
@@ -46,21 +46,21 @@ class Pattern:
 
     @property
     def max_depth(self) -> int | None:
-        """How far below its root a match can begin; None without limit."""
+        """How far below its root a match can begin; None if unlimited."""
         parts = self.tail.split("/")
         return None if "**" in parts else len(parts)
 
     def __str__(self) -> str:
-        """Spelled so that it binds to the same again."""
+        """The pattern in a spelling that binds to the same pattern again."""
         root = re.sub(r"([*?\[\]{}\\])", r"\\\1", self.root)
         return join(root, self.tail) if self.tail else root
 
 
 def bind_pattern(pattern: str, cwd: str, workspace_roots: tuple[str, ...]) -> tuple[Pattern, ...]:
-    """The pattern as plain ones, each below a literal directory.
+    """Expand a pattern to plain ones, each below a literal directory.
 
     Raises:
-        UsageError: it is not a pattern, or stands for too many.
+        UsageError: it is not a valid pattern, or expands to too many.
     """
     if not pattern or "\0" in pattern or len(pattern) > MAX_PATTERN_CHARS:
         raise _invalid(pattern)
@@ -82,7 +82,7 @@ def _invalid(pattern: str) -> UsageError:
 
 
 def _plain(pattern: str) -> Iterator[str]:
-    """Every pattern without braces, and with `**` only as a whole component, that it stands for."""
+    """Every pattern that this one stands for, without braces, and with `**` only as a whole component."""
     waiting = [pattern]
     while waiting:
         if len(waiting) > MAX_ALTERNATIVES:
@@ -119,7 +119,7 @@ def _without_brace(pattern: str) -> list[str]:
 
 
 def _without_inner_stars(pattern: str) -> list[str]:
-    """`a**b` means `a*b` or, across components, `a*/**/*b`; none if there is no such thing."""
+    """The meanings of `a**b`: `a*b` and, across components, `a*/**/*b`; an empty list if there is none."""
     parts = pattern.split("/")
     for number, part in enumerate(parts):
         if part == "**":
@@ -137,7 +137,7 @@ def _without_inner_stars(pattern: str) -> list[str]:
 
 
 def _outside_classes(text: str) -> Iterator[tuple[int, str]]:
-    """Characters that may have a meaning, with their places: not escaped, not inside a class."""
+    """Characters that may have a special meaning, with their positions: not escaped, not inside a class."""
     at = 0
     while at < len(text):
         end = _class_end(text, at) if text[at] == "[" else None
@@ -151,7 +151,10 @@ def _outside_classes(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _class_end(text: str, at: int) -> int | None:
-    """Where the class that opens at `at` closes. A `]` that comes first belongs to it, a slash ends it."""
+    """The position where the class that opens at `at` closes; None if it does not.
+
+    A `]` that comes first belongs to the class; a slash ends it.
+    """
     negated = text[at + 1 : at + 2] in ("!", "^")
     end = text.find("]", at + 3 if negated else at + 2)
     return None if end < 0 or "/" in text[at:end] else end
@@ -217,7 +220,7 @@ def _component(part: str) -> str:
 def _class(body: str) -> str:
     negated = body[0] in "!^"
     members = re.sub(r"([\\\[\]^&~|])", r"\\\1", body[1:] if negated else body)
-    # A range from or to `-`, which the regular expressions of some future Python take for a difference.
+    # Escape a range from or to `-`: a future Python may read `--` as a set difference.
     members = re.sub("--", lambda found: r"-\-" if found.start() else r"\--", members)
-    # A class stays inside one component like `?`, even `[!a]` or `[+-9]`.
+    # Like `?`, a class stays inside one component, even `[!a]` or `[+-9]`.
     return f"(?!/)[{'^' if negated else ''}{members}]"

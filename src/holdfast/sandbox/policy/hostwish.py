@@ -1,24 +1,25 @@
-"""Hosts that a policy names, as they were written: `holdfast.egress` knows what they mean. Pure module."""
+"""The hosts that a policy names, as written; `holdfast.egress` interprets them. Pure module."""
 
 from holdfast.light import Final, value
 
-ASK_S: Final = 60.0  # a person reads a question and answers it
-ASK_WORKER_S: Final = 600.0  # likewise about a worker, once they have heard of it
+ASK_S: Final = 60.0  # seconds for a person to read a question and answer it
+ASK_WORKER_S: Final = 600.0  # the same for a worker's question, once the person was notified
 _MAX_NAME, _MAX_LABEL = 253, 63
 _BYTES: Final = frozenset(map(str, range(256)))
-_HERE: Final = ("127.0.0.1", "localhost", "[::1]")  # as a rule names the host's loopback
+_HERE: Final = ("127.0.0.1", "localhost", "[::1]")  # the names of the host's loopback in a rule
 
 
 @value
 class HostWish:
     """Hosts that may be reached by name while the network is off, as they were written.
 
-    `private`: also where they turn out to be at an address that is not public. `addresses` say where a host
-    is to be looked for, instead of asking a name server. `secrets` are keys that stay outside
-    (`secretwish.py`). `own` are names that may be at such an address although the others may not: whoever
+    `private`: hosts may also be reached at addresses that are not public. `addresses` give the address of a
+    host, which replaces the lookup at a name server. `secrets` are keys that stay outside (`secretwish.py`).
+    `own` are names that may have an address that is not public although the others may not: the user who
     started the command chose them as its provider. `presets` name clients whose hosts are still to be found
-    (`egress/clients`), `origins` say what those came to. `limits` are on how much passes (`egress/bounds`).
-    With `ask_s`, somebody is asked about hosts that no rule decides about, and has so many seconds.
+    (`egress/clients`); `origins` say what the presets resolved to. `limits` bound the traffic
+    (`egress/bounds`). With `ask_s`, a person is asked about hosts that no rule decides on, and has that many
+    seconds to answer.
     """
 
     allow: tuple[str, ...] = ()
@@ -34,7 +35,7 @@ class HostWish:
 
     @property
     def reaches_any(self) -> bool:
-        """Whether a host may be reached, now or once somebody allows it."""
+        """Whether a host may be reached, now or after a person allows it."""
         return bool(self.allow) or self.ask_s > 0
 
 
@@ -42,14 +43,14 @@ NO_HOSTS: Final = HostWish()
 
 
 def is_inspected(rule: str) -> bool:
-    """Whether a rule is about requests inside of TLS, which is ended outside for that."""
+    """Whether a rule is about requests inside of TLS; for such a rule TLS ends at the broker outside."""
     return "https://" in rule
 
 
 def are_plain(hosts: HostWish) -> bool:
-    """Whether all of these are rules and addresses beyond doubt, as nearly all are.
+    """Whether all of these rules and addresses are certainly valid, as nearly all are.
 
-    Whoever is in a hurry need not ask then what they mean; others may make sense too.
+    A caller in a hurry can then skip the parser; rules that fail this check may be valid too.
     """
     return (
         not hosts.limits
@@ -61,7 +62,7 @@ def are_plain(hosts: HostWish) -> bool:
 
 
 def is_plain(rule: str) -> bool:
-    """Whether a rule is one beyond doubt: letters, digits, hyphens between dots, a number behind a colon."""
+    """Whether a rule is certainly valid: letters, digits and hyphens between dots, a number after a colon."""
     name, colon, port = rule.removeprefix("**.").removeprefix("*.").partition(":")
     edges = f".{name}."
     return (
@@ -80,15 +81,15 @@ def _is_number(port: str) -> bool:
 
 
 def _is_plain_address(text: str) -> bool:
-    """Four decimal numbers."""
+    """Whether the text is four decimal numbers."""
     parts = text.split(".")
     return len(parts) == 4 and all(part in _BYTES for part in parts)
 
 
 def find_loopback_ports(wish: HostWish) -> tuple[int, ...]:
-    """Ports of the host's own loopback among the allowed: a rule with its address or `localhost`, and a port.
+    """The allowed ports of the host's own loopback: rules with its address or `localhost`, and a port.
 
-    Nobody asks a name server about those, so each has a listener from the beginning.
+    Names of the loopback are not looked up at a name server, so each port has a listener from the beginning.
     """
     found = []
     for rule in wish.allow:

@@ -1,11 +1,11 @@
 """A policy under a ceiling: what both allow, and nothing else. Pure module.
 
 Access is decided by the nearest rule above a path, so it can change only where one of the two policies has a
-rule. With a rule at each of those paths, for the weaker of both accesses, the result says at every path what
-the stricter policy says there.
+rule. The result has a rule at each of those paths, with the weaker of the two accesses. So at every path it
+gives what the stricter policy gives there.
 
-Both are asked about real paths (`planner.settle`): a name that leads elsewhere would be compared by what it
-is called.
+Both policies are queried with real paths (`planner.settle`): otherwise a name that leads elsewhere would be
+compared by its name.
 """
 
 from typing import Final
@@ -68,25 +68,26 @@ def find_excess(bound: BoundPolicy, ceiling: BoundPolicy) -> str | None:
 
 
 def _common_hosts(asked: BoundPolicy, ceiling: BoundPolicy) -> HostWish:
-    """The hosts that both let be reached by name."""
+    """The hosts that both policies allow by name."""
     if asked.network is Network.ON:
         return ceiling.hosts
     return asked.hosts if ceiling.network is Network.ON else _narrow_hosts(asked, ceiling)
 
 
 def show(bound: BoundPolicy, path: str) -> BoundPolicy:
-    """The same with this path in sight, which is not a link; it cannot be written."""
+    """The same policy with this path readable, but not writable; the path must not be a link."""
     if not bound.restricted:
         return bound
     return replace(bound, rules=(*bound.rules, BoundRule(path, Access.READ, Rule(At(path), Access.READ))))
 
 
 def _narrow_hosts(asked: BoundPolicy, ceiling: BoundPolicy) -> HostWish:
-    """Rules are compared as they were written. Where a host is, only the ceiling says: an address of another
-    would be another host.
+    """The hosts that both allow. Rules are compared as they were written.
 
-    A rule about requests takes its host out of what patterns allow. Where the two have not the same of those,
-    no pattern is left: it would give that host back as a whole.
+    Only the ceiling gives a host's address: a host at another address would be another host.
+
+    A rule about requests takes its host out of what patterns allow. If the two policies differ in such
+    rules, no pattern is kept: it would allow that host again as a whole.
     """
     about_requests = [
         {rule for rule in hosts.allow if _URL in rule} for hosts in (asked.hosts, ceiling.hosts)
@@ -106,7 +107,7 @@ def _narrow_hosts(asked: BoundPolicy, ceiling: BoundPolicy) -> HostWish:
 
 
 def _common_sockets(asked: BoundPolicy, ceiling: BoundPolicy) -> tuple[str, ...]:
-    """Without a sandbox every socket can be reached."""
+    """The sockets that both allow; without a sandbox every socket can be reached."""
     if asked.kind is PolicyKind.DISABLED:
         return ceiling.sockets
     if ceiling.kind is PolicyKind.DISABLED:
@@ -115,10 +116,10 @@ def _common_sockets(asked: BoundPolicy, ceiling: BoundPolicy) -> tuple[str, ...]
 
 
 def _rule_at(path: str, asked: BoundPolicy, ceiling: BoundPolicy) -> BoundRule:
-    """The rule for a path that one of them has a rule at.
+    """The rule for a path at which one of the policies has a rule.
 
-    It is as explicit as the two were: it protects metadata if one of them did, and says nothing about what is
-    missing only if none of them did.
+    It is as explicit as the two were. It protects metadata if one of them did. It applies to a missing path
+    unless all rules with its access skip missing paths.
     """
     access = min(asked.access_at(path), ceiling.access_at(path), key=_STRENGTH.__getitem__)
     named = [rule for rule in (*asked.rules, *ceiling.rules) if rule.path == path]

@@ -1,14 +1,14 @@
-"""Absolute paths as text: folded, compared and measured without looking at the disk. Pure module."""
+"""Absolute paths as text: normalized, compared and measured without reading the disk. Pure module."""
 
 from holdfast.errors import UsageError
 from holdfast.light import Callable
 
-# Names that people and tools give to files; anything else that is granted before it exists is a directory.
+# Names that users and tools give to files; any other path that is granted before it exists is a directory.
 _FILE_NAMES = r".\.[A-Za-z]\w{0,4}$|(?:rc|_history|profile|_logout|lock)$|^\.(?:gitconfig|viminfo)$"
 
 
 def absolute(path: str, cwd: str) -> str:
-    """`path` from the root, taken against `cwd` if relative; `.`, `..` and doubled slashes folded.
+    """`path` as an absolute path, relative to `cwd` if need be; `.`, `..` and doubled slashes are resolved.
 
     Raises:
         UsageError: it is empty, holds a NUL, or stays relative.
@@ -30,7 +30,7 @@ def join(path: str, below: str) -> str:
 
 
 def parent(path: str) -> str:
-    """The directory that holds it; the root holds itself."""
+    """The directory that contains the path; for the root, the root."""
     return path.rpartition("/")[0] or "/"
 
 
@@ -44,28 +44,29 @@ def depth(path: str) -> int:
 
 
 def within(path: str, top: str) -> bool:
-    """Is `path` the same as `top`, or below it?"""
+    """Whether `path` is `top`, or lies below it."""
     return path == top or top == "/" or path.startswith(f"{top}/")
 
 
 def is_file_name(path: str) -> bool:
-    """Is it the name of a file rather than of a directory, as names go?"""
-    import re  # most starts need none
+    """Whether the path, judged by its name, is a file rather than a directory."""
+    import re  # most starts do not need it
 
     return re.search(_FILE_NAMES, name(path)) is not None
 
 
 def is_file_to_make(asked: str) -> bool:
-    """Is a missing path that is granted made as an empty file, not a directory? A final slash says no."""
+    """Whether a missing granted path is created as a file; with a final slash it becomes a directory."""
     return not asked.endswith("/") and is_file_name(asked)
 
 
 def grantable(path: str, exists: Callable[[str], bool], *, folder: bool = False, home: str = "") -> str:
-    """The least to grant so that something can be made at `path`; itself if it is there.
+    """The smallest path to grant so that something can be made at `path`; `path` itself if it exists.
 
-    That is the first directory on the way that is missing: a grant makes it. What is made in a directory that
-    exists needs that directory, unless it is a `folder` itself, or a file in the `home` itself or above it,
-    which nobody grants as a whole for one file.
+    This is the first missing directory on the way: a grant creates it. To make something in an existing
+    directory, that directory must be granted. There are two exceptions, for which `path` itself is granted:
+    a `folder`, and a file in the `home` directory itself or above it, which no user grants as a whole for
+    one file.
     """
     at, below = path, path
     while at != "/" and not exists(at):
@@ -78,12 +79,12 @@ def grantable(path: str, exists: Callable[[str], bool], *, folder: bool = False,
 
 
 def is_pattern(path: str) -> bool:
-    """Does it stand for several paths?"""
+    """Whether the path is a pattern, which can match several paths."""
     return any(letter in path for letter in "*?[{")
 
 
 def quote(path: str) -> str:
-    """As one word of a shell."""
+    """The path as one word of a shell."""
     import re
 
     plain = re.fullmatch(r"[\w@%+=:,./-]+", path, re.ASCII)

@@ -1,11 +1,11 @@
-"""What a command may touch: policies as values, bound to a place, explained. Pure module.
+"""Policies on what a command may access: as values, bound to a place, and explained. Pure module.
 
-The most specific path decides, whatever its access; on the same path deny beats write beats read;
-without a match nothing is allowed. Deny patterns stand outside that order: they always win.
-Symbolic places stay symbolic until `bind`, because they mean something else on another machine.
+The most specific path decides, whatever its access; on the same path deny beats write beats read; without a
+match nothing is allowed. Deny patterns override that order: they always win. Symbolic places stay symbolic
+until `bind`, because their meaning depends on the machine.
 
-The metadata of every writable root (`.git` and the like, at its top level only) stays read-only,
-because hooks and settings in there run outside the sandbox later. An explicit write rule lifts it.
+The metadata of every writable root (`.git` and the like, at its top level only) stays read-only, because
+hooks and settings in there run outside the sandbox later. An explicit write rule lifts this protection.
 
 Three policies have a name: `read_only`, `workspace_write`, `full_access`.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 PROTECTED_NAMES: Final = (".git", ".agents", ".codex", ".aws")
 
-# What a program needs in order to start at all, where it exists.
+# Paths that a program needs in order to start at all, if they exist.
 PLATFORM_ROOTS: Final = (
     "/bin",
     "/sbin",
@@ -48,7 +48,7 @@ _RESOLVER: Final = "/etc/resolv.conf"
 
 
 class Access(IntEnum):
-    """In the order in which they win on the same path."""
+    """Accesses, in the order in which they win on the same path."""
 
     READ = 1
     WRITE = 2
@@ -63,7 +63,7 @@ class Place(StrEnum):
     PROJECT_ROOTS = "project_roots"
     TMPDIR = "tmpdir"
     SLASH_TMP = "slash_tmp"
-    UNKNOWN = "unknown"  # of a newer version; means nothing here
+    UNKNOWN = "unknown"  # from a newer version; has no meaning here
 
 
 class Network(StrEnum):
@@ -74,7 +74,7 @@ class Network(StrEnum):
 class PolicyKind(StrEnum):
     MANAGED = "managed"  # we build the sandbox
     DISABLED = "disabled"  # no sandbox at all
-    EXTERNAL = "external"  # somebody else isolates the files; the network flag is ours
+    EXTERNAL = "external"  # another program isolates the files; we enforce only the network
 
 
 @value
@@ -107,12 +107,12 @@ class Rule:
 
 @value
 class Policy:
-    """The wish. `rules` None means that the file system is not restricted."""
+    """The policy as asked for. `rules` None means that the file system is not restricted."""
 
     rules: tuple[Rule, ...] | None
     network: Network
     kind: PolicyKind = PolicyKind.MANAGED
-    glob_depth: int | None = None  # how deep a scan for deny patterns goes; None without limit
+    glob_depth: int | None = None  # the depth of a scan for deny patterns; None means unlimited
     sockets: tuple[str, ...] = ()  # unix sockets of the host that may be reached, whatever the network
     hosts: HostWish = NO_HOSTS
 
@@ -132,28 +132,28 @@ class Policy:
         return self if path in self.sockets else replace(self, sockets=(*self.sockets, path))
 
     def allow_host(self, rule: str) -> "Policy":
-        """Network off but for this host too, as `holdfast.egress.hosts` reads it."""
+        """Network off except for this host, as `holdfast.egress.hosts` reads the rule."""
         hosts = replace(self.hosts, allow=tuple(dict.fromkeys((*self.hosts.allow, rule))))
         return replace(self, network=Network.OFF, hosts=hosts)
 
     def keep_secret(self, text: str) -> "Policy":
-        """A key stays outside, as `secretwish.py` reads it, and its host is allowed. Raises UsageError."""
+        """Keep a key outside, as `secretwish.py` reads it, and allow its host. Raises UsageError."""
         from holdfast.sandbox.policy.secretwish import parse_secret
 
         allowed = self.allow_host(parse_secret(text).rule)
         return replace(allowed, hosts=replace(allowed.hosts, secrets=(*self.hosts.secrets, text)))
 
     def ask_network(self, within_s: float = ASK_S) -> "Policy":
-        """Network off, and somebody is asked about each host that no rule decides about."""
+        """Network off, and a person is asked about each host that no rule decides on."""
         return replace(self, network=Network.OFF, hosts=replace(self.hosts, ask_s=within_s))
 
     def allow_net(self, preset: str) -> "Policy":
-        """Network off but for the hosts of a client, which are found before anything is started."""
+        """Network off except for the hosts of a client; these are found before anything is started."""
         hosts = replace(self.hosts, presets=(*self.hosts.presets, preset))
         return replace(self, network=Network.OFF, hosts=hosts)
 
     def limit_net(self, limit: str) -> "Policy":
-        """Bound what passes by name: `500M`, `10M/s`, `20conn/s`, for some hosts as `HOST=500M`."""
+        """Bound the traffic to hosts by name: `500M`, `10M/s`, `20conn/s`, for some hosts as `HOST=500M`."""
         return replace(self, hosts=replace(self.hosts, limits=(*self.hosts.limits, limit)))
 
     def deny_host(self, rule: str) -> "Policy":
@@ -172,12 +172,12 @@ class Policy:
 
 @value
 class Where:
-    """What the symbolic places mean in one run."""
+    """The meaning of the symbolic places in one run."""
 
     cwd: str
-    workspace_roots: tuple[str, ...] = ()  # none: the entry grants nothing
+    workspace_roots: tuple[str, ...] = ()  # if empty, an entry for project roots grants nothing
     tmpdir: str | None = None
-    slash_tmp: bool = True  # is /tmp a directory?
+    slash_tmp: bool = True  # whether /tmp is a directory
 
 
 @value
@@ -197,7 +197,7 @@ class BoundGlob:
 
 @value
 class PathDecision:
-    """Who decides about a path, in words. `grant` is the flag that would allow exactly this."""
+    """The rule that decides on a path, in words. `grant` is the flag that would allow exactly this."""
 
     allowed: bool
     rule: Rule | None
@@ -217,7 +217,7 @@ class Need(StrEnum):
 
 @value
 class BoundPolicy:
-    """A policy in which every path is concrete. `rules` hold the protected metadata too."""
+    """A policy in which every path is concrete. `rules` contain the protected metadata too."""
 
     rules: tuple[BoundRule, ...]
     globs: tuple[BoundGlob, ...]
@@ -229,7 +229,7 @@ class BoundPolicy:
     glob_depth: int | None = None
     sockets: tuple[str, ...] = ()
     hosts: HostWish = NO_HOSTS
-    _hash: int | None = derived()  # once: every file call needs it, and no start of a command
+    _hash: int | None = derived()  # once, when needed: by file operations, not by starts
     _nearest: tuple[BoundRule, ...] | None = derived()
 
     def __post_init__(self) -> None:
@@ -261,8 +261,8 @@ class BoundPolicy:
         )
 
     def decide(self, path: str) -> BoundRule | None:
-        """The rule that decides about an absolute path, patterns aside."""
-        if self._nearest is None:  # which of two that cover a path wins, once: every file call asks
+        """The rule that decides on an absolute path, ignoring patterns."""
+        if self._nearest is None:  # sort once, winners first: every file operation calls this
             order = sorted(self.rules, key=lambda rule: (depth(rule.path), rule.access), reverse=True)
             object.__setattr__(self, "_nearest", tuple(order))
         for rule in self._nearest or ():
@@ -271,7 +271,7 @@ class BoundPolicy:
         return None
 
     def access_at(self, path: str) -> Access:
-        """What the rules give at an absolute path, patterns aside."""
+        """The access that the rules give at an absolute path, ignoring patterns."""
         rule = self.decide(path)
         return Access.DENY if rule is None else rule.access
 
@@ -279,7 +279,9 @@ class BoundPolicy:
         return next((glob for glob in self.globs if glob.pattern.matches(path)), None)
 
     def explain(self, path: str, access: Access) -> PathDecision:
-        """Which rule decides whether `path` (lexical, against the working directory) may be read or written.
+        """Explain which rule decides whether `path` may be read or written.
+
+        `path` is resolved lexically, against the working directory.
 
         Raises:
             UsageError: not a path, or not an access that can be asked for.
@@ -310,7 +312,7 @@ class BoundPolicy:
         return f"{who} is {state}" if path == rule.path else f"inside {who}, which is {state}"
 
     def _grant(self, path: str, access: Access) -> str | None:
-        """The flag for exactly this path; None for credentials, and where a rule for it would still win."""
+        """The flag for exactly this path; None for credentials, and where another rule would still win."""
         if is_credential(path):
             return None
         wish = Rule(At(path), access)
@@ -329,7 +331,7 @@ _STATES: Final = {Access.READ: "read-only", Access.WRITE: "writable", Access.DEN
 
 
 def _describe(rule: BoundRule, path: str) -> str:
-    """`path`, which is the rule's own or the root that it protects, with what it is."""
+    """`path`, which is the rule's own or the root that it protects, with a description of what it is."""
     if rule.protects not in (None, path):
         return path
     match rule.origin.target:
@@ -344,7 +346,7 @@ def _describe(rule: BoundRule, path: str) -> str:
 
 
 def needs_of(bound: BoundPolicy) -> frozenset[Need]:
-    """What running a command under this policy asks of a backend."""
+    """What a command under this policy requires of a backend."""
     needs = set()
     if not bound.full_write:
         needs.add(Need.FILE_SYSTEM)
@@ -353,7 +355,7 @@ def needs_of(bound: BoundPolicy) -> frozenset[Need]:
     if bound.by_name:
         needs.add(Need.HOSTS_BY_NAME)
     if needs and bound.sockets:
-        from holdfast.sandbox.policy.sockets import is_of_run  # slow to load, and for few
+        from holdfast.sandbox.policy.sockets import is_of_run  # slow to load, and rarely needed
 
         if not all(map(is_of_run, bound.sockets)):
             needs.add(Need.UNIX_SOCKETS)
@@ -361,10 +363,10 @@ def needs_of(bound: BoundPolicy) -> frozenset[Need]:
 
 
 def bind(policy: Policy, where: Where) -> BoundPolicy:
-    """The policy with concrete paths. Looks at no disk: a path may be missing, or lead through a link.
+    """The policy with concrete paths. Does not read the disk: a path may be missing, or lead through a link.
 
     Raises:
-        UsageError: a rule makes no sense, such as a relative path or a pattern that allows.
+        UsageError: a rule is invalid, such as a relative path or a pattern that allows.
     """
     cwd = absolute(where.cwd, "")
     roots = tuple(dict.fromkeys(absolute(root, "") for root in where.workspace_roots))
@@ -416,7 +418,7 @@ def _paths(target: At | Special, where: Where, cwd: str, roots: tuple[str, ...])
 
 
 def _subpath(subpath: str | None) -> str:
-    """Raises UsageError unless it stays below its base."""
+    """Raises UsageError if it leaves its base."""
     if subpath is not None and (subpath.startswith("/") or ".." in subpath.split("/")):
         raise UsageError(f"`{subpath}` does not stay below the workspace root")
     return subpath or "."
@@ -427,7 +429,7 @@ def _with_platform(bound: BoundPolicy, policy: Policy) -> BoundPolicy:
     if not bound.restricted or bound.full_read or asked is None or asked.access is Access.DENY:
         return bound
     paths = (*PLATFORM_ROOTS, *((_RESOLVER,) if bound.network is Network.ON else ()))
-    # Platform roots only add: a rule that already speaks about one of them is not narrowed or widened.
+    # Platform roots only add: an existing rule for one of them is neither narrowed nor widened.
     silent = [path for path in paths if (rule := bound.decide(path)) is None or rule.path == "/"]
     added = [p for p in silent if bound.access_at(p) is Access.DENY]
     roots = (BoundRule(path, Access.READ, asked, skip_missing=True) for path in added)
@@ -435,7 +437,7 @@ def _with_platform(bound: BoundPolicy, policy: Policy) -> BoundPolicy:
 
 
 def _with_protection(bound: BoundPolicy) -> BoundPolicy:
-    """Add what is missing of every writable root's protection, and mark what the policy spells out."""
+    """Add the missing protection of every writable root, and mark the rules that the policy spells out."""
     if not bound.restricted or bound.full_write:
         return bound
     owners = {join(root.path, name): root for root in bound._writable_rules() for name in PROTECTED_NAMES}
@@ -457,7 +459,7 @@ def _with_protection(bound: BoundPolicy) -> BoundPolicy:
 
 
 def read_only(network: Network = Network.OFF) -> Policy:
-    """Everything readable, nothing writable."""
+    """Everything is readable, nothing is writable."""
     return Policy((Rule(Special(Place.ROOT), Access.READ),), network)
 
 
@@ -468,7 +470,7 @@ def workspace_write(
     tmpdir: bool = True,
     slash_tmp: bool = True,
 ) -> Policy:
-    """Everything readable; the workspace roots, the temporary directories and these paths writable."""
+    """Everything is readable; the workspace roots, the temporary directories and these paths are writable."""
     places = [Special(Place.PROJECT_ROOTS)]
     places += [Special(Place.SLASH_TMP)] if slash_tmp else []
     places += [Special(Place.TMPDIR)] if tmpdir else []

@@ -1,4 +1,4 @@
-"""A policy written down in TOML, as a tree. Pure module.
+"""A policy written in TOML, as a parsed tree. Pure module.
 
     network = "off"
     sockets = ["/run/postgresql/.s.PGSQL.5432"]
@@ -23,8 +23,8 @@
     pids = 200
     timeout = "10m"
 
-A key is a place (`:root`), an absolute path, a path below the home directory (`~/`) or below the
-workspace (`./`), or a pattern. What the file does not allow is not allowed. The limits are those of
+A key is a place (`:root`), an absolute path, a path below the home directory (`~/`) or below the workspace
+(`./`), or a pattern. What the file does not allow is not allowed. The limits are those of
 `sandbox/limits.py`.
 """
 
@@ -66,7 +66,7 @@ def policy_of(tree: Mapping[str, object], *, source: str, home: str) -> Policy:
     """The policy that the tree describes. `source` is the file, for messages.
 
     Raises:
-        UsageError: naming the file and the key.
+        UsageError: the tree is invalid; the message names the file and the key.
     """
     for key in tree:
         if key not in ("filesystem", "network", "sockets", "hosts", "limits"):
@@ -86,7 +86,7 @@ def policy_of(tree: Mapping[str, object], *, source: str, home: str) -> Policy:
 
 
 def limits_of(tree: Mapping[str, object], *, source: str) -> "Limits | None":
-    """The limits that the tree has, None without any; otherwise as `policy_of`."""
+    """The limits in the tree, None without any. Raises as `policy_of` does."""
     table = tree.get("limits")
     if table is None:
         return None
@@ -120,10 +120,10 @@ def _sockets(value: object, source: str, home: str) -> tuple[str, ...]:
 
 
 def hosts_of(value: object, *, source: str) -> HostWish:
-    """Rules about hosts with their verdicts, `private`, and `addresses` that stand for a name server.
+    """The hosts of a profile: rules with verdicts, `private`, and `addresses` that replace a lookup.
 
     Raises:
-        UsageError: naming the file and the key.
+        UsageError: the table is invalid; the message names the file and the key.
     """
     if not isinstance(value, dict):
         raise _wrong(source, "hosts", "must be a table of hosts")
@@ -156,7 +156,7 @@ def _texts(table: Mapping[str, object], key: str, what: str, source: str) -> tup
 
 
 def _secrets(value: object, source: str) -> tuple[str, ...]:
-    """Variables, and `HOST` or `SOURCE@HOST` for each: as `--secret` has them."""
+    """The secrets, as `--secret` takes them, from variables with `HOST` or `SOURCE@HOST`."""
     if not isinstance(value, dict) or not all(isinstance(where, str) for where in value.values()):
         raise _wrong(source, "hosts.secrets", "must be a table of variables and their hosts")
     texts = tuple(f"{name}{'=' if '@' in where else '@'}{where}" for name, where in value.items())
@@ -186,7 +186,7 @@ def _rule(key: str, value: object, source: str, home: str) -> Rule:
 
 
 def _target(key: str, home: str) -> Target | None:
-    """None if the key is none of those that a profile may have."""
+    """The target of a key; None if the key is none of those that a profile may have."""
     if key in PLACES:
         return Special(PLACES[key])
     if key.startswith(":"):

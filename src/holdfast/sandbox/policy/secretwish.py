@@ -1,15 +1,15 @@
-"""Keys that stay outside, as they were asked for: which variable, from where, for which host. Pure module."""
+"""Keys that stay outside, as they were asked for: variable, source, and host. Pure module."""
 
 from holdfast.errors import UsageError
 from holdfast.light import Final, value
 from holdfast.sandbox.policy.hostwish import is_plain
 
-KEYS: Final = "keys:"  # how what is said of them begins
+KEYS: Final = "keys:"  # prefix of descriptions of keys
 HTTP_PORT, HTTPS_PORT = 80, 443
 FILE, COMMAND, PASS, SECRET_TOOL = "file:", "cmd:", "pass:", "secret-tool:"  # sources besides the environment
 SOURCES: Final = (FILE, COMMAND, PASS, SECRET_TOOL)
 _PLAIN: Final = "http://"  # before a host that speaks no TLS
-_LOOPBACK: Final = "127.0.0.1"  # which a rule may name at a port
+_LOOPBACK: Final = "127.0.0.1"  # a rule may name it with a port
 _LETTERS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_")
 _REMEDY: Final = (
     "write NAME@HOST, NAME=file:PATH@HOST, NAME=pass:ENTRY@HOST, NAME=secret-tool:ATTRIBUTE VALUE@HOST or "
@@ -19,7 +19,7 @@ _REMEDY: Final = (
 
 @value
 class SecretWish:
-    """The variable, where its key is taken from (nothing: that variable outside), and its host.
+    """The variable, the source of its key (empty: that variable outside), and its host.
 
     A host that is not reached by `tls` gets the key as the program would have sent it: in the clear.
     """
@@ -32,20 +32,20 @@ class SecretWish:
 
     @property
     def rule(self) -> str:
-        """That allows the host where the key may go."""
+        """The rule that allows the host to which the key may go."""
         return f"{self.host}:{self.port}"
 
     @property
     def target(self) -> str:
-        """The host as it is written here."""
+        """The host in the spelling of `--secret`."""
         return self.rule if self.tls else f"{_PLAIN}{self.rule}"
 
 
 def parse_secret(text: str) -> SecretWish:
-    """What `--secret` says.
+    """Parse the value of `--secret`.
 
     Raises:
-        UsageError: it makes no sense.
+        UsageError: it is invalid.
     """
     taken, at, target = text.rpartition("@")
     name, has_source, source = taken.partition("=")
@@ -63,7 +63,7 @@ def parse_secret(text: str) -> SecretWish:
 
 
 def describe_secret(text: str) -> str:
-    """What is done about a key, for people."""
+    """What is done with a key, in words for users."""
     secret = parse_secret(text)
     how = "whose TLS ends at the broker outside" if secret.tls else "by the broker outside, without TLS"
     where = f"headers of requests to {secret.rule}, {how}"
@@ -76,6 +76,6 @@ def _is_variable(name: str) -> bool:
 
 
 def _wrong(text: str, why: str) -> UsageError:
-    """Whoever writes the key itself there is not to find it in a log."""
+    """Hide what may be a key: a user who wrote the key itself there must not find it in a log."""
     shown = text if len(text) <= 200 and "=" not in text else text.partition("=")[0] + "=…"
     return UsageError(f"--secret {shown}: {why}", remedy=_REMEDY)

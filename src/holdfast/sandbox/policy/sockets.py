@@ -1,6 +1,7 @@
-"""Unix sockets of the host: which hand over more than a service, and how one is granted. Pure module.
+"""Unix sockets of the host: which give access to more than a service, and how one is granted. Pure module.
 
-A grant names one socket. Whoever answers there runs outside the sandbox: some do whatever they are asked.
+A grant names one socket. The process that answers there runs outside the sandbox: some such processes do
+whatever they are asked.
 """
 
 import re
@@ -13,7 +14,7 @@ from holdfast.sandbox.policy.paths import quote, within
 RULE: Final = "a unix socket of the host is reached only if it is granted, with the network on or off"
 AGENT_GRANT: Final = '--allow-socket "$SSH_AUTH_SOCK"'
 
-# Where a socket like this is, and what whoever reaches it can do.
+# Pattern of a socket's path, and what a process that reaches it can do.
 _RISKS: Final = tuple(
     (re.compile(pattern), what)
     for pattern, what in (
@@ -33,23 +34,24 @@ _RISKS: Final = tuple(
         (r"/(?:vscode-ipc|vscode-git)-[\w-]+\.sock$", "run commands in the editor"),
     )
 )
-# Daemons of ours, whichever home they are in: they start what they are asked for.
+# Sockets of Holdfast's daemons, in any home: they start whatever they are asked for.
 _OURS: Final = re.compile(r"/(?:holdfast|\.holdfast)/.*|.*/(?:supervisor|exec|board)\.sock$")
-# Of one run: take its token and its verbs. A worker that cannot reach the board has its outbox.
+# Sockets of one run, which accept only its token and its verbs. A worker that cannot reach the board has its
+# outbox.
 _OF_A_RUN: Final = re.compile(r"/runs/[\w-]{1,64}/(?:board|exec)\.sock$")
 _AGENT: Final = re.compile(r"/(?:ssh-[\w]+/agent\.\d+|(?:ssh-)?agent\.\w+|keyring/ssh|S\.gpg-agent\.ssh)$")
 
 
 def find_risk(path: str) -> str | None:
-    """What whoever reaches this socket can do outside; None if nothing is known against it."""
+    """What a process that reaches this socket can do outside; None if no risk is known."""
     return next((what for pattern, what in _RISKS if pattern.search(path)), None)
 
 
 def check_granted(paths: Iterable[str], *, home: str, most: int) -> None:
-    """`home` is where our daemons are.
+    """Check the sockets to grant. `home` is the directory of our daemons.
 
     Raises:
-        UsageError: one of these is granted to nobody, or they are too many.
+        UsageError: one of these is never granted, or there are too many.
     """
     known = list(paths)
     if len(known) > most:
@@ -62,12 +64,12 @@ def check_granted(paths: Iterable[str], *, home: str, most: int) -> None:
 
 
 def is_of_run(path: str) -> bool:
-    """Is it a socket on which the dispatcher, or the executor of its commands, hears one run?"""
+    """Whether it is a socket on which the dispatcher, or the executor of its commands, serves one run."""
     return _OF_A_RUN.search(path) is not None
 
 
 def grant_for(path: str) -> str | None:
-    """The flag that would allow a connection to it; None where nobody should be told to give it."""
+    """The flag that would allow a connection to it; None if no user should be advised to give it."""
     if path.startswith("@") or find_risk(path) is not None or _OURS.search(path):
         return None
     return AGENT_GRANT if _AGENT.search(path) else f"--allow-socket {quote(path)}"

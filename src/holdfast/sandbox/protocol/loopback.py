@@ -1,8 +1,8 @@
 """Ports of the host's loopback, let through into a network namespace that has nothing but its own.
 
-For each port PID 1 inside listens where the service would be, before it gives up its privileges,
-and hands the listening sockets out. Whoever accepts on them is outside, so nothing but the command
-runs inside, and the socket itself says which command a connection comes from.
+For each port, PID 1 inside listens where the service would be, before it gives up its privileges, and sends
+the listening sockets out. The process that accepts on them is outside, so only the command runs inside. The
+socket itself identifies the command that a connection comes from.
 
 Standard library only, and little of it: this runs in a forked child of the launcher.
 """
@@ -28,10 +28,10 @@ _NO_IPV6: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 def hand_out(plan: Plan, weakened: tuple[str, ...], channel: int) -> None:
-    """Listen on the plan's ports and send the sockets; `weakened` is what the view lacks.
+    """Listen on the plan's ports and send the sockets; `weakened` lists what the view lacks.
 
     Raises:
-        StageFailed: not every port is listened on, or nobody takes the sockets.
+        StageFailed: a port cannot be listened on, or the receiver of the sockets is gone.
     """
     if NO_LOOPBACK in weakened:
         raise StageFailed("loopback", errno.ENETDOWN)
@@ -51,9 +51,10 @@ def hand_out(plan: Plan, weakened: tuple[str, ...], channel: int) -> None:
 
 
 def hand_out_from(plan: Plan, process: int, channel: int) -> None:
-    """The same in the network namespace of a process that somebody else set up, by a child that enters it.
+    """Do the same in the network namespace of a process that another program set up.
 
-    The sockets for hosts by name are made there too, if the plan has them.
+    A child enters that namespace for this. The sockets for hosts by name are made there too, if the plan has
+    them.
 
     Raises:
         StageFailed: as `hand_out` does.
@@ -67,7 +68,7 @@ def hand_out_from(plan: Plan, process: int, channel: int) -> None:
 
 
 def _hand_out_in(network: int, plan: Plan, channel: int) -> None:
-    # Who owns the user namespace that a network belongs to has all rights in it, once inside.
+    # The owner of the user namespace that a network namespace belongs to has all rights in it, once inside.
     users = fcntl.ioctl(network, _NS_GET_USERNS)
     kernel.enter(users, kernel.CLONE_NEWUSER)
     kernel.enter(network, kernel.CLONE_NEWNET)

@@ -1,9 +1,9 @@
-"""A network namespace in which hosts have addresses of their own, and the sockets to serve them with.
+"""A network namespace in which hosts have addresses of their own, and the sockets to serve them.
 
-Two blocks of addresses are local there: whoever connects to one of them meets a socket of the same namespace,
-or is refused. PID 1 makes what a name server needs, and for each family two sockets that are neither bound
-nor connected; all are handed out. A socket stays in the namespace that it was made in, so whoever has those
-can make more of them from outside (`egress/inside.py`), and nothing but the command runs inside.
+Two blocks of addresses are local there: a process that connects to one of them reaches a socket of the same
+namespace, or is refused. PID 1 makes the sockets of a name server, and for each family two sockets that are
+neither bound nor connected; all are sent out. A socket stays in the namespace that it was made in. So a
+process outside that has these can make more of them (`egress/inside.py`), and only the command runs inside.
 
 Standard library only, and little of it: this runs in a forked child of the launcher.
 """
@@ -16,8 +16,8 @@ from holdfast.light import Final, Sequence
 from holdfast.sandbox.kernel.kernel import Stage, StageFailed
 from holdfast.sandbox.plan.plan import NAME_SERVER
 
-QUESTIONS: Final = 2  # the first of those that are handed out
-MAX_HANDED: Final = 7  # questions in datagrams, questions in a stream, attempts, two of each family
+QUESTIONS: Final = 2  # the first two of the sockets that are sent out: they receive the name queries
+MAX_HANDED: Final = 7  # queries by datagram, queries by stream, connection attempts, two of each family
 PORT: Final = 53
 BLOCKS: Final = (  # family, address, length of the prefix; `egress/names.py` has them too
     (2, bytes((198, 18, 0, 0)), 15),
@@ -34,12 +34,12 @@ _ERROR: Final = struct.Struct("=IHHIIi")
 
 
 def hand_out(weakened: tuple[str, ...], channel: int) -> None:
-    """Make the blocks local, and send the sockets; `weakened` is what the view lacks.
+    """Make the blocks local, and send the sockets; `weakened` lists what the view lacks.
 
     Raises:
         StageFailed: names cannot be served here.
     """
-    from holdfast.sandbox.kernel.namespaces import NO_LOOPBACK  # here it is loaded
+    from holdfast.sandbox.kernel.namespaces import NO_LOOPBACK  # it is loaded in this process
 
     if NO_LOOPBACK in weakened:
         raise StageFailed("names", errno.ENETDOWN)
@@ -52,13 +52,14 @@ def hand_out(weakened: tuple[str, ...], channel: int) -> None:
                 add_local_route(family, address, length)
             except OSError:
                 if family == socket.AF_INET:
-                    raise  # without IPv6 there are only addresses of IPv4
+                    raise  # without IPv6, hosts have IPv4 addresses only
         datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         stream = socket.socket(socket.AF_INET, kind)
         for sock in (datagrams, stream):
             sock.bind((NAME_SERVER, PORT))
         stream.listen(_BACKLOG)
-        # Every TCP packet of IPv4 that arrives: whoever has it hears of connections that nobody accepts.
+        # Receives every incoming IPv4 TCP packet: its holder sees connection attempts that no socket
+        # accepts.
         attempts = socket.socket(
             socket.AF_INET, socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, socket.IPPROTO_TCP
         )
@@ -77,7 +78,7 @@ def hand_out(weakened: tuple[str, ...], channel: int) -> None:
 
 
 def count_handed(fds: Sequence[int]) -> int:
-    """How many of these sockets are for names: they come first, and those at no port are last of them."""
+    """The number of sockets for names: they come first, and the last of them are bound to no port."""
     import _socket as socket
 
     count = 0
@@ -90,7 +91,7 @@ def count_handed(fds: Sequence[int]) -> int:
 
 
 def add_local_route(family: int, address: bytes, length: int) -> None:
-    """Let every address of a block be this namespace's own. Raises OSError."""
+    """Make every address of a block local to this namespace. Raises OSError."""
     import _socket as socket
 
     attributes = struct.pack("=HH", 4 + len(address), _DESTINATION) + address

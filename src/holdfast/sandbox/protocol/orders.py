@@ -1,14 +1,14 @@
-"""Orders to the launcher and what comes back: datagrams with descriptors attached, and the report of a start.
+"""Orders to the launcher and its answers (datagrams with descriptors attached), and the report of a start.
 
-The report is what the process around a command says on its status pipe before the command runs, in words that
-end with a NUL. A set-up that failed says where, one that came about says what came out weaker.
-Our own backend says that the command runs, so that one that was killed on the way is not taken for it, and
-nobody need wait for the end of the pipe. A job is forked before it becomes the command: there the word is
-that it begins, and a failure after it is what counts. The other backends have no process that could say so:
-there the pipe, which is closed by exec, ends without a failure.
+The report is what the process around a command writes to its status pipe before the command runs, as words
+that end with a NUL. If the set-up failed, it names the stage; if it succeeded, it says what came out weaker.
+Our own backend also reports that the command runs. So a process killed before that is not mistaken for a
+running command, and the reader need not wait for the end of the pipe. A job is forked before it becomes the
+command: its word is "begins", and a failure reported after it is what counts. The other backends have no
+process that could report this. There the pipe is closed by exec and ends without a failure.
 
-Imported by the launcher, so: standard library only, and little of it. Who
-sends none of them loads no sockets.
+Imported by the launcher, so: standard library only, and little of it. A process that sends no orders loads
+no socket module.
 """
 
 import errno
@@ -26,11 +26,11 @@ STARTED, EXITED = 1, 2
 
 TTY, HAS_STATE, IN_MEMFD, USER_NAMESPACE, BWRAP, LANDLOCK, DEGRADED, WATCH = (1 << bit for bit in range(8))
 
-# Only for an owner of its own, sent to nobody but a spare of its own:
-KEPT: Final = 1 << 8  # not confined, but ended like what is
-JOB: Final = 1 << 9  # on a terminal of which whoever is around it is the session leader; tell when it stops
+# Only set by an owner for itself; never sent except to a spare of its own:
+KEPT: Final = 1 << 8  # not confined, but ended like a confined command
+JOB: Final = 1 << 9  # the process around the job leads the session of its terminal; report when the job stops
 
-LIMITS: Final = "lim."  # begins the word of a start's event that says who holds its limits
+LIMITS: Final = "lim."  # prefix of the word in a start's event that says how its limits are enforced
 
 _REQUEST: Final = struct.Struct(
     "<BIIHiIIII"
@@ -42,7 +42,7 @@ MAX_INLINE: Final = 64 * 1024  # below the default socket buffer; larger request
 MAX_FDS: Final = (
     10  # stdin, stdout, stderr, shell state, job, watch; status, listeners, masks of a spare; memfd
 )
-MAX_RIGHTS: Final = 253  # linux/net/scm.h: of one message
+MAX_RIGHTS: Final = 253  # linux/net/scm.h: per message
 MAX_PAYLOAD: Final = 8 * 1024 * 1024  # more than the kernel takes as arguments and environment
 MAX_REPORT: Final = 8192  # a few words and one path
 _FAILED, _WEAKENED, _RUNS, _BEGINS = "failed", "weakened", "runs", "begins"
@@ -50,9 +50,9 @@ _LAST: Final = f"{_RUNS}\0".encode()
 
 
 class Order(NamedTuple):
-    """One order. A start comes with stdin, stdout, stderr, shell state, pipe of a job, watch socket if any.
+    """One order. A start comes with stdin, stdout, stderr; optionally shell state, job pipe, watch socket.
 
-    To be a watcher comes with its socket, and is answered like a start.
+    BE_WATCHER comes with the watcher's socket, and is answered like a start.
     """
 
     op: int
@@ -64,13 +64,13 @@ class Order(NamedTuple):
     program: bytes = b""
     argv: tuple[bytes, ...] = ()
     env: tuple[bytes, ...] = ()
-    plan: bytes = b""  # of the sandbox; empty: run as it is
-    tool: bytes = b""  # the program that confines, if it is not us
-    limits: bytes = b""  # what it may use (`sandbox/limits.py`); empty: anything
+    plan: bytes = b""  # the sandbox's plan; empty: run unconfined
+    tool: bytes = b""  # the external program that confines, if any
+    limits: bytes = b""  # resource limits (`sandbox/limits.py`); empty: none
 
 
 class ConfinementKind(NamedTuple):
-    """What a process around a command must have before anything is known of its files."""
+    """What a process around a command needs to have before anything is known about its files."""
 
     userns: bool
     network_off: bool
@@ -79,8 +79,8 @@ class ConfinementKind(NamedTuple):
 class Event(NamedTuple):
     """One report: STARTED with a pid, or with an errno and no pid; EXITED with status and usage.
 
-    Of a confined start `stage` says which step of the set-up failed, or what came out weaker and who holds
-    its limits; of an end which limit was reached.
+    For a confined start, `stage` names the failed step of the set-up, or what came out weaker and how limits
+    are enforced. For an end, it names the limit that was reached.
     """
 
     op: int
@@ -95,8 +95,8 @@ class Event(NamedTuple):
 
 
 def send_request(sock: "_socket.socket", request: Order, fds: tuple[int, ...] = ()) -> None:
-    """Send one order; raises OSError when the launcher is gone or the order is too large."""
-    import _socket as socket  # what the library's module adds takes longer to load than an order to send
+    """Send one order. Raises OSError if the launcher is gone or the order is too large."""
+    import _socket as socket  # the full `socket` module takes longer to load than an order takes to send
 
     fields = (
         (request.cwd, request.program, request.tool, request.limits, *request.argv, *request.env)
@@ -141,13 +141,16 @@ def pack_event(event: Event) -> bytes:
 
 
 def receive_event(sock: "_socket.socket", max_fds: int) -> tuple[Event, list[int]] | None:
-    """The next report and the descriptors that came with it, or None when the launcher is gone."""
+    """The next report and the descriptors that came with it, or None if the launcher is gone."""
     data, fds = receive_with_fds(sock, _EVENT.size, max_fds)
     return (unpack_event(data), fds) if data else None
 
 
 class DescriptorsLost(OSError):
-    """A message came without all of its descriptors, for which this process has no room. `data` came."""
+    """A message came without all of its descriptors, because this process has no room for them.
+
+    `data` is the message's text.
+    """
 
     def __init__(self, data: bytes) -> None:
         super().__init__(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -157,9 +160,9 @@ class DescriptorsLost(OSError):
 def receive_with_fds(
     sock: "_socket.socket", size: int, max_fds: int, flags: int = 0
 ) -> tuple[bytes, list[int]]:
-    """One message with its descriptors, close-on-exec, which the library's `recv_fds` forgets.
+    """Receive one message with its descriptors as close-on-exec, which the library's `recv_fds` does not do.
 
-    Those for which there is no room are missing.
+    Descriptors for which there is no room are missing.
     """
     data, fds, _ = _receive(sock, size, max_fds, flags)
     return data, fds
@@ -168,10 +171,10 @@ def receive_with_fds(
 def receive_all_fds(
     sock: "_socket.socket", size: int, max_fds: int, flags: int = 0
 ) -> tuple[bytes, list[int]]:
-    """The same, all or none.
+    """Receive one message with all of its descriptors.
 
     Raises:
-        DescriptorsLost: there is no room for all.
+        DescriptorsLost: there is no room for all of them.
         OSError: there is no message.
     """
     data, fds, whole = _receive(sock, size, max_fds, flags)
@@ -192,9 +195,9 @@ def _receive(sock: "_socket.socket", size: int, max_fds: int, flags: int) -> tup
 
 
 def take_listeners(channel: "_socket.socket") -> list[int]:
-    """The sockets that were sent before, none if the sender was killed; the caller closes them.
+    """The listening sockets sent on this channel, none if the sender was killed; the caller closes them.
 
-    Those of a name server come first (`names.py`), in a message of their own. The channel is closed.
+    Those for names come first (`names.py`), in a message of their own. The channel is closed.
     """
     taken: list[int] = []
     channel.setblocking(False)
@@ -205,13 +208,13 @@ def take_listeners(channel: "_socket.socket") -> list[int]:
                 return taken
             taken += fds
     except OSError:
-        return taken  # nothing more was sent
+        return taken  # no further message was sent
     finally:
         channel.close()
 
 
 def in_memory(name: str, data: bytes) -> int:
-    """A file of this content that has no place; raises OSError."""
+    """A file in memory with this content. Raises OSError."""
     fd = os.memfd_create(name, os.MFD_CLOEXEC)
     try:
         view = memoryview(data)
@@ -225,10 +228,10 @@ def in_memory(name: str, data: bytes) -> int:
 
 
 def receive(sock: "_socket.socket") -> tuple[Order, list[int]] | None:
-    """The next order with its descriptors, or None when the other side is gone.
+    """The next order with its descriptors, or None if the sender is gone.
 
     Raises:
-        DescriptorsLost: it came without all of them; `id_of` says which.
+        DescriptorsLost: it came without all of them; `id_of` gives the order's id.
     """
     data, fds = receive_all_fds(sock, _REQUEST.size + MAX_INLINE, MAX_FDS)
     if not data:
@@ -249,16 +252,16 @@ def receive(sock: "_socket.socket") -> tuple[Order, list[int]] | None:
 
 
 def id_of(data: bytes) -> int:
-    """Of an order, by its beginning."""
+    """The id of an order, from its first bytes."""
     return int(_REQUEST.unpack_from(data)[1])
 
 
 class StartReport(NamedTuple):
-    """What the status pipe said until its end."""
+    """The content of the status pipe."""
 
     weakened: tuple[str, ...] = ()
     failure: StageFailed | None = None
-    runs: bool = False  # the command does, as the process around it said
+    runs: bool = False  # the process around the command reported that it runs
 
 
 def encode_report(
@@ -268,7 +271,7 @@ def encode_report(
     runs: bool = False,
     begins: bool = False,
 ) -> bytes:
-    """What to write to the status pipe; nothing if there is nothing to say."""
+    """The bytes to write to the status pipe; empty if there is nothing to report."""
     fields = [field for word in weakened for field in (_WEAKENED, word)]
     if failure is not None:
         fields += [_FAILED, failure.stage, str(failure.errno), failure.path]
@@ -278,7 +281,7 @@ def encode_report(
 
 
 def is_complete(data: bytes) -> bool:
-    """Is this all that counts, although the pipe may not have ended?"""
+    """Whether the report is complete, even if the pipe has not ended."""
     return data.endswith(_LAST)
 
 

@@ -1,5 +1,5 @@
-"""Why something failed: denials told from output, exit code and policy, and tables of known texts. What a
-person is told of a denial is worded in `exec/outcome.py`.
+"""The reasons of failures: denials recognized by output, exit code and policy, and tables of known texts.
+The wording of a denial for users is in `exec/outcome.py`.
 
 Imports: errors, sandbox.policy.
 Open to other rooms: denials, fingerprint_table, fingerprints.

@@ -1,6 +1,6 @@
-"""Fingerprints of denials that a command sees, and how programs word them. Pure module.
+"""Fingerprints of denials that a command sees, and the wordings of programs for them. Pure module.
 
-The same rules hold as for the rows of `fingerprint_table`.
+The same rules apply as for the rows of `fingerprint_table`.
 """
 
 from typing import Final, NamedTuple
@@ -9,7 +9,7 @@ from holdfast.sandbox.reasons.fingerprint_table import FingerprintRow, Layer
 
 
 class Wording(NamedTuple):
-    """How programs say an errno; the C library's texts in English, German, French and Spanish."""
+    """The wordings of an errno in programs; the C library's texts in English, German, French and Spanish."""
 
     number: int
     texts: tuple[str, ...]
@@ -105,13 +105,13 @@ WORDINGS: Final = {
 _NAME: Final = r"(?P<host>[\w.-]{1,253})"
 _ADDRESS: Final = r"(?P<host>\[[\da-f:.]{2,45}\]|[\w.-]{1,253}|[\da-f:.]{2,45})"
 _TEMPLATE: Final = r"\W{1,2}?(?P<path>[/.\w][^'\u2019“»\n]{0,400}?)[ \u00a0]?['\u2019“»]"
-_TEMPORARILY: Final = (  # EAI_AGAIN: nobody could be asked
+_TEMPORARILY: Final = (  # EAI_AGAIN: no name server could be asked
     "temporary failure in name resolution"
     "|temporärer fehler bei der namensauflösung"
     "|échec temporaire dans la résolution du nom"
     "|fallo temporal en la resolución del nombre"
 )
-_UNKNOWN_NAMES: Final = (  # EAI_NONAME: asked, and there is none
+_UNKNOWN_NAMES: Final = (  # EAI_NONAME: a server answered that there is no such name
     "name or service not known"
     "|name does not resolve"
     "|der name oder der dienst ist nicht bekannt"
@@ -378,7 +378,8 @@ COMMAND_ROWS: Final = (
     ),
 )  # fmt: skip
 
-# Nearly every line of a build log has none of these; only the others meet the table. In lower case.
+# Nearly every line of a build log contains none of these; only other lines are compared with the table.
+# Lower case.
 HINTS: Final = (
     "perm", "denied", "deneg", "berechtig", "nicht erlaubt", "read-only", "readonly", "lesbar",
     "lecture seule", "lectura", "busy", "belegt", "occup", "ocupad", "exist", "director", "verzeichnis",

@@ -1,9 +1,8 @@
-"""Exit, output, policy → was it the sandbox, what did it refuse, and which grant would allow it. Pure module.
+"""From exit code, output and policy: what the sandbox refused, and which grant allows it. Pure module.
 
-Two answers. `looks_denied` is the reference's guess from keywords, kept for the wire.
-`classify` is ours: it reads what the output names, and asks the policy whether that is really denied.
-What the policy allows is not a denial, whatever the words say; a refusal that names nothing is believed
-only a little.
+There are two answers. `looks_denied` is the reference's guess from keywords, kept for the wire. `classify`
+is our own: it reads the names in the output, and asks the policy whether they are really denied. What the
+policy allows is not a denial, whatever the text says. A refusal that names nothing gets low confidence.
 """
 
 import re
@@ -31,7 +30,7 @@ KEYWORDS: Final = (
     "landlock",
     "failed to write file",
 )
-# The reference refuses to make a socket (EPERM). Ours can be made, and there is nowhere to go from it.
+# The reference refuses to make a socket (EPERM). We allow the socket, and it has no way out.
 NETWORK_OFF_KEYWORDS: Final = (
     "network is unreachable",
     "enetunreach",
@@ -44,14 +43,14 @@ _NAME: Final = re.compile(r"(?=.{1,253}$)[\w-]+(?:\.[\w-]+)*\.[a-z][\w-]*", re.A
 SIGSYS_EXIT: Final = 128 + 31
 NOT_EXECUTABLE: Final = 126
 
-UNCHECKED = 0.7  # a path is named, but there is no policy to ask
-UNNAMED = 0.4  # a keyword, and nothing to check it against
-GUESSED = 0.9  # the path stands elsewhere in the output
-AMBIGUOUS = 0.5  # the words fit a refused write as well as an ordinary lack of permission
-OWN_LOOPBACK = 0.4  # a service of the host's loopback, or one that is simply not running
-NESTED = 0.7  # a sandbox inside ours that could not be built
+UNCHECKED = 0.7  # a path is named, but there is no policy to check it with
+UNNAMED = 0.4  # a keyword, and nothing to check it with
+GUESSED = 0.9  # the path was found elsewhere in the output
+AMBIGUOUS = 0.5  # the words fit a refused write and an ordinary lack of permission
+OWN_LOOPBACK = 0.4  # a service of the host's loopback, or one that is just not running
+NESTED = 0.7  # a sandbox inside ours could not be built
 
-# These show a refused write as EROFS; from them EACCES and EPERM mean a denied path or an ordinary failure.
+# With these a refused write appears as EROFS; EACCES and EPERM mean a denied path or an ordinary failure.
 VIEWS: Final = frozenset({"namespaces", "bwrap"})
 _WRITES: Final = frozenset(
     {"fs.erofs", "fs.ebusy", "fs.exdev", "fs.mkdir", "tmp", "sqlite.readonly", "sqlite.cantopen"}
@@ -72,7 +71,7 @@ _READING: Final = re.compile(
     r"|\bcannot (?:open directory|access|stat)\b",
     re.IGNORECASE,
 )
-# These change the directory, and so need it: a path that is granted alone is a mount point.
+# These change the directory, and so need write access to it: a path granted on its own is a mount point.
 _CREATING: Final = re.compile(
     r"\b(?:creat\w*|mkdir|mktemp|mkstemp|touch|symlink|link|\w*lock|temporary|angelegt|erstell\w*|créer|crear)\b",
     re.IGNORECASE,
@@ -89,13 +88,13 @@ _LOOPBACK: Final = re.compile(r"localhost|127\.[\d.]{5,11}|::1|0\.0\.0\.0", re.I
 _SPECIAL_SOCKETS: Final = "of unix sockets only streams are allowed, and no special families"
 
 Explain = Callable[[str, Access], PathDecision]
-Hidden = Callable[[str], tuple[str, PathDecision] | None]  # what may not be read of what executes a name
+Hidden = Callable[[str], tuple[str, PathDecision] | None]  # an unreadable file that a program needs
 DenialKind = Literal["filesystem", "network", "syscall", "setup"]
 
 
 @dataclass(frozen=True, slots=True)
 class DenialEvidence:
-    """What is known about a run that ended."""
+    """What is known about a run that has ended."""
 
     exit_code: int
     output_tail: str
@@ -104,11 +103,11 @@ class DenialEvidence:
     cwd: str
     setup: tuple[str, int] | None = None  # stage and errno, if the command never started
     backend: str | None = None
-    fixed: Collection[str] = ()  # mount points and pins: never renamed or removed, even if writable
-    exists: Callable[[str], bool] | None = None  # what is missing cannot be granted, only its directory
-    closed: Collection[str] = ()  # writable directories whose entries the backend cannot let change
-    unlisted: Collection[str] = ()  # readable directories that the backend cannot let be listed
-    home: str = ""  # of the user: nobody is advised to grant all of it for the sake of one file
+    fixed: Collection[str] = ()  # mount points and pins: cannot be renamed or removed, even if writable
+    exists: Callable[[str], bool] | None = None  # a missing path cannot be granted, only its directory
+    closed: Collection[str] = ()  # writable directories in which the backend cannot allow changes of entries
+    unlisted: Collection[str] = ()  # readable directories that the backend cannot allow to be listed
+    home: str = ""  # the user's home directory: no advice grants all of it for the sake of one file
     hidden: Hidden = lambda _: None
     by_name: bool = False  # some hosts are reached by name, although the network is off
 
@@ -117,7 +116,7 @@ class DenialEvidence:
 class Denial:
     """What the sandbox refused. `grant` is the smallest flag that allows it; None if no flag does.
 
-    Only what was `witnessed` is certain to have happened: the rest is what the output claims.
+    A `witnessed` denial is certain to have happened; any other is what the output claims.
     """
 
     kind: DenialKind
@@ -132,7 +131,7 @@ class Denial:
 
 
 def looks_denied(exit_code: int, output: bytes | str, *, sandboxed: bool, network_off: bool = False) -> bool:
-    """`sandboxDenied` of the protocol: a keyword, or death by SIGSYS on Linux."""
+    """`sandboxDenied` of the protocol: a keyword in the output, or death by SIGSYS on Linux."""
     if not sandboxed or exit_code == 0:
         return False
     text = output if isinstance(output, str) else output.decode("utf-8", "replace")
@@ -144,7 +143,7 @@ def looks_denied(exit_code: int, output: bytes | str, *, sandboxed: bool, networ
 
 
 def classify(evidence: DenialEvidence) -> Denial | None:
-    """The most credible denial, of equals the last; None if nothing points at the sandbox."""
+    """The most credible denial; the last one of equals. None if nothing points at the sandbox."""
     if evidence.setup is not None:
         return _setup(*evidence.setup)
     if evidence.exit_code == 0:
@@ -198,7 +197,7 @@ def _network(seen: Match, evidence: DenialEvidence) -> Denial | None:
     confidence, host = seen.fingerprint.confidence, seen.host
     at_home = host is None or _LOOPBACK.fullmatch(host) is not None
     if seen.fingerprint.id == "net.refused" and not at_home:
-        return None  # somebody answered: without a network nobody would have
+        return None  # a host answered: without a network none could have
     if seen.fingerprint.id == "net.socket" and host is None and evidence.backend in VIEWS:
         return replace(_plain("network", seen, confidence), rule=_SPECIAL_SOCKETS)
     if seen.fingerprint.layer is Layer.APP and at_home:
@@ -212,7 +211,7 @@ def _network(seen: Match, evidence: DenialEvidence) -> Denial | None:
 
 
 def _grant_host(host: str, line: str) -> str | None:
-    """The option for a host that is named; with --allow-host no other address is reached."""
+    """The flag for a named host; with --allow-host no other address is reached."""
     if _NAME.fullmatch(host) is None:
         return None
     return f"--allow-host {host}:22" if line.startswith("ssh: ") else f"--allow-host {host}"
@@ -233,12 +232,12 @@ def _filesystem(seen: Match, evidence: DenialEvidence) -> Denial | None:
     if seen.fingerprint.id in _NOT_EXECUTED and (denial := _judge_program(seen, written[0], evidence)):
         return denial
     if seen.fingerprint.id == "fs.erofs" and not written[0].startswith("/"):
-        return _judge_unnamed(seen)  # said relative to a directory that the command went to
+        return _judge_unnamed(seen)  # relative to a directory that the command changed to
     return None
 
 
 def _judge_program(seen: Match, written: str, evidence: DenialEvidence) -> Denial | None:
-    """What was to be executed may be read; then something that it needs may not."""
+    """The denial of a file that an executed program needs, if the program itself may be read."""
     found = evidence.hidden(written)
     if found is None:
         return None
@@ -254,7 +253,7 @@ def _judge_unnamed(seen: Match) -> Denial | None:
 
 
 def _judge(seen: Match, written: str, evidence: DenialEvidence) -> Denial | None:
-    """Ask the policy about one path; None if it allows what was tried."""
+    """Ask the policy about one path; return None if it allows what was tried."""
     try:
         path = absolute(written, evidence.cwd)
     except UsageError:
@@ -288,7 +287,7 @@ def _verdict(
     if seen.fingerprint.id == "fs.hidden":
         return None if read.allowed else (Access.READ, read, 1.0)
     if seen.fingerprint.id == "fs.shape":
-        # Only a name cut out of a writable directory looks like this because of us.
+        # Only a name masked inside a writable directory looks like this because of us.
         if not read.allowed and tried is Access.READ:
             return Access.READ, read, 1.0
         masked = not write.allowed and (above.allowed or not read.allowed)
@@ -311,7 +310,7 @@ def _verdict(
 def _short(
     seen: Match, path: str, tried: Access | None, evidence: DenialEvidence, plain: Denial
 ) -> Denial | None:
-    """What the policy allows and the backend cannot."""
+    """A denial of what the policy allows and the backend cannot do."""
     if path in evidence.unlisted and tried is not Access.WRITE:
         rule = f"{path} cannot be listed without the names of what is hidden below it; --degraded shows them"
         return replace(plain, access="read", rule=rule)
@@ -328,7 +327,7 @@ def _short(
 
 
 def _guess_access(seen: Match) -> Access | None:
-    """What the words say was tried; None if they fit both."""
+    """The access that the words say was tried; None if they fit both."""
     if seen.fingerprint.id in _WRITES or seen.fingerprint.path is not None:
         return Access.WRITE
     words = _words(seen)
@@ -338,7 +337,7 @@ def _guess_access(seen: Match) -> Access | None:
 
 
 def _words(seen: Match) -> str:
-    """The line without the names in it, which may be words as well."""
+    """The line without the names in it, which could contain such words too."""
     words = seen.line
     for path in seen.paths:
         words = words.replace(path, " ")

@@ -1,7 +1,7 @@
 """Fingerprints of a sandbox that could not be built: by error text, and by stage and errno. Pure module.
 
-Rows are in order of specificity: the first row that fits a line owns it. Patterns are matched without
-regard to case and never start with a repetition, so that a hostile text costs linear time.
+Rows are ordered by specificity: the first row that fits a line owns it. Patterns are matched
+case-insensitively and never start with a repetition, so that a hostile text costs only linear time.
 """
 
 import enum
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 
 class Layer(enum.StrEnum):
-    """Who refused."""
+    """The layer that refused."""
 
     HOST_KERNEL = "host-kernel"
     CONTAINER = "container"
@@ -33,14 +33,14 @@ class Layer(enum.StrEnum):
 class FingerprintRow(NamedTuple):
     id: str
     layer: Layer
-    confidence: float  # that the cause is this one, given the text alone
+    confidence: float  # probability that this is the cause, given the text alone
     cause: str
     remedy: str
     patterns: tuple[str, ...] = ()
-    errnos: tuple[str, ...] = ()  # names in WORDINGS that count as well, where a message says them
-    path: str | None = None  # what was refused, when the text cannot name it
-    beside: tuple[str, ...] = ()  # patterns that the whole text must hold as well
-    unless: tuple[str, ...] = ()  # patterns that say it is something else, wherever they are
+    errnos: tuple[str, ...] = ()  # names in WORDINGS that match too, at the places where messages have them
+    path: str | None = None  # the refused path, when the text cannot name it
+    beside: tuple[str, ...] = ()  # patterns that the whole text must contain too
+    unless: tuple[str, ...] = ()  # patterns that rule this row out, anywhere in the text
 
 
 SETUP_ROWS: Final = (
@@ -361,7 +361,7 @@ _MOUNT_STAGES: Final = (
 )
 _CHDIR: Final[dict[int | None, str]] = {None: "chdir.failed"}
 
-# By the launcher's name for the stage. None stands for every other errno.
+# By the launcher's name of the stage. None stands for every other errno.
 BY_ERRNO: Final[dict[str, dict[int | None, str]]] = {
     "userns": _NAMESPACE,
     "mountns": _NAMESPACE,

@@ -1,13 +1,13 @@
-"""Error text, or stage and errno → who refused, why, and what to change. Pure module.
+"""From error text, or stage and errno, to the layer that refused, the cause, and the remedy. Pure module.
 
-One table for the server, the doctor and the supervisor. A text is read line by line: the first row of
-the table that fits a line owns it, so a sentence about a uid map is never taken for a file's permissions.
-An errno counts only where a message would say it (after a colon, in brackets, at the start), never in
-the middle of a path that happens to be called so.
+There is one table for the server, the doctor and the supervisor. A text is read line by line. The first row
+of the table that fits a line owns it, so a sentence about a uid map is never taken for a file's permissions.
+An errno counts only where a message would have it (after a colon, in brackets, at the start), never in the
+middle of a path that happens to have this name.
 
-A pattern is tried only on a line that holds one of its words (`find_needles`): finding a word is a hundred
-times cheaper, and hardly any line of a log holds the words of an error. Only what our tables use is
-understood; anything else makes no promise.
+A pattern is tried only on a line that contains one of its words (`find_needles`): the search for a word is a
+hundred times cheaper, and hardly any line of a log contains the words of an error. `find_needles`
+understands only the syntax that our tables use; for other patterns it makes no promise.
 """
 
 import functools
@@ -24,7 +24,7 @@ _LOOKAROUND: Final = ("(?=", "(?!", "(?<=", "(?<!")
 
 
 def find_needles(pattern: str) -> frozenset[str]:
-    """Words in lower case, one of which is in every fitting text in lower case; empty if that is unsure."""
+    """Words in lower case, one of which is in every lower-cased matching text; empty if uncertain."""
     return _alternatives(pattern, 0)[0]
 
 
@@ -62,7 +62,7 @@ def _length(words: frozenset[str]) -> int:
 
 
 def _atom(pattern: str, at: int) -> tuple[str, frozenset[str], int]:
-    """The character it stands for, or what a group needs; nothing of both for a class or an anchor."""
+    """The character that an atom stands for, or the words a group needs; neither for a class or an anchor."""
     char = pattern[at]
     if char == "(":
         start = at + 1
@@ -85,7 +85,7 @@ def _atom(pattern: str, at: int) -> tuple[str, frozenset[str], int]:
 
 
 def _quantifier(pattern: str, at: int) -> tuple[int | None, int]:
-    """How often the atom before `at` comes at least; None for exactly once."""
+    """The minimum number of repetitions of the atom before `at`; None for exactly once."""
     char = pattern[at : at + 1]
     if char == "{":
         end = pattern.index("}", at)
@@ -97,15 +97,15 @@ def _quantifier(pattern: str, at: int) -> tuple[int | None, int]:
     return least, at + pattern.startswith("?", at)
 
 
-MAX_TEXT = 64 * 1024  # characters read, from the end: what failed is said last; keeps a flood cheap
-MAX_LINE = 2000  # characters of one line; a longer one is a dump, and its quotes mean nothing
-MAX_MATCHES = 64  # lines reported, the last ones: a recursive delete complains once per file
-MAX_LINES = 256  # lines looked at closely, the last ones
+MAX_TEXT = 64 * 1024  # characters read, from the end: failures are reported last; bounds the cost
+MAX_LINE = 2000  # characters of one line; a longer one is a dump, and its quotes have no meaning
+MAX_MATCHES = 64  # lines reported, the last ones: a recursive delete reports each file
+MAX_LINES = 256  # lines matched with the table, the last ones
 CONTEXT = 6  # lines above that a message may need: a traceback, a chain of causes
 
 _BEFORE: Final = r"(?:^[ \t]*|(?:[:,\]]| -)[ \t][\"']?|\()"
 _AFTER: Final = r"(?=[ \t]*$|[ \t]?[.,:;)\"'\]>]|[ \t]+[(\[@-]|[ \t](?:at|in)[ \t])"
-# A server's refusal of a key or a password, said by ssh in the same words.
+# ssh's message when a server refuses a key or a password, in the same words.
 _NOT_OURS: Final = r"(?![ \t]\((?:publickey|password|keyboard|gssapi|hostbased|none)|, please try again)"
 
 _ESCAPES: Final = re.compile(r"\x1b\[[\d;?]{0,32}[A-Za-z]|\r")
@@ -127,7 +127,7 @@ _CALLS: Final = re.compile(
     r"(?:open|mkdir|rename|remove|unlinkat|unlink|rmdir|stat|lstat|chmod|chown|link|symlink|readdirent|truncate"
     r"|fork/exec|cannot (?:create|open|mkdir|stat)) "
 )
-# Programs that say just the name, without a slash: `tee: out: Permission denied`.
+# Programs that name just the file, without a slash: `tee: out: Permission denied`.
 _PLAIN_SPEAKERS: Final = re.compile(
     "ar|bash|cat|cp|dash|diff|du|grep|gzip|head|ksh|ld|less|ls|mkdir|mv|rm|sed|sh|sort|stat|tail|tar|tee|touch|wc|zsh"
 )
@@ -136,22 +136,22 @@ _HOST: Final = re.compile(r"[A-Za-z0-9](?:[\w-]{0,62}\.){1,8}[A-Za-z0-9-]{1,63}|
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """One kind of failure. `confidence` is how surely the text alone means this cause."""
+    """One kind of failure. `confidence` is the probability of this cause, given the text alone."""
 
     id: str
     layer: Layer
-    patterns: tuple[str, ...]  # regular expressions, compiled when first needed: all at once cost 50 ms
+    patterns: tuple[str, ...]  # regular expressions, compiled when first needed: all at once took 50 ms
     cause: str
     remedy: str
     confidence: float
-    path: str | None = None  # what was refused, when the text cannot name it
-    beside: tuple[str, ...] = ()  # patterns that the whole text must hold as well
-    unless: tuple[str, ...] = ()  # patterns that say it is something else, wherever they are
+    path: str | None = None  # the refused path, when the text cannot name it
+    beside: tuple[str, ...] = ()  # patterns that the whole text must contain too
+    unless: tuple[str, ...] = ()  # patterns that rule this one out, anywhere in the text
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A line that a fingerprint owns, and what it names."""
+    """A line that a fingerprint owns, and the names in it."""
 
     fingerprint: Fingerprint
     line: str
@@ -160,7 +160,7 @@ class Match:
 
 
 def fingerprint(row: FingerprintRow) -> Fingerprint:
-    """A row with its errnos spelt out."""
+    """A row as a fingerprint, with its errnos expanded to patterns."""
     patterns = list(row.patterns)
     for name in row.errnos:
         number, texts = WORDINGS[name]
@@ -180,9 +180,9 @@ _needles: Final = functools.cache(find_needles)
 
 
 def by_errno(stage: str, errno: int) -> Fingerprint | None:
-    """Why our own launcher failed at `stage`, which may be a fingerprint's id; None if it is neither.
+    """The fingerprint for a failure of our own launcher at `stage`; None if the stage is unknown.
 
-    What bubblewrap told is an id after `bwrap:`.
+    `stage` may be the id of a fingerprint. What bubblewrap reported is an id after `bwrap:`.
     """
     known = BY_ERRNO.get(stage)
     return (
@@ -204,7 +204,7 @@ def match(text: str) -> list[Match]:
 
 
 def look(lines: Sequence[str], table: Sequence[Fingerprint] = TABLE) -> dict[int, Match]:
-    """The lines that a row of `table` owns, by number. The caller bounds them, and takes out escapes."""
+    """The lines that a row of `table` owns, by number. The caller limits the lines and removes escapes."""
     text = "\n".join(lines)
     lowered = text.lower()
     found: dict[int, Match] = {}
@@ -220,7 +220,7 @@ def look(lines: Sequence[str], table: Sequence[Fingerprint] = TABLE) -> dict[int
 
 
 def hits(pattern: str, text: str, lowered: str) -> Iterator[re.Match[str]]:
-    """Where a pattern of the table fits; `lowered` is the same text in lower case."""
+    """The matches of a pattern of the table; `lowered` is the same text in lower case."""
     words = _needles(pattern)
     if words and not any(word in lowered for word in words):
         return iter(())
@@ -246,7 +246,7 @@ def _clean(host: str) -> str:
 
 
 def _host_in(before: str) -> str | None:
-    """The last word before the message that can be nothing but a host name with a dot."""
+    """The last word before the message that can only be a host name with a dot."""
     for word in reversed(before.split()):
         bare = word.strip("'\"\u2018\u2019«»„“():,").split("://")[-1].split("/")[0]
         name, colon, port = bare.partition(":")
@@ -257,10 +257,10 @@ def _host_in(before: str) -> str | None:
 
 
 def paths_in(line: str, start: int, end: int) -> tuple[str, ...]:
-    """What a line says was refused, given where in it the errno stands."""
+    """The refused paths that a line names; `start` and `end` are the position of the errno in it."""
     quotes = [(q.start(), q.end(), q.group(q.lastindex or 0)) for q in _QUOTED.finditer(line)]
     after = [q for q in quotes if q[0] >= end]
-    before = [q for q in quotes if q[1] <= start + 2]  # an errno's match begins with its colon
+    before = [q for q in quotes if q[1] <= start + 2]  # the match of an errno begins with its colon
     if after and "/" not in line[end : after[0][0]]:
         return _pair(line, after, 0)
     if (told := _AFTER_PATH.match(line, end)) is not None:
@@ -275,12 +275,12 @@ def _pair(line: str, quotes: list[tuple[int, int, str]], first: int) -> tuple[st
     one, *rest = quotes[first:]
     if not rest or (between := _TWO_NAMES.fullmatch(line[one[1] : rest[0][0]])) is None:
         return (one[2],)
-    # A link is refused where it would be made; what it points to is only read.
+    # A link is refused at the place where it would be made; its target is only read.
     return (one[2],) if _LINKED.fullmatch(between.group()) else (one[2], rest[0][2])
 
 
 def _read_unquoted(before: str) -> tuple[str, ...]:
-    """From `program: line 1: PATH`, `open PATH`, `cannot create PATH` and the like."""
+    """Read paths from `program: line 1: PATH`, `open PATH`, `cannot create PATH` and the like."""
     segments = [segment.strip() for segment in re.split(r"[ \u00a0]?:[ \t]", before)]
     for segment in reversed(segments):
         if (call := _CALLS.match(segment)) is not None and re.search(r"/|^\.", segment[call.end() :]):
@@ -305,7 +305,7 @@ def _read_call(call: re.Match[str]) -> tuple[str, ...]:
 
 
 def _paths_above(lines: Sequence[str], number: int) -> tuple[str, ...]:
-    """Rust's chains of errors say the path some lines before the reason."""
+    """Paths from lines above: Rust's chains of errors name the path some lines before the reason."""
     chain = lines[max(number - 6, 0) : number]
     if not any(line.strip() == "Caused by:" for line in chain):
         return ()

@@ -1,14 +1,15 @@
-"""What the kernel answered to a call of a command: read from the caller as it returns from the call.
+"""The kernel's answers to a command's calls, read from the calling thread as it returns from the call.
 
-A listener hears of a call before it is made, and not how it ended. So the watcher joins the thread that waits
-in it (`PTRACE_SEIZE`), asks it to stop, and lets the call go on: the thread stops when it comes back from it,
-with the result in its registers, and is let go at once. Nothing else of it is touched. Who may read its
-memory may do this too; only a thread that somebody else traces already, as strace does, cannot be joined.
+A listener is notified of a call before it is made, and not of its outcome. So the watcher attaches to the
+thread that waits in the call (`PTRACE_SEIZE`), asks it to stop, and lets the call go on. The thread stops
+when it returns from the call, with the result in its registers, and is detached at once. Nothing else in it
+is changed. A process that may read the thread's memory may do this too. Only a thread that is already traced
+by another process, such as strace, cannot be attached to.
 
-Before Linux 5.19 the request breaks off the wait for us instead, and the call is made again by the kernel,
-unseen by the program: then it is followed into the call and out of it.
+Before Linux 5.19 the request interrupts the wait for our answer instead, and the kernel repeats the call,
+unseen by the program. Then the watcher follows the thread into the call and out of it.
 
-A watcher that dies lets go of all it has joined, by the kernel's doing.
+If a watcher dies, the kernel detaches it from all threads.
 
 Standard library only, and little of it: the watcher imports this.
 """
@@ -25,18 +26,18 @@ from typing import Final
 
 from holdfast.sandbox.kernel.kernel import named
 
-MAX_JOINED: Final = 256  # threads at a time; each is one that waits in a call which may be refused
+MAX_JOINED: Final = 256  # threads at a time; each waits in a call that may be refused
 # linux/ptrace.h, linux/elf.h, linux/wait.h
 _SYSCALL, _DETACH, _GETREGSET, _SEIZE, _INTERRUPT = 24, 17, 0x4204, 0x4206, 0x4207
 _SYSGOOD: Final = 1  # PTRACE_O_TRACESYSGOOD: a stop at a call differs from one by a signal
 _AT_CALL: Final = signal.SIGTRAP | 0x80
 _EVENT_STOP: Final = 128
 _PRSTATUS: Final = 1
-_WALL: Final = 0x40000000  # threads as well
-_RESULT_AT: Final = {"x86_64": 80, "aarch64": 0}  # of the registers: rax, x0
-_REGISTERS: Final = 1024  # bytes, more than any machine has of them
+_WALL: Final = 0x40000000  # threads too
+_RESULT_AT: Final = {"x86_64": 80, "aarch64": 0}  # offset in the registers: rax, x0
+_REGISTERS: Final = 1024  # bytes, more than the registers of any machine
 _MAX_ERRNO: Final = 4095
-_AGAIN: Final = range(512, 517)  # ERESTARTSYS and its kin: the call is made again when signals are seen to
+_AGAIN: Final = range(512, 517)  # ERESTARTSYS and its kin: the call is repeated after signals are handled
 _SIGSET_BYTES: Final = 128
 
 
@@ -49,15 +50,15 @@ _signalfd = named("signalfd", c_int, c_void_p, c_int)
 
 
 class _Way(enum.Enum):
-    """How far a thread is that was joined."""
+    """How far an attached thread has come."""
 
-    OUT = enum.auto()  # it stops when it is back from the call
-    AGAIN = enum.auto()  # it is about to make the call again
-    INSIDE = enum.auto()  # it has made it, and stops when it is back
+    OUT = enum.auto()  # it stops when it returns from the call
+    AGAIN = enum.auto()  # it is about to repeat the call
+    INSIDE = enum.auto()  # it has made the call, and stops when it returns
 
 
 class Answers:
-    """Of one command. `fd` is readable when `collect` has something to do."""
+    """The answers to one command's calls. `fd` is readable when `collect` has something to do."""
 
     def __init__(self) -> None:
         """Raises OSError."""
@@ -70,13 +71,13 @@ class Answers:
         self._result_at = _RESULT_AT.get(os.uname().machine)
 
     def expects(self, pid: int) -> bool:
-        """Is this thread joined already? It makes a call again, then."""
+        """Whether this thread is already attached; if so, it repeats a call."""
         return pid in self._joined
 
     def expect(self, pid: int, still_waits: Callable[[], bool]) -> bool:
-        """Join a thread that waits to make a call; False if that cannot be.
+        """Attach to a thread that waits to make a call; return False if that is impossible.
 
-        If it still waits afterwards its number is not another's by now.
+        If the thread still waits afterwards, its pid was not reused by another thread meanwhile.
         """
         if self._result_at is None or len(self._joined) >= MAX_JOINED:
             return False
@@ -89,7 +90,7 @@ class Answers:
         return still_waits()
 
     def collect(self) -> Iterator[tuple[int, int | None]]:
-        """Each thread that came back, and the errno that it brought, or 0; None if nobody can know."""
+        """Each thread that returned, with its errno, or 0; None if the answer is unknown."""
         with contextlib.suppress(BlockingIOError):
             while os.read(self.fd, 128 * 32):
                 pass
@@ -105,7 +106,7 @@ class Answers:
                 yield pid, code
 
     def _take(self, pid: int, signum: int, event: int) -> tuple[bool, int | None]:
-        """Is it back, and with what? Otherwise it goes on. Raises OSError."""
+        """Whether the thread has returned, and its errno; if it has not, let it go on. Raises OSError."""
         way = self._joined[pid]
         if signum == _AT_CALL and way is _Way.AGAIN:
             self._joined[pid] = _Way.INSIDE
@@ -120,7 +121,7 @@ class Answers:
                 return False, None
             code = None
         elif signum != _AT_CALL and way is not _Way.OUT:
-            code = None  # a signal on the way to the call
+            code = None  # a signal before the call was made
         _ptrace(_DETACH, pid, None, delivered)
         return True, code
 

@@ -1,21 +1,22 @@
 """The broker: carries out `connect` and `bind` for a command, so that it reaches no unix socket of the host.
 
-The command waits in its call. We take its socket (`pidfd_getfd`), copy the address once, decide about what we
-hold, do it ourselves with what we hold, and answer with the outcome. The call itself never goes on: whatever
-another thread puts at the descriptor or into the memory meanwhile changes nothing of what was decided.
+The command waits in its call. We take its socket (`pidfd_getfd`), copy the address once, decide on what we
+hold, make the call ourselves with what we hold, and answer with the outcome. The command's own call never
+goes on: whatever another thread puts at the descriptor or into the memory meanwhile does not change what was
+decided.
 
-Which unix sockets may be reached: those that the command bound, and those that its plan grants. The first are
-known by their inode, which a descriptor of ours pins, so that no other can get its number. An address of
-another family is none of our business: the network namespace decides, and a socket stays in the one that it
-was made in.
+Two kinds of unix sockets may be reached: those that the command bound, and those that its plan grants. The
+former are known by their inode, which a descriptor of ours pins, so that its number cannot be reused.
+Addresses of other families are not our concern: the network namespace decides, and a socket stays in the one
+that it was made in.
 
-We lend no right. Paths are looked up below the caller's root, through its mounts; a name is created there
-with its umask; and we have its user, and privileges no more than it has. Of our own we keep three, to look at
-the caller and at its socket and to take its root, where the kernel asks for them.
+We lend no rights. Paths are looked up below the caller's root, through its mounts. A name is created there
+with its umask. We have the caller's user, and no more privileges than it has. We keep three capabilities of
+our own, to look at the caller and at its socket and to take its root, where the kernel requires them.
 
 A broker that dies is not replaced: the kernel answers its callers, and later ones, with ENOSYS.
 
-Standard library only, and little of it: it is forked from whoever owns the command, at its first such call.
+Standard library only, and little of it: the owner of the command forks it, at the command's first such call.
 """
 
 import _thread
@@ -38,16 +39,16 @@ from holdfast.sandbox.kernel.kernel import named, numbered, open_in_root
 from holdfast.sandbox.watcher.memory import Memory
 from holdfast.sandbox.watcher.sockaddr import Abstract, Autobind, InPath, encode_unix, is_of_host, parse_unix
 
-NAME: Final = b"holdfast-broker"  # how ps calls it
-MAX_BOUND: Final = 1024  # sockets of one command that are known; each costs us a descriptor
-MAX_WAITING: Final = 128  # connections that wait at a time; each costs us a thread
-LOOK_S: Final = 0.25  # how long the connection of a killed caller may still come about
+NAME: Final = b"holdfast-broker"  # name in ps
+MAX_BOUND: Final = 1024  # known sockets of one command; each costs us a descriptor
+MAX_WAITING: Final = 128  # waiting connections at a time; each costs us a thread
+LOOK_S: Final = 0.25  # how long the connection of a killed caller may still succeed
 BREAK_OFF: Final = signal.SIGUSR1
-INSIST_S: Final = 2.0  # until nobody listens who would: a process under load takes some time to
-MAX_VAIN: Final = 3  # in a row, after which nobody is expected to listen any more
+INSIST_S: Final = 2.0  # wait for a listener that is about to open; a process under load takes some time
+MAX_VAIN: Final = 3  # failures in a row, after which no listener is expected any more
 INSIST_FIRST_S, INSIST_LAST_S = 0.002, 0.05  # between two attempts
-STACK_BYTES: Final = 256 * 1024  # of such a thread
-SPARE_FDS: Final = 2 * MAX_WAITING + 64  # a waiting connection holds its socket and where it leads
+STACK_BYTES: Final = 256 * 1024  # of the thread of a waiting connection
+SPARE_FDS: Final = 2 * MAX_WAITING + 64  # a waiting connection holds its socket and its target
 
 # linux/seccomp.h
 RECEIVE, SEND, _ID_VALID, SET_FLAGS = 0xC0502100, 0xC0182101, 0x40082102, 0x40082104
@@ -68,7 +69,7 @@ _CAP_NET_ADMIN, _CAP_SYS_CHROOT, _CAP_SYS_PTRACE = 12, 18, 19
 _NETLINK, _SOCK_DIAG, _BY_FAMILY, _SHOW_VFS, _VFS = 16, 4, 20, 2, 1
 _DIAG_REQUEST: Final = struct.Struct("=IHHIIBBHIIIII")
 _DIAG_ANSWER: Final = 16 + 16  # struct nlmsghdr, struct unix_diag_msg
-_ATTRIBUTE: Final = struct.Struct("=HHII")  # the one that we ask for
+_ATTRIBUTE: Final = struct.Struct("=HHII")  # the one attribute that we ask for
 
 ioctl = ctypes.CFUNCTYPE(c_int, c_int, c_ulong, c_void_p, use_errno=True)(
     ("ioctl", ctypes.CDLL(None, use_errno=True))
@@ -81,21 +82,21 @@ _pidfd_getfd = numbered(438, c_int, c_int, c_uint)
 
 
 class SocketRules(NamedTuple):
-    """What a plan says of sockets."""
+    """What a plan says about sockets."""
 
-    own_network: bool  # the command has a network namespace, and with it abstract names, of its own
+    own_network: bool  # the command has its own network namespace, and so its own abstract names
     granted: tuple["GrantedSocket", ...] = ()
-    asks: bool = False  # somebody is asked about hosts, who listens where a connection was tried (`_insist`)
+    asks: bool = False  # a person is asked about hosts; a listener opens after an attempt (`_insist`)
 
 
 class GrantedSocket(NamedTuple):
     """A unix socket of the host that may be reached.
 
-    Where the command could put another socket in its place, only the one that was there before it began.
+    If the command could put another socket in its place, only the one that existed before the command began.
     """
 
     path: bytes
-    pinned: int | None = None  # a descriptor of that one
+    pinned: int | None = None  # a descriptor of that socket
 
 
 class CallRefusal(NamedTuple):
@@ -112,17 +113,17 @@ class Answered(NamedTuple):
 
 
 class Broker:
-    """Serves one listener. Everything is decided on one thread; others only wait for connections."""
+    """Serves one listener. All decisions are made on one thread; other threads only wait for connections."""
 
     def __init__(self, listener: int, rules: SocketRules) -> None:
         self._listener, self._rules = listener, rules
         machine = seccomp.ARCHITECTURES[os.uname().machine].numbers
         self._calls = {machine["connect"]: self._connect_for, machine["bind"]: self._bind_for}
         self._memory = Memory()
-        self._bound: dict[tuple[int, int], int] = {}  # device and inode -> what pins them
-        self._waiting: dict[int, int] = {}  # call -> the thread that waits for it
-        self._vain = 0  # connections to hosts that were tried again to no end, since one came about
-        self._answered: dict[int, int] = {}  # of those that waited: call -> errno; told by `take_answered`
+        self._bound: dict[tuple[int, int], int] = {}  # device and inode -> the descriptor that pins them
+        self._waiting: dict[int, int] = {}  # id of a call -> the thread that waits for it
+        self._vain = 0  # connections to hosts that were retried in vain since the last success
+        self._answered: dict[int, int] = {}  # calls that waited: id -> errno; read by `take_answered`
         self._lock = _thread.allocate_lock()
         self._answer = ctypes.create_string_buffer(RESPONSE.size)
 
@@ -130,7 +131,7 @@ class Broker:
         return number in self._calls
 
     def serve(self, id_: int, pid: int, number: int, args: list[int]) -> CallRefusal | Answered | None:
-        """Carry out the call, now or, which is None, while somebody waits; or refuse it."""
+        """Carry out the call or refuse it; return None if a thread still waits for the outcome."""
         fds: list[int] = []
         try:
             waits = self._calls[number](id_, pid, args, fds)
@@ -153,17 +154,17 @@ class Broker:
         return taken
 
     def _send(self, id_: int, code: int) -> None:
-        """Answer with this errno, or with 0. Who was killed meanwhile is not there to be answered."""
+        """Answer with this errno, or with 0. An answer to a caller that was killed meanwhile is lost."""
         with self._lock:
             RESPONSE.pack_into(self._answer, 0, id_, 0, -code, 0)
             ioctl(self._listener, SEND, ctypes.addressof(self._answer))
 
-    # --- what is asked for
+    # --- the arguments of a call
 
     def _take(self, id_: int, pid: int, args: list[int], fds: list[int]) -> tuple[int, bytes]:
-        """The socket of a call and its address; `fds` are to be closed.
+        """The socket of a call and its address; `fds` collects descriptors to close.
 
-        What is opened by a number belongs to the caller if the caller still waits afterwards.
+        A descriptor opened by a pid belongs to the caller only if the caller still waits afterwards.
         """
         try:
             process = _pidfd_open(pid, _PIDFD_THREAD)
@@ -183,7 +184,7 @@ class Broker:
         return sock, address
 
     def _still_waits(self, id_: int) -> None:
-        """Raises OSError when the caller is gone, and its number perhaps another's."""
+        """Raises OSError if the caller is gone, since its pid may then belong to another process."""
         if not still_waits(self._listener, id_):
             raise OSError(errno.ESRCH, "it is gone")
 
@@ -213,11 +214,11 @@ class Broker:
 
     @property
     def waits(self) -> bool:
-        """Does somebody wait for a connection?"""
+        """Whether a thread waits for a connection."""
         return bool(self._waiting)
 
     def let_go(self) -> None:
-        """Break off what nobody waits for any more: a caller was killed. To be called every `LOOK_S`."""
+        """Cancel connections whose caller was killed. Must be called every `LOOK_S`."""
         with self._lock:
             for id_, thread in self._waiting.items():
                 if not still_waits(self._listener, id_):
@@ -241,16 +242,16 @@ class Broker:
         self._send(id_, code)
 
     def _insists(self, address: bytes) -> bool:
-        """Whether a refused connection is tried again: not after some that came to nothing, one by one."""
+        """Whether to retry a refused connection: not after several that failed in a row."""
         return self._rules.asks and self._vain < MAX_VAIN and is_of_host(address)
 
     def _insist(self, id_: int, sock: int, address: bytes) -> None:
-        """Connect to a host's address; where nobody listens, once more until somebody does.
+        """Connect to a host's address; while no socket listens there, retry until one does.
 
-        Whoever serves names hears that a connection was tried, and listens there while somebody is asked.
+        The process that serves names notices the attempt, and listens there while a person is asked.
 
         Raises:
-            OSError: as the kernel refused it, or would have it waited for.
+            OSError: the kernel refused it, or the connection is in progress.
         """
         pause_s, until = INSIST_FIRST_S, time.monotonic() + INSIST_S
         while True:
@@ -298,7 +299,7 @@ class Broker:
         return encode_unix(b"/proc/self/fd/%d" % target)
 
     def _granted_by_name(self, path: bytes) -> int | None:
-        """A granted socket is reached by its name also where the command does not see it."""
+        """A granted socket can be reached by its name even if the command does not see it."""
         for granted in self._rules.granted:
             if granted.path == os.path.normpath(path):
                 return _open_granted(granted)
@@ -331,7 +332,8 @@ class Broker:
         if isinstance(asked, Abstract | Autobind):
             self._still_waits(id_)
             if isinstance(asked, Abstract) and not self._rules.own_network:
-                # A name of the host's: others would take who answers there for a service of the host.
+                # A name of the host: other programs would take the answering process for a service of the
+                # host.
                 raise _Refused(errno.EPERM, b"@" + asked.name)
             _bind(sock, data, len(data))
             return
@@ -355,7 +357,7 @@ class Broker:
         if len(self._bound) < MAX_BOUND:
             return
         for identity, fd in list(self._bound.items()):
-            if os.fstat(fd).st_nlink == 0:  # nobody can name it any more
+            if os.fstat(fd).st_nlink == 0:  # no path leads to it any more
                 os.close(self._bound.pop(identity))
         if len(self._bound) >= MAX_BOUND:
             raise OSError(errno.ENOBUFS, "too many sockets")
@@ -363,7 +365,7 @@ class Broker:
     # --- the loop
 
     def run(self) -> None:
-        """Until every process that could call has ended."""
+        """Serve until every process that could make calls has ended."""
         notice = ctypes.create_string_buffer(NOTICE.size)
         zero, at = bytes(NOTICE.size), ctypes.addressof(notice)
         poll = select.poll()
@@ -387,13 +389,13 @@ class Broker:
 
 
 def still_waits(listener: int, id_: int) -> bool:
-    """Does the caller of this call still wait for its answer, and was therefore not killed?"""
+    """Whether the caller of this call still waits for its answer, and so was not killed."""
     known = ctypes.create_string_buffer(_ID.pack(id_), _ID.size)
     return bool(ioctl(listener, _ID_VALID, ctypes.addressof(known)) == 0)
 
 
 class _Refused(Exception):
-    """By a rule of ours."""
+    """Refused by a rule of ours."""
 
     def __init__(self, code: int, path: bytes) -> None:
         super().__init__(code, path)
@@ -401,7 +403,7 @@ class _Refused(Exception):
 
 
 def _has_failed(sock: int) -> bool:
-    """Whether a connection that does not wait was refused meanwhile; the next attempt says so."""
+    """Whether a non-blocking connection was refused meanwhile; the next attempt returns the error."""
     asked = select.poll()
     asked.register(sock, select.POLLOUT)
     return any(found & (select.POLLERR | select.POLLHUP) for _, found in asked.poll(0))
@@ -414,7 +416,7 @@ def _option(sock: int, option: int) -> int:
 
 
 def _leader_of(pid: int) -> int:
-    """The process that a thread belongs to, before Linux 6.9 the only one that can be opened."""
+    """The process that a thread belongs to; before Linux 6.9 only a process could be opened."""
     return int(_status(pid, b"Tgid:"))
 
 
@@ -431,7 +433,7 @@ def _status(pid: int, field: bytes) -> bytes:
 
 
 def _from_root(pid: int, path: bytes, fds: list[int]) -> tuple[bytes, int]:
-    """The path from the caller's root on, and that root."""
+    """The path from the caller's root on, and a descriptor of that root."""
     root = os.open(b"/proc/%d/root" % pid, _O_PATH | os.O_DIRECTORY)
     fds.append(root)
     if not path.startswith(b"/"):
@@ -444,7 +446,7 @@ def _open_granted(granted: GrantedSocket) -> int:
 
 
 class _Surroundings(NamedTuple):
-    """Of a caller: user namespace, root and directory as descriptors, and its umask."""
+    """The surroundings of a caller: user namespace, root and directory as descriptors, and its umask."""
 
     users: int
     root: int
@@ -453,13 +455,14 @@ class _Surroundings(NamedTuple):
 
 
 def _bind_as(caller: _Surroundings, sock: int, address: bytes) -> None:
-    """Bind to exactly this address, which the socket will tell as its own, as the caller would.
+    """Bind to exactly this address, which the socket will report as its own, as the caller would.
 
-    By a child of ours with the caller's root, so that the kernel goes its way through its mounts: for that
-    the child enters the caller's user namespace. It has no privileges any more when it binds.
+    A child of ours does it with the caller's root, so that the kernel resolves the path through the caller's
+    mounts. For that the child enters the caller's user namespace. It has no privileges any more when it
+    binds.
 
     Raises:
-        OSError: as the kernel refused it.
+        OSError: the kernel refused it.
     """
 
     def act() -> None:
@@ -478,9 +481,9 @@ def _bind_as(caller: _Surroundings, sock: int, address: bytes) -> None:
 
 
 def _file_of(sock: int, root: int, path: bytes, *, own_network: bool) -> int | None:
-    """The file that this socket has just been bound to; None if nobody can tell.
+    """The file that this socket has just been bound to; None if it cannot be determined.
 
-    By its name alone another may be found: the command can have put one there meanwhile.
+    A lookup by name alone could find another file: the command may have put one there meanwhile.
     """
     with contextlib.suppress(OSError):
         return _ask_for_file(sock)
@@ -509,9 +512,9 @@ def _ask_for_file(sock: int) -> int:
 
 
 def _inode_of(sock: int) -> tuple[int, int] | None:
-    """The file that the unix socket of this number, in our network namespace, is bound to.
+    """The file that the unix socket with this number, in our network namespace, is bound to.
 
-    The kernel tells the lower half of its inode, and its device.
+    The kernel reports the lower half of its inode number, and its device.
     """
     import _socket
 
@@ -537,7 +540,7 @@ def _inode_of(sock: int) -> tuple[int, int] | None:
 
 
 class _Privilege:
-    """`with _Privilege(number):` one that we may have and otherwise do not use."""
+    """`with _Privilege(number):` use a capability that we may have and otherwise do not use."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -554,7 +557,7 @@ _KEPT: Final = (*_USED, _CAP_NET_ADMIN, _CAP_SYS_CHROOT)
 
 
 def become(listener: int, rules: SocketRules) -> NoReturn:
-    """Be the broker on this listener, in a fork of whoever owns the command."""
+    """Run as the broker on this listener, in a fork of the command's owner."""
     code = 1
     try:
         os.setsid()
@@ -569,11 +572,11 @@ def become(listener: int, rules: SocketRules) -> NoReturn:
         Broker(listener, rules).run()
         code = 0
     finally:
-        os._exit(code)  # whatever it was, it must not return into the owner's loop
+        os._exit(code)  # no exception may return into the owner's loop
 
 
 def hold_back() -> None:
-    """Give up what the command does not have, and what we do not need. Raises OSError."""
+    """Give up privileges that the command does not have, and those that we do not need. Raises OSError."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_BOUND + SPARE_FDS
     if soft < wanted:
@@ -582,10 +585,10 @@ def hold_back() -> None:
     signal.signal(BREAK_OFF, _do_nothing)
     signal.siginterrupt(BREAK_OFF, True)
     kernel.keep_capabilities(_KEPT, use=_USED)
-    # Who asks about us, for it is we who connect, learns that we are confined.
+    # We are the peer of its connections: a server that checks its peer must see that we are confined.
     kernel.refuse_new_privileges()
     kernel.install_filter(seccomp.no_programs(os.uname().machine))
 
 
 def _do_nothing(signum: int, frame: object) -> None:
-    """A system call of the thread that got the signal is broken off, which is all that is wanted."""
+    """Do nothing: the signal only serves to interrupt a system call of its thread."""

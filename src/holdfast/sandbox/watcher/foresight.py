@@ -1,10 +1,10 @@
 """Which calls the sandbox may refuse, and which it did refuse, by the kernel's answer. Pure module.
 
-A watcher sees calls before they are made. A sandbox decides by few things: whether the mount is read-only,
-whether the path is hidden, what Landlock was told. Where one of these says no the call is suspected, with the
-errnos that would show it. That is foreseen and proves nothing: rather too much is suspected than too little,
-and `blame` compares it with what the kernel answered. What failed for other reasons (no such file, it exists
-already, its mode) is nobody's denial.
+A watcher sees calls before they are made. A sandbox decides by few criteria: whether the mount is read-only,
+whether the path is hidden, which rules Landlock has. If one of these forbids the call, the call is
+suspected, with the errnos that would show a refusal. This is foreseen and proves nothing: rather too many
+calls are suspected than too few, and `blame` compares with the kernel's answer. A call that failed for
+another reason (no such file, it exists already, its mode) is no denial.
 
 The watcher imports this.
 """
@@ -33,38 +33,38 @@ _ACCESS: Final = {
 
 
 def access(aim: Aim, *, exists: bool) -> str:
-    """How an aim is called in a report."""
+    """The name of an aim in a report."""
     return "create" if aim is Aim.OPEN and not exists else _ACCESS[aim]
 
 
 class WatchScene(NamedTuple):
-    """What confines the command, as far as it decides about calls."""
+    """What confines the command, as far as it decides on calls."""
 
-    mounts: bool = True  # a view of read-only mounts; otherwise Landlock stands alone, and decides by `rules`
+    mounts: bool = True  # a view of read-only mounts; otherwise Landlock alone decides, by `rules`
     network_off: bool = False
     hidden: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()  # mount points: never renamed or removed
-    rules: tuple[tuple[str, bool], ...] = ()  # from this path on, may be written
+    rules: tuple[tuple[str, bool], ...] = ()  # from this path on, whether it may be written
     closed: tuple[str, ...] = ()  # writable directories whose entries cannot change
-    writable: tuple[str, ...] = ()  # roots of what is mostly not denied
-    sockets: tuple[tuple[str, bool], ...] = ()  # granted unix sockets; could the command replace it?
-    shown: tuple[str, ...] = ()  # what lies below something hidden and is granted
-    asks: bool = False  # somebody is asked about hosts
+    writable: tuple[str, ...] = ()  # writable roots, in which most paths are not denied
+    sockets: tuple[tuple[str, bool], ...] = ()  # granted unix sockets, and whether each is replaceable
+    shown: tuple[str, ...] = ()  # granted paths below something hidden
+    asks: bool = False  # a person is asked about hosts
 
 
 class Terrain(NamedTuple):
     """What was found where a path leads."""
 
-    path: str  # as resolved; what is missing, or cannot be looked at, is attached as written
+    path: str  # as resolved; a part that is missing or cannot be inspected is appended as written
     exists: bool = True
-    shut: bool = False  # nobody may look there, the command neither
+    shut: bool = False  # neither we nor the command may look there
     special: bool = False  # a device, a pipe or a socket
-    read_only: bool = False  # the mount it is on, or would be
-    dotted: bool = False  # the call names something by . or .., which nobody may move or remove anywhere
+    read_only: bool = False  # whether its mount, or the mount it would be on, is read-only
+    dotted: bool = False  # the call ends in . or .., which cannot be moved or removed anywhere
 
 
 class Suspect(NamedTuple):
-    """What a call wants of a path or an address, and the errnos by which a refusal of the sandbox shows."""
+    """What a call wants to do with a path or an address, and the errnos that a refusal would show."""
 
     aim: Aim
     path: str
@@ -78,7 +78,7 @@ class Suspect(NamedTuple):
 
 
 def list_refusals(aim: Aim, at: Terrain, scene: WatchScene) -> tuple[str, ...]:
-    """The errnos by name with which the sandbox may refuse this; none if it has no say here."""
+    """The names of the errnos with which the sandbox may refuse this; empty if it does not decide here."""
     if not scene.mounts:
         return ("EACCES",) if _by_rules(aim, at, scene) else ()
     if _is_hidden(at.path, scene):
@@ -92,7 +92,7 @@ def list_refusals(aim: Aim, at: Terrain, scene: WatchScene) -> tuple[str, ...]:
 
 
 def suspect(aim: Aim, at: Terrain, asked: str, scene: WatchScene, *, moves: bool) -> Suspect | None:
-    """One path of a call; one that `moves` between directories may be refused with an errno of its own."""
+    """Check one path of a call; a call that `moves` between directories may fail with an errno of its own."""
     errnos = list_refusals(aim, at, scene)
     if not errnos:
         return None
@@ -101,19 +101,19 @@ def suspect(aim: Aim, at: Terrain, asked: str, scene: WatchScene, *, moves: bool
 
 
 def suspect_connect(address: "Address", scene: WatchScene) -> Suspect | None:
-    """A connection, or a datagram, to this address."""
+    """Check a connection, or a datagram, to this address."""
     if not address.host or address.loopback or not scene.network_off:
         return None
     return Suspect(Aim.CONNECT, address.host, address.host, True, ("ENETUNREACH", "EADDRNOTAVAIL"))
 
 
 def blame(errno: str, suspects: Iterable[Suspect]) -> Suspect | None:
-    """Of what was the kernel's answer a refusal by the sandbox? Of nothing, if it was another answer."""
+    """The suspect that this answer of the kernel shows as refused; None if it was another answer."""
     return next((one for one in suspects if errno in one.errnos), None)
 
 
 def _is_hidden(path: str, scene: WatchScene) -> bool:
-    """Whether the nearest of what is hidden and of what is shown in there again is hidden."""
+    """Whether the path is hidden: the nearest of the hidden paths and of those shown inside them decides."""
 
     def nearest(places: tuple[str, ...]) -> int:
         return max((len(place) for place in places if _within(path, place)), default=0)
@@ -122,10 +122,10 @@ def _is_hidden(path: str, scene: WatchScene) -> bool:
 
 
 def _by_rules(aim: Aim, at: Terrain, scene: WatchScene) -> bool:
-    """Does Landlock refuse it?
+    """Whether Landlock refuses it.
 
-    It does not guard modes, owners and times; of devices it lets many through; and where modes let nobody
-    look it is not asked.
+    Landlock does not guard modes, owners and times, and allows many devices. Where modes already prevent
+    access, it is not consulted.
     """
     if aim is Aim.CHANGE or (aim is Aim.OPEN and at.special) or at.shut:
         return False
@@ -143,7 +143,7 @@ def _within(path: str, root: str) -> bool:
 
 
 class Address(NamedTuple):
-    """Where a socket call leads: to a path, or to somebody by `host`, which is "ADDRESS:PORT"."""
+    """The target of a socket call: a path, or a `host`, which is "ADDRESS:PORT"."""
 
     path: bytes = b""
     host: str = ""
@@ -151,12 +151,12 @@ class Address(NamedTuple):
 
 
 def address_of(data: bytes) -> Address:
-    """What a `struct sockaddr` says; an empty one if it is of no interest or makes no sense."""
+    """The content of a `struct sockaddr`; empty if it is irrelevant or invalid."""
     if len(data) < 2:
         return Address()
     (family,) = struct.unpack_from("=H", data)
     if family == _AF_UNIX:
-        return Address(path=data[2:].partition(b"\0")[0])  # an abstract one begins with a zero
+        return Address(path=data[2:].partition(b"\0")[0])  # an abstract name begins with a zero
     if family == _AF_INET and len(data) >= 8:
         port, raw = struct.unpack_from(">H4s", data, 2)
         return _host(raw, port)
@@ -172,7 +172,7 @@ def address_of(data: bytes) -> Address:
 
 
 def _host(raw: bytes, port: int) -> Address:
-    own = raw[0] == 127 or not any(raw)  # to no address in particular means to this machine
+    own = raw[0] == 127 or not any(raw)  # the unspecified address means this machine
     return Address(host=f"{'.'.join(map(str, raw))}:{port}", loopback=own)
 
 
@@ -202,7 +202,7 @@ def scene_of(plan: Plan, *, alone: bool, degraded: bool) -> WatchScene:
 
 
 def encode(scene: WatchScene) -> bytes:
-    """For `decode`, in the watcher."""
+    """Encode for `decode`, in the watcher."""
     return json.dumps(scene).encode()
 
 

@@ -1,12 +1,13 @@
-"""The listener of a confined command: made inside, handed out to whoever serves it.
+"""The listener of a confined command: made inside, and handed out to the process that serves it.
 
-It leaves the sandbox on a socket that came with the order: to the owner of the command, whose broker carries
-out some calls, or to whoever watches, who does that too. A watcher gets also a descriptor of the root
-directory as the command sees it, and one of its mounts: with the last process they would go away, and what
-was writable would look read-only to a watcher that judges the last calls.
+The listener leaves the sandbox on a socket that came with the order. It goes to the owner of the command,
+whose broker carries out some calls, or to the watcher, which does that too. A watcher also gets a descriptor
+of the root directory as the command sees it, and one of the command's mounts. Without these the mounts would
+vanish with the last process, and writable files would look read-only to a watcher that judges the last
+calls.
 
-Nothing waits for anybody here, but calls of the command do: of a watched one with a terminal already the
-first, which opens it.
+Nothing here waits for another process, but calls of the command wait for an answer. For a watched command
+with a terminal this includes the very first one, which opens the terminal.
 
 Standard library only, and little of it: this runs in a forked child of the launcher, and in that of `exec`.
 """
@@ -21,7 +22,7 @@ from holdfast.sandbox.kernel import kernel, seccomp
 from holdfast.sandbox.kernel.kernel import Stage
 from holdfast.sandbox.protocol.orders import receive_all_fds
 
-NO_BROKER: Final = "sockets"  # what came out weaker: nobody carries out calls on unix sockets
+NO_BROKER: Final = "sockets"  # the word for a weaker result: no process carries out calls on unix sockets
 _MACHINE: Final = os.uname().machine
 _ANSWER: Final = struct.Struct("<i")  # an errno, or 0 with the descriptors
 _MAX_HANDED: Final = 3  # listener, root, mounts
@@ -29,16 +30,18 @@ _CHANNEL: Final = (socket.AF_UNIX, socket.SOCK_SEQPACKET, 0)
 
 
 def pair() -> tuple[int, int]:
-    """Two ends of a channel for `hand_out`, of which neither survives exec. Raises OSError."""
+    """Make a channel for `hand_out`: two ends, both close-on-exec. Raises OSError."""
     ours, theirs = socket.socketpair(*_CHANNEL)
     return ours.detach(), theirs.detach()
 
 
 def broker_out(channel: int, *, watched: bool, network_off: bool) -> tuple[str, ...]:
-    """Have a broker, on a channel that is closed; without one unix sockets are refused, which is returned.
+    """Send a listener on this channel, which is closed; return the word for its absence if that fails.
+
+    Without a broker a filter refuses unix sockets.
 
     Raises:
-        StageFailed: not even that is possible.
+        StageFailed: not even the filter is possible.
     """
     if channel >= 0 and hand_out(channel, watched=watched, network_off=network_off):
         return ()
@@ -48,10 +51,12 @@ def broker_out(channel: int, *, watched: bool, network_off: bool) -> tuple[str, 
 
 
 def hand_out(channel: int, *, watched: bool, network_off: bool) -> bool:
-    """From here on our calls are told of. The channel is closed. Where that cannot be, it is said there.
+    """Install a listener for our calls and send it on the channel, which is closed.
+
+    If it cannot be installed, the errno is sent instead, and the result is False.
 
     Raises:
-        StageFailed: nobody is at the other end any more.
+        StageFailed: the other end of the channel is gone.
     """
     fds: list[int] = []
     try:
@@ -72,10 +77,10 @@ def hand_out(channel: int, *, watched: bool, network_off: bool) -> bool:
 
 
 def hand_out_namespaces(channel: int) -> None:
-    """Send descriptors of the user namespace and the mounts that we have now. The channel is closed.
+    """Send descriptors of our current user and mount namespaces. The channel is closed.
 
     Raises:
-        StageFailed: nobody is at the other end any more.
+        StageFailed: the other end of the channel is gone.
     """
     fds: list[int] = []
     try:
@@ -88,7 +93,7 @@ def hand_out_namespaces(channel: int) -> None:
 
 
 def warm() -> None:
-    """Make what every start needs once, before anything is forked."""
+    """Build once, before any fork, the filters that every start needs."""
     if _MACHINE in seccomp.ARCHITECTURES:
         seccomp.broker_program(_MACHINE)
         for network_off in (False, True):
@@ -106,11 +111,11 @@ def _program(*, watched: bool, network_off: bool) -> bytes:
 
 
 def take(channel: int) -> list[int]:
-    """What `hand_out` sent: the listener, and if it is watched the root and the mounts; or the namespaces.
+    """Receive what `hand_out` sent: the listener (if watched also root and mounts), or the namespaces.
 
     Raises:
-        DescriptorsLost: we have no room for it.
-        OSError: there is no listener, and why; EPIPE when nothing was sent at all; EAGAIN for not yet.
+        DescriptorsLost: we have no room for the descriptors.
+        OSError: there is no listener, with the reason; EPIPE if nothing was sent at all; EAGAIN if not yet.
     """
     sock = socket.socket(*_CHANNEL, channel)
     try:
@@ -133,7 +138,7 @@ def _send(channel: int, fds: list[int]) -> None:
 
 
 def pin(path: str) -> int:
-    """A descriptor of what is at this path now; of the root, which is no socket, if nothing is."""
+    """A descriptor of what is at this path now; if nothing is, one of the root, which is no socket."""
     try:
         return kernel.open_path(path)
     except OSError:

@@ -1,16 +1,17 @@
-"""The mask guard: puts back what covers a path when somebody outside has replaced what was covered.
+"""The mask guard: covers a path again after a process outside has replaced what was covered.
 
-It is forked by the owner of a command when for the first time something appeared at a path that the plan
-covers, enters the command's user namespace and mounts, and stays there until the command ends. It hears of
-what appears in every directory on the way to such a path, and covers what is there now: with a mask what is
-denied, with itself, read-only, what is protected. A denied link is covered, and so is what it leads to,
-unless that is on another mount, which nobody looks at.
+The owner of a command forks it when for the first time something appeared at a path that the plan covers.
+The guard enters the command's user namespace and mounts, and stays there until the command ends. It watches
+every directory on the way to such a path, and covers what appears there: a denied path with a mask, a
+protected path with itself, read-only. A denied link is covered together with its target, unless the target
+is on another mount, where looking could hang.
 
-Until then the command has what is new: the gap, which `docs/security.md` gives. What cannot be covered ends
-this process, and with it the command.
+Until then the command can access the new file; `docs/security.md` gives the length of this gap. If something
+cannot be covered, this process ends, and the command with it.
 
-The command cannot see it, for it has the host's processes, nor stop it. It has two privileges, over the
-command's namespaces alone: to mount, and to look into directories that the command closed to us.
+The command cannot see the guard, which is among the host's processes, nor stop it. The guard has two
+privileges, over the command's namespaces alone: to mount, and to look into directories that the command
+closed to us.
 
 Standard library only, and little of it: the owner forks it while the gap is open.
 """
@@ -29,19 +30,19 @@ from holdfast.sandbox.kernel.view import MASK_SOURCE
 from holdfast.sandbox.plan.covers import MAX_FOLDERS, Cover, names_of
 from holdfast.sandbox.plan.plan import StepKind
 
-NAME: Final = b"holdfast-masks"  # how ps calls it
-_TRIES: Final = 1000  # against somebody who replaces a path faster than it can be covered
+NAME: Final = b"holdfast-masks"  # name in ps
+_TRIES: Final = 1000  # against a process that replaces a path faster than it can be covered
 _GONE: Final = (errno.ENOENT, errno.ENOTDIR)
 # linux/capability.h
 _CAP_DAC_READ_SEARCH, _CAP_SYS_ADMIN = 2, 21
 
 
 class Uncoverable(Exception):
-    """What is at a path now cannot be covered."""
+    """The file at a path cannot be covered."""
 
 
 class Guard:
-    """Of one command, in its mounts. Everything raises OSError or Uncoverable, which ends it."""
+    """The guard of one command, in its mounts. Every method's OSError or Uncoverable ends the guard."""
 
     def __init__(self, covers: tuple[Cover, ...], pinned: dict[str, tuple[int, int]]) -> None:
         self._covers, self._pinned = covers, pinned
@@ -53,9 +54,9 @@ class Guard:
         self._awaited: dict[int, dict[bytes, set[Cover]]] = {}
 
     def tend(self, covers: Iterable[Cover]) -> None:
-        """Have these covered, and hear of what appears there from now on."""
+        """Cover these paths, and watch for new entries there from now on."""
         due = list(covers)
-        for cover in due:  # at once, because it is open meanwhile
+        for cover in due:  # first, because the path is open meanwhile
             self._put(cover)
         for cover in due:
             self._await(cover)
@@ -63,7 +64,7 @@ class Guard:
             self._put(cover)
 
     def hear(self) -> set[Cover]:
-        """Wait until something appears; where that may be."""
+        """Wait until something appears; return the covers that may be affected."""
         names, more = self._inotify.read()
         if more:
             return set(self._covers)
@@ -73,7 +74,7 @@ class Guard:
         return due
 
     def _await(self, cover: Cover) -> None:
-        if len(self._awaited) > 2 * MAX_FOLDERS:  # of directories that are long gone
+        if len(self._awaited) > 2 * MAX_FOLDERS:  # most are directories that are long gone
             self._inotify.close()
             self._inotify, self._awaited = Inotify(blocking=True), {}
             for other in self._covers:
@@ -85,7 +86,7 @@ class Guard:
                 if exc.errno in _GONE:
                     return
                 if exc.errno == errno.EACCES and cover.path != os.path.join(folder, name):
-                    continue  # as at the start: somebody else's, above what is looked at
+                    continue  # as at the start: another user's, above the watched directory
                 raise
             self._awaited.setdefault(number, {}).setdefault(os.fsencode(name), set()).add(cover)
 
@@ -95,12 +96,12 @@ class Guard:
                 if self._is_put(cover):
                     return
             except OSError as exc:
-                if exc.errno not in _GONE:  # replaced once more, while we looked at it
+                if exc.errno not in _GONE:  # if gone: it was replaced again while we looked
                     raise
         raise Uncoverable(cover.path)
 
     def _is_put(self, cover: Cover) -> bool:
-        """Is it covered? If not, it has been covered just now."""
+        """Whether it was covered already; if not, cover it now."""
         if not all(map(self._is_pinned, cover.pins)):
             return False
         found = _find_uncovered(cover.path)
@@ -115,7 +116,7 @@ class Guard:
         mode = os.fstat(found).st_mode
         if cover.read_only:
             if stat.S_ISLNK(mode):
-                raise Uncoverable(cover.path)  # who may write where it leads is not known
+                raise Uncoverable(cover.path)  # a link: whether its target can be written is unknown
             if os.fstatvfs(found).f_flag & os.ST_RDONLY:
                 return True
             _put_copy(found, found, READ_ONLY | NO_SUID | NO_DEV)
@@ -131,13 +132,13 @@ class Guard:
         _put_copy(self._masks[kind], target, 0)
 
     def _mask_led(self, link: str, cover: Cover) -> None:
-        """What a denied link leads to is denied with it, unless all is."""
+        """Mask the target of a denied link too, unless the cover itself lies below the target."""
         above = kernel.open_path(os.path.dirname(cover.path))
         try:
             led = kernel.open_led(link, above)
         except OSError as exc:
             if exc.errno in (*_GONE, errno.ELOOP):
-                return  # nowhere
+                return  # the link leads nowhere
             raise
         finally:
             os.close(above)
@@ -150,9 +151,9 @@ class Guard:
             os.close(led)
 
     def _is_pinned(self, path: str) -> bool:
-        """Is a directory that the command must not move a mount point? The first one is, below the view.
+        """Whether a directory that the command must not move is pinned; if not, pin it now.
 
-        If it is not, it has been made one just now.
+        The directory pinned at the start is a mount point below the view.
         """
         found = _find_uncovered(path)
         if found is None:
@@ -170,7 +171,7 @@ class Guard:
 
 
 def _find_uncovered(path: str) -> int | None:
-    """A descriptor of what is at a path, a link itself; None if nothing is, or something is mounted there."""
+    """A descriptor of the file (or link) at a path; None if nothing is there or it is a mount point."""
     above = -1
     try:
         above = kernel.open_path(os.path.dirname(path))
@@ -197,7 +198,7 @@ def _put_copy(source: int, target: int, attributes: int) -> None:
 def become(
     covers: tuple[Cover, ...], pinned: dict[str, int], namespaces: tuple[int, int], parent: int
 ) -> NoReturn:
-    """Be the guard in these namespaces, of users and of mounts, in a fork of whoever owns the command.
+    """Run as the guard in these user and mount namespaces, in a fork of the command's owner.
 
     `pinned` are descriptors of the directories that the view has pinned.
     """
@@ -223,4 +224,4 @@ def become(
             while True:
                 guard.tend(guard.hear())
     finally:
-        os._exit(1)  # whatever it was: the owner ends the command
+        os._exit(1)  # for any reason: the owner then ends the command

@@ -1,6 +1,6 @@
-"""The memory of another process, read by its number.
+"""The memory of another process, read by its pid.
 
-Standard library only, and little of it: the broker and the watcher read what a call is about.
+Standard library only, and little of it: the broker and the watcher read the arguments of calls with this.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ _read_memory = ctypes.CFUNCTYPE(c_long, c_int, c_void_p, c_ulong, c_void_p, c_ul
 
 
 class Memory:
-    """Of another process, read by its number."""
+    """Reads the memory of other processes, by pid."""
 
     def __init__(self) -> None:
         self._buffer = ctypes.create_string_buffer(_PAGE)
@@ -43,7 +43,7 @@ class Memory:
         return ctypes.string_at(self._buffer, got)
 
     def text(self, pid: int, address: int) -> bytes:
-        """A string up to its zero, page by page: what follows may not be there. Raises OSError."""
+        """A string up to its zero byte, page by page: the following page may not exist. Raises OSError."""
         found = b""
         while len(found) < MAX_PATH:
             more = self.read(pid, address, _PAGE - address % _PAGE)

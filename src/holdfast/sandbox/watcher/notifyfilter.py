@@ -1,11 +1,11 @@
-"""Which calls a watcher is told of: the table of them, and the filter as a BPF program. Pure module.
+"""The calls that a watcher is notified of: their table, and the filter as a BPF program. Pure module.
 
-A watched call waits until the watcher has answered, so only those are watched that want to change
-something, or to reach somebody: an `openat` that only reads costs nothing. Calls are seen by their
-number, so no program escapes by linking statically or by calling the kernel itself.
+A watched call waits until the watcher has answered. So only calls are watched that want to change something,
+or to connect: an `openat` that only reads costs nothing. Calls are seen by their number, so no program
+escapes by static linking or by calling the kernel directly.
 
-This filter comes on top of the one in `seccomp.py`: what that one refuses (io_uring, say) is refused,
-and nobody is told.
+This filter comes on top of the one in `seccomp.py`: a call that is refused there (io_uring, say) is refused
+without a notification.
 
 The launcher and the watcher import this.
 """
@@ -23,7 +23,7 @@ _NO_FOLLOW: Final = 0x100  # AT_SYMLINK_NOFOLLOW
 
 
 class Aim(enum.StrEnum):
-    """What a call wants of a path, or of an address."""
+    """What a call wants to do with a path, or with an address."""
 
     OPEN = "open"  # write to it, or create it
     WRITE = "write"
@@ -32,37 +32,37 @@ class Aim(enum.StrEnum):
     REMOVE = "remove"
     BIND = "bind"
     CONNECT = "connect"
-    LISTEN = "listen"  # to system calls, as the watcher does
+    LISTEN = "listen"  # listen to system calls, as the watcher does
 
 
 class PathArgument(NamedTuple):
-    """Which arguments name a path. Without `directory` it is relative to the current one."""
+    """The arguments that name a path. Without `directory` it is relative to the current directory."""
 
     path: int
     directory: int | None = None
-    follow: bool = False  # does a link at its end lead on?
+    follow: bool = False  # whether a link at its end is followed
 
 
 class Call(NamedTuple):
-    """A watched call: what it wants of each of its paths, or of the address at `places[0].path`."""
+    """A watched call: its aim for each of its paths, or for the address at `places[0].path`."""
 
     name: str
     x86_64: int | None
     aarch64: int | None
     aims: tuple[Aim, ...]
     places: tuple[PathArgument, ...] = ()
-    flags: int | None = None  # the argument that holds them
-    unfollow: int = 0  # with this flag a link at the end does not lead on
+    flags: int | None = None  # the argument that holds the flags
+    unfollow: int = 0  # with this flag a link at the end is not followed
     bits: tuple[int, int] | None = None  # watched only if this argument has one of these bits
-    origin: PathArgument | None = None  # what it only needs to reach
+    origin: PathArgument | None = None  # a path that the call only needs to reach
 
     @property
     def moves(self) -> bool:
-        """Does it need two directories? Between some the kernel answers EXDEV."""
+        """Whether it needs two directories. Between some directories the kernel answers EXDEV."""
         return self.name.startswith(("rename", "link"))
 
     def number(self, machine: str) -> int | None:
-        """Its number on this machine, if it exists there."""
+        """Its number on this machine; None if it does not exist there."""
         return self.x86_64 if machine == "x86_64" else self.aarch64
 
 
@@ -86,7 +86,7 @@ CALLS: Final = (
     Call("mknodat", 259, 33, _CREATE, (_AT,)),
     Call("symlink", 88, None, _CREATE, (PathArgument(1),)),
     Call("symlinkat", 266, 36, _CREATE, (PathArgument(2, 1),)),
-    # What is linked to is not changed; only where the new name goes matters.
+    # The target of a link is not changed; only the place of the new name matters.
     Call("link", 86, None, _CREATE, (PathArgument(1),), origin=_HERE),
     Call("linkat", 265, 37, _CREATE, (PathArgument(3, 2),), origin=_AT),
     Call("rename", 82, None, _MOVE, (_HERE, PathArgument(1))),
@@ -109,18 +109,18 @@ CALLS: Final = (
     Call("connect", 42, 203, (Aim.CONNECT,), (PathArgument(1),)),
 )
 LISTEN: Final = Call("seccomp", 317, 277, (Aim.LISTEN,))  # as `seccomp.no_other_listener` has it
-# With an address only.
+# Watched only if it has an address.
 SEND: Final = Call("sendto", 44, 206, (Aim.CONNECT,), (PathArgument(4),), bits=(5, _EVERY_BIT))
 
 
 def list_watched(machine: str) -> dict[int, Call]:
-    """Every call that may be told of, by its number on this machine."""
+    """Every call that may be reported, by its number on this machine."""
     found = ((call.number(machine), call) for call in (*CALLS, LISTEN, SEND))
     return {number: call for number, call in found if number is not None}
 
 
 def _notify_of(call: Call) -> list[seccomp.Instruction]:
-    """What follows when the call was made; falls through, with the number loaded, if nobody is told."""
+    """Instructions that notify the watcher when the call matches; otherwise fall through, number loaded."""
     notify = seccomp.ret(seccomp.NOTIFY)
     if call.bits is None:
         return notify
@@ -128,12 +128,12 @@ def _notify_of(call: Call) -> list[seccomp.Instruction]:
     return [*seccomp.load_arg(index), *seccomp.when_any_bit(bits, notify), *seccomp.load_number()]
 
 
-@functools.cache  # made once in the launcher, inherited by every child it forks
+@functools.cache  # built once in the launcher, inherited by every child that it forks
 def program(machine: str, *, network: bool) -> bytes:
-    """The filter as the kernel takes it; with `network` also datagrams that leave are told of.
+    """The filter in the kernel's form; with `network` it also notifies of outgoing datagrams.
 
     Raises:
-        KeyError: we do not know the architecture's numbers.
+        KeyError: the architecture's numbers are unknown.
     """
     architecture = seccomp.ARCHITECTURES[machine]
     code = seccomp.native_only(architecture)

@@ -1,4 +1,4 @@
-"""The addresses of sockets, as a `struct sockaddr` says them. Pure module.
+"""Socket addresses in the form of `struct sockaddr`. Pure module.
 
 The broker imports this.
 """
@@ -10,7 +10,7 @@ _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10  # linux/socket.h
 _FAMILY: Final = 2  # bytes
 _MAX: Final = 110  # struct sockaddr_un
 _MAX_PATH: Final = _MAX - _FAMILY
-_MAPPED: Final = bytes(10) + b"\xff\xff"  # an IPv4 address as one of IPv6
+_MAPPED: Final = bytes(10) + b"\xff\xff"  # an IPv4 address mapped to IPv6
 
 
 class InPath(NamedTuple):
@@ -18,7 +18,7 @@ class InPath(NamedTuple):
 
 
 class Abstract(NamedTuple):
-    """A name that lies in no directory, and belongs to the network namespace."""
+    """A name that is not in a directory, and belongs to the network namespace."""
 
     name: bytes
 
@@ -28,7 +28,7 @@ class Autobind(NamedTuple):
 
 
 def parse_unix(data: bytes) -> InPath | Abstract | Autobind | None:
-    """As the kernel reads it; None for what it refuses."""
+    """Parse an address as the kernel does; None if the kernel would refuse it."""
     if not _FAMILY <= len(data) <= _MAX or struct.unpack_from("=H", data)[0] != _AF_UNIX:
         return None
     if len(data) == _FAMILY:
@@ -43,7 +43,7 @@ def encode_unix(path: bytes) -> bytes:
 
 
 def is_of_host(address: bytes) -> bool:
-    """Whether an address is of the block in which hosts have theirs, also as one of IPv6."""
+    """Whether an address is in the block for hosts by name; IPv4 addresses mapped to IPv6 count too."""
     family = struct.unpack_from("=H", address)[0] if len(address) >= _FAMILY else 0
     if family == _AF_INET6 and address[8:20] == _MAPPED:
         raw = address[20:24]

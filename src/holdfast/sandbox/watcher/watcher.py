@@ -1,18 +1,18 @@
-"""The watcher: a small process that hears of the watched calls of one command before they are made.
+"""The watcher: a small process that is notified of the watched calls of one command before they are made.
 
-It reads what a call is about from the caller's memory and looks whether the sandbox may refuse it
-(`foresight.py`). Then it lets the call go on; of one that is suspected it reads the kernel's answer as the
-caller returns (`answers.py`), and tells a denial only if that was a refusal. Where the answer cannot be read
-the call is told as what it is: foreseen, and not confirmed. Evidence, not enforcement: the sandbox decides
-all the same, and the memory can change after we looked, but not the answer.
+The watcher reads a call's arguments from the caller's memory and checks whether the sandbox may refuse it
+(`foresight.py`). Then it lets the call go on. For a suspected call it reads the kernel's answer as the
+caller returns (`answers.py`), and reports a denial only if that was a refusal. If the answer cannot be read,
+the call is reported as foreseen and not confirmed. Reports are evidence, not enforcement: the sandbox
+decides in any case. The memory can change after we looked, but not the answer.
 
-A command has one listener, so where a broker is needed the watcher is that too (`broker.py`): what the broker
-carries out never goes on, and what it refuses is told as it was refused.
+A command has one listener, so where a broker is needed the watcher is the broker too (`broker.py`). A call
+that the broker carries out never goes on, and a call that it refuses is reported as refused.
 
-What the kernel says about a call is received into memory that outlives us. Killed in between, our
-successor finds the call there and answers it; no call is lost, the caller only waits. An answer that the
-kernel takes proves that the caller was still waiting, hence that what we read was its own memory and not
-that of another process with its number. Files are looked at as the command sees them, from its root on.
+The kernel's notification of a call is received into memory that outlives us. If we are killed in between,
+our successor finds the call there and answers it. No call is lost; the caller only waits. An answer that the
+kernel accepts proves that the caller was still waiting. So what we read was the caller's own memory and not
+that of another process with the same pid. Files are looked at as the command sees them, from its root on.
 
     standard input: a socket; first the scene with listener, root and memory, then reports go back on it
 
@@ -59,8 +59,8 @@ from holdfast.sandbox.watcher.foresight import Suspect, Terrain, WatchScene
 from holdfast.sandbox.watcher.memory import Memory
 from holdfast.sandbox.watcher.notifyfilter import LISTEN, WRITE_INTENT, Aim, Call, PathArgument, list_watched
 
-MAX_LINKS: Final = 8  # dangling links followed by hand
-# A way that leads nowhere for the command either; EXDEV: a descriptor below /proc, which is ours there.
+MAX_LINKS: Final = 8  # dangling links that we follow ourselves
+# Paths that lead nowhere for the command either; EXDEV: a descriptor below /proc, which means ours there.
 _NOWHERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EXDEV)
 _SPECIAL: Final = (stat.S_IFCHR, stat.S_IFBLK, stat.S_IFIFO, stat.S_IFSOCK)
 
@@ -77,7 +77,7 @@ class View:
     def look(self, path: bytes, *, follow: bool, whole: bool) -> Terrain:
         """What is at this path, resolved as the kernel would.
 
-        Unless the `whole` is wanted, what is not on a read-only mount is not looked at any further.
+        Unless `whole` is set, a file on a writable mount is not inspected any further.
         """
         for _ in range(MAX_LINKS):
             try:
@@ -100,10 +100,10 @@ class View:
         return above._replace(exists=False, special=False)
 
     def _look_around(self, path: bytes, failed: OSError, *, follow: bool) -> Terrain:
-        """What can be said where a look failed: if nobody may look, the last that can be seen on the way.
+        """What can be said after a failed look; if access is denied, the last visible directory on the way.
 
         Raises:
-            OSError: of ours, and not what the command will be answered.
+            OSError: our own error, which is not what the command will get.
         """
         if failed.errno in _NOWHERE:
             return Terrain(decode_path(os.path.normpath(path)), exists=False)
@@ -117,12 +117,12 @@ class View:
             if target is None:
                 break
             path = os.path.join(seen, target, *rest[1:])
-        below = rest[: rest.index(b"..")] if b".." in rest else rest  # nobody comes back from there
+        below = rest[: rest.index(b"..")] if b".." in rest else rest  # a ".." cannot lead back out of there
         whole = os.path.normpath(os.path.join(seen, *below))
         return Terrain(decode_path(whole), exists=False, shut=True)
 
     def _climb(self, path: bytes) -> tuple[bytes, tuple[bytes, ...]]:
-        """The last directory on the way to a path that can be looked at, and what is left of the path."""
+        """The last directory on the way to a path that we can look at, and the rest of the path."""
         rest: tuple[bytes, ...] = ()
         while path.strip(b"/"):
             path, name = os.path.split(path.rstrip(b"/"))
@@ -141,7 +141,7 @@ class View:
         try:
             read_only = bool(os.fstatvfs(fd).f_flag & os.ST_RDONLY)
             if not (read_only or whole):
-                return Terrain("")  # nothing here decides about it, whatever it is
+                return Terrain("")  # nothing here decides on it, whatever it is
             path = os.readlink(b"/proc/self/fd/%d" % fd)
             kind = stat.S_IFMT(os.fstat(fd).st_mode)
         finally:
@@ -163,7 +163,7 @@ class View:
 
 
 def name_of(pid: int) -> str:
-    """What the process is called; empty if it is gone."""
+    """The name of the process; empty if it is gone."""
     try:
         fd = os.open(b"/proc/%d/comm" % pid, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -181,13 +181,13 @@ def decode_path(data: bytes) -> str:
     return data.decode("utf-8", "backslashreplace")
 
 
-NAME: Final = b"holdfast-watch"  # how ps calls it
+NAME: Final = b"holdfast-watch"  # name in ps
 MAX_SCENE: Final = 128 * 1024  # bytes of the first message: some thousand paths
-MAX_KINDS: Final = 512  # denials told apart; further ones are only counted
+MAX_KINDS: Final = 512  # distinct denials; further ones are only counted
 MAX_KIND_BYTES: Final = 512 * 1024  # of their paths
-FLUSH_S: Final = 0.25  # how long a repetition may wait to be told
+FLUSH_S: Final = 0.25  # how long the report of a repetition may be delayed
 MAX_TOLD: Final = (
-    32  # repetitions told at a time; a program that tries hundreds of paths is no flood for others
+    32  # repetitions reported at a time: a program that tries hundreds of paths must not flood others
 )
 MEMORY_BYTES: Final = mmap.PAGESIZE
 _CONTINUE: Final = 1  # SECCOMP_USER_NOTIF_FLAG_CONTINUE
@@ -195,7 +195,7 @@ _ZERO: Final = bytes(NOTICE.size)
 _AT_FDCWD: Final = -100 & 0xFFFFFFFF
 _ADDRESS_BYTES: Final = 110  # struct sockaddr_un
 
-_SOCKET: Final = "socket"  # how a refused unix socket is called in a report
+_SOCKET: Final = "socket"  # the access of a refused unix socket in a report
 
 
 def _rules_of(scene: WatchScene, pinned: tuple[int, ...]) -> SocketRules:
@@ -205,7 +205,7 @@ def _rules_of(scene: WatchScene, pinned: tuple[int, ...]) -> SocketRules:
 
 
 class _Asked(NamedTuple):
-    """One path of a call as its caller wrote it, and from the root on."""
+    """One path of a call as its caller wrote it, and as an absolute path."""
 
     written: bytes
     path: bytes
@@ -213,17 +213,17 @@ class _Asked(NamedTuple):
 
 
 class _Denied(NamedTuple):
-    """What is told apart."""
+    """The key of distinct denials."""
 
     syscall: str
     access: str
     errno: str
     path: str
-    predicted: bool  # nobody has seen the kernel's answer
+    predicted: bool  # the kernel's answer is unknown
 
 
 class _Suspected(NamedTuple):
-    """A call that was let go on, or is carried out, until its answer is known."""
+    """A call that was let go on, or is being carried out, until its answer is known."""
 
     syscall: str
     suspects: tuple[Suspect, ...]
@@ -232,7 +232,7 @@ class _Suspected(NamedTuple):
 
 
 class _Kind:
-    """A denial and how often it was not told yet."""
+    """One kind of denial, and how many of it were not reported yet."""
 
     __slots__ = ("asked", "comm", "count", "pid")
 
@@ -241,7 +241,7 @@ class _Kind:
 
 
 class Watcher:
-    """The loop: calls in, answers out, denials told."""
+    """The loop: receives calls, answers them, reports denials."""
 
     def __init__(
         self, sock: socket.socket, scene: WatchScene, listener: int, root: int, memory: int, *pinned: int
@@ -260,7 +260,7 @@ class Watcher:
         self._connecting: dict[int, _Suspected] = {}  # by call
         self._kinds: dict[_Denied, _Kind] = {}
         self._bytes = 0
-        self._fresh: list[_Denied] = []  # to be told at once
+        self._fresh: list[_Denied] = []  # to be reported at once
         self._due: dict[_Denied, None] = {}
         self._next_flush = 0.0
         self._dropped = self._unread = 0
@@ -273,9 +273,9 @@ class Watcher:
         self._poll.register(sock, select.POLLIN)
 
     def run(self) -> None:
-        """Until the command has ended, or nobody wants to know any more."""
+        """Serve until the command has ended, or the receiver of the reports is gone."""
         if self._shared[:8] != _ZERO[:8]:
-            self._serve()  # what a predecessor left
+            self._serve()  # a call that a predecessor left
         while True:
             waits = self._broker is not None and self._broker.waits
             if waits and self._broker is not None:
@@ -294,7 +294,7 @@ class Watcher:
                     self._take_connected()
                     self._sock.setblocking(
                         True
-                    )  # every process that could call has ended: nobody waits for us
+                    )  # every process that could make calls has ended: none waits for us
                     self._flush(MAX_KINDS, flags=0)
                     return
             self._take_connected()
@@ -302,7 +302,7 @@ class Watcher:
                 self._flush()
 
     def _serve(self) -> None:
-        """The call in our memory: read, looked at, answered."""
+        """Read the call in our memory, check it, and answer it."""
         id_, pid, _, number, _, _, *args = NOTICE.unpack_from(self._shared)
         call = self._calls.get(number)
         suspected = self._suspect(call, pid, args) if call is not None else None
@@ -311,7 +311,7 @@ class Watcher:
             return
         confirmed = suspected is not None and self._expect(id_, suspected)
         if number == self._listening:
-            RESPONSE.pack_into(self._answer, 0, id_, 0, -errno.EBUSY, 0)  # as the kernel, and also without it
+            RESPONSE.pack_into(self._answer, 0, id_, 0, -errno.EBUSY, 0)  # as the kernel answers
         else:
             RESPONSE.pack_into(self._answer, 0, id_, 0, 0, _CONTINUE)
         answered = ioctl(self._listener, SEND, self._response) == 0
@@ -324,7 +324,7 @@ class Watcher:
             self._told(suspected, suspected.suspects[0].errnos[0], predicted=True)
 
     def _expect(self, id_: int, suspected: _Suspected) -> bool:
-        """Will the kernel's answer to this call be known?"""
+        """Arrange to read the kernel's answer to this call; return False if that is impossible."""
         pid = suspected.pid
         if suspected.suspects[0].aim is Aim.LISTEN:
             return False  # we answer it ourselves
@@ -338,7 +338,7 @@ class Watcher:
     def _carry_out(
         self, broker: Broker, id_: int, pid: int, number: int, args: list[int], suspected: _Suspected | None
     ) -> None:
-        """What the broker does of it, and what it refuses, or the sandbox does."""
+        """Let the broker carry out the call; report it if the broker or the sandbox refuses."""
         comm = name_of(pid) if suspected is None else suspected.comm
         outcome = broker.serve(id_, pid, number, args)
         self._shared[: NOTICE.size] = _ZERO
@@ -366,7 +366,7 @@ class Watcher:
             if suspected is not None and code:
                 self._told(suspected, errno.errorcode.get(code, ""))
 
-    # --- what it asks for
+    # --- the arguments of a call
 
     def _flags(self, call: Call, pid: int, args: list[int]) -> int:
         if call.flags is None:
@@ -391,7 +391,7 @@ class Watcher:
         return [
             self._from_root(*self._read_place(place, pid, args), follow=self._follows(call, place, flags))
             for place in call.places
-            if args[place.path]  # without a path it is about a descriptor
+            if args[place.path]  # without a path the call is about a descriptor
         ]
 
     def _read_place(self, place: PathArgument, pid: int, args: list[int]) -> tuple[bytes, int, int]:
@@ -408,28 +408,28 @@ class Watcher:
     def _from_root(written: bytes, pid: int, directory: int, *, follow: bool) -> _Asked:
         if written.startswith(b"/"):
             return _Asked(written, written, follow)
-        number = directory & 0xFFFFFFFF  # the kernel reads no more of it
+        number = directory & 0xFFFFFFFF  # the kernel uses only these bits
         link = b"cwd" if number == _AT_FDCWD else b"fd/%d" % number
         return _Asked(written, os.path.join(os.readlink(b"/proc/%d/%b" % (pid, link)), written), follow)
 
-    # --- what may become of it
+    # --- before the answer: what the sandbox may refuse
 
     def _suspect(self, call: Call, pid: int, args: list[int]) -> _Suspected | None:
-        """What of a call the sandbox may refuse; None if nothing."""
+        """The parts of a call that the sandbox may refuse; None if there are none."""
         try:
             flags = self._flags(call, pid, args)
             suspects = self._find_suspects(call, self._read_asked(call, pid, args, flags))
             if suspects and call.origin is not None and not self._scene.mounts:
                 origin = self._from_root(*self._read_place(call.origin, pid, args), follow=False)
                 if self._look(origin, Aim.OPEN).shut:
-                    return None  # by a mode, and before Landlock is asked
+                    return None  # refused by a mode, before Landlock is consulted
             return _Suspected(call.name, suspects, pid, name_of(pid)) if suspects else None
         except (OSError, ValueError):
-            self._unread += 1  # gone, or nobody may read it
+            self._unread += 1  # the process is gone, or its memory may not be read
             return None
 
     def _find_suspects(self, call: Call, asked: list[_Asked] | foresight.Address) -> tuple[Suspect, ...]:
-        """Those of a move where it goes to before those where it comes from."""
+        """The suspects of a call; for a move, the target comes before the source."""
         if isinstance(asked, foresight.Address):
             reached = call.aims[0] is Aim.CONNECT
             found = [foresight.suspect_connect(asked, self._scene)] if reached else []
@@ -438,7 +438,7 @@ class Watcher:
         else:
             looked = [(aim, one, self._look(one, aim)) for aim, one in zip(call.aims, asked, strict=False)]
             if not self._scene.mounts and any(at.shut for _, _, at in looked):
-                return ()  # by a mode, and before Landlock is asked about any of them
+                return ()  # refused by a mode, before Landlock is consulted about any of them
             dotted = any(os.path.basename(one.path.rstrip(b"/")) in (b".", b"..") for one in asked)
             found = [
                 foresight.suspect(
@@ -454,18 +454,18 @@ class Watcher:
 
     def _look(self, asked: _Asked, aim: Aim) -> Terrain:
         entry = aim in (Aim.REMOVE, Aim.CREATE)
-        path = asked.path.rstrip(b"/") if entry else asked.path  # that it must be a directory is asked last
+        path = asked.path.rstrip(b"/") if entry else asked.path  # a final slash is checked last
         at = self._view.look(path, follow=asked.follow, whole=entry or not self._scene.mounts)
         if entry and at.path in self._scene.fixed:
-            # It is the mount around a mount point that is asked to let go of it.
+            # The mount around a mount point decides whether the mount point can go.
             around = self._view.look(os.path.dirname(path), follow=True, whole=True)
             at = at._replace(read_only=around.read_only)
         return at
 
-    # --- what became of it
+    # --- after the answer: reports
 
     def _told(self, suspected: _Suspected, code: str, *, predicted: bool = False) -> None:
-        """The kernel answered this, or is expected to: tell it if it refuses what was suspected."""
+        """The kernel gave this answer, or is expected to: report it if it refuses what was suspected."""
         one = foresight.blame(code, suspected.suspects)
         if one is not None:
             key = _Denied(suspected.syscall, one.access, code, one.path, predicted)
@@ -485,7 +485,7 @@ class Watcher:
         self._due[key] = None
 
     def _flush(self, most: int = MAX_TOLD, flags: int = socket.MSG_DONTWAIT) -> None:
-        """Tell what is new, and at most so many of the rest; what does not fit into the socket waits."""
+        """Report new kinds, and at most `most` of the others; what does not fit into the socket waits."""
         self._next_flush = time.monotonic() + FLUSH_S
         fresh, self._fresh = self._fresh, []
         for key in dict.fromkeys([*fresh, *list(self._due)[:most]]):
@@ -515,7 +515,7 @@ class Watcher:
 
 
 def become(fd: int) -> NoReturn:
-    """Be the watcher on this socket, in a fork of the launcher, of whose descriptors nothing is kept."""
+    """Run as the watcher on this socket, in a fork of the launcher; close the launcher's descriptors."""
     code = 1
     try:
         os.setsid()
@@ -525,14 +525,14 @@ def become(fd: int) -> NoReturn:
         os.dup2(null, 1)
         os.dup2(null, 2)
         kernel.close_from(3)
-        gc.enable()  # it may run for days
+        gc.enable()  # this process may run for days
         with open("/proc/self/comm", "wb") as name:
             name.write(NAME)
         sock = socket.socket(fileno=0)
         data, fds = receive_with_fds(sock, MAX_SCENE, 3 + MAX_SOCKETS)
         if len(fds) >= 3:
-            broker.hold_back()  # also without a broker: we may look where the command may, and no further
+            broker.hold_back()  # even without a broker: we may only look where the command may
             Watcher(sock, foresight.decode(data), *fds).run()
         code = 0
     finally:
-        os._exit(code)  # whatever it was, it must not return into the launcher's loop
+        os._exit(code)  # no exception may return into the launcher's loop
