@@ -57,8 +57,7 @@ class Places(msgspec.Struct, frozen=True, omit_defaults=True):
         return task.environment or self.homes.get(task.assignee, "")
 
     def list_claimable(self, profile: str) -> list[str]:
-        """The environments that a task of this profile may name to be started now; `""` is the host itself.
-        """
+        """The environments that a task of this profile may name to be started now; `""`: the host itself."""
         named = sorted(name for name, shut in self.environments.items() if not shut)
         home = self.homes.get(profile, "")
         return [*([""] if not home or home in named else []), *named]

@@ -34,9 +34,7 @@ from holdfast.errors import NotFound, UsageError
 T = TypeVar("T")
 
 MAX_PAGE: Final = 500  # rows; a reader that needs more asks again
-OFFER_MS: Final = (
-    90_000  # how long an offer to work counts; dispatchers repeat it far more often
-)
+OFFER_MS: Final = 90_000  # how long an offer to work counts; dispatchers repeat it far more often
 MAX_OFFERS: Final = 500  # hosts of one board
 MAX_LIKELY: Final = 5  # tasks that are named when a short id is ambiguous
 SHOWN: Final = 50  # comments, runs, links and events of one task, the newest
@@ -312,7 +310,7 @@ def list_wanted(tx: Transaction, slug: str) -> list[str]:
 
 
 def find_stuck(tx: Transaction, slug: str) -> dict[str, str]:
-    """The tasks of a board whose runs look stuck now, and why."""
+    """The tasks of a board with runs that look stuck now, and why."""
     return {str(row["task_id"]): str(row["stuck"]) for row in tx.all("runs_stuck", board=slug)}
 
 

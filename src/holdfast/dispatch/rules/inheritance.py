@@ -87,7 +87,10 @@ def _has_all(profile: WorkerProfile) -> bool:
 
 
 def _hosts_of(profile: WorkerProfile) -> AllowedHosts:
-    """Its hosts with those of its provider: even a CLI whose commands have no network talks to its model."""
+    """Its hosts with those of its provider.
+
+    A CLI talks to its model even if its commands have no network.
+    """
     agent, named = CATALOG.get(profile.cli), profile.allowed_hosts or AllowedHosts([])
     if agent is None or (profile.network is False and agent.own_sandbox is None):
         return named

@@ -10,7 +10,7 @@ HOME/worker-profiles.toml:
     max_runtime_s = 3600
     limits = { memory = "8G", pids = 500 }
     hosts = { "registry.example.com" = "allow", presets = ["npm"] }  # besides those of its model provider
-    ask_network = true          # a connection to another host waits until somebody answers
+    ask_network = true          # a connection to another host waits for an answer
     keys_inside = false         # true: keys that its CLI takes by a variable enter its sandbox
     prompt = "You review code.\n\n{brief}"
 """
@@ -55,7 +55,7 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     `{body}` is the body of its task alone. In `command`, `{prompt}` is the prompt. `session` is a pattern
     that finds the name of the CLI's session in its output, as its first group; `resume` are the arguments
     that continue that session, with `{session}` in them, in place of the record's arguments. A profile of an
-    agent whose sessions are known gets both by default.
+    agent with known sessions gets both by default.
     """
 
     name: str = ""

@@ -5,7 +5,7 @@ Pure module.
 FIND      is there a worker with the run's name? It may have been started before a crash
 BEGIN     workspace, capability, prompt; then the worker is started
 FOLLOW    until its leader ends, the board says that the run is over, or its budget is spent
-KEEP      outbox read, changes, output and report kept, the board told how it ended
+KEEP      outbox read, changes, output and report kept, the outcome recorded on the board
 CHECK     the commands that must succeed before the work counts
 TEAR_DOWN the script of its worker profile
 FORGET    the mark that this run still has to be finished is removed
