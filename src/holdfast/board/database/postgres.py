@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 CONNECT_S: Final = 10
 LOCK_MS: Final = 30_000  # how long a change waits for a lock
-STALLED_MS: Final = 20_000  # an idle transaction, of a host that hangs or is cut off, is ended after this
+STALLED_MS: Final = 20_000  # how long a change of a host that hangs or is cut off may hold the board
 TRIES: Final = 20  # of a change that conflicts with others
 # A network that drops all packets is noticed in half a minute, not after the kernel's default of two hours.
 _ALIVE: Final = {
@@ -42,8 +42,8 @@ SETTLE_S: Final = 0.03  # longer than TELL_S, so that changes a notifier held ba
 UNTOLD_S: Final = 5.0  # how often a listener checks itself: a process may die between change and notification
 _MIGRATING: Final = 0x686F6C64  # the advisory lock of the process that creates the tables
 _AGAIN: Final = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
-# NOTIFY takes a lock of the whole instance at commit, so this commit neither waits for the disk nor blocks
-# others.
+# A commit with NOTIFY holds a lock of the whole instance. So it is a transaction of its own that does not
+# wait for the disk, and it holds up no change.
 _TELL: Final = f"BEGIN; SET LOCAL synchronous_commit = off; NOTIFY {CHANNEL}; COMMIT"
 _CHANGES: Final = "SELECT coalesce(sum(last_seq), 0) AS changes FROM boards"
 _NOW: Final = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT) AS now"

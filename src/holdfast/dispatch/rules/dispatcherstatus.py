@@ -68,8 +68,7 @@ class DispatcherStatus:
 def is_news(before: DispatcherReport | None, now: DispatcherReport) -> bool:
     """Whether the report is worth writing: something but the time differs, or the last write is long ago.
 
-    The first look at the board counts as a difference, because until then the report says that there was
-    none.
+    The first look at the board counts as a difference, because the report showed that there had been none.
     """
     if before is None or not 0 <= now.at - before.at < SAME_S:
         return True

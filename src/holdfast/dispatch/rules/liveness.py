@@ -1,9 +1,9 @@
-"""Whether a worker gets anywhere: from samples taken over time to a reason to call it stuck. Pure module.
+"""Whether a worker makes progress: from samples over time to a reason to call it stuck. Pure module.
 
-Three signals, in order of strength: the *process* exists; there is *activity*, as the supervisor judges it;
-there is *progress*: files of the workspace changed, another note or plan step, a tool call that was not made
-lately. Output alone is not progress: a loop produces output as well. A reason is a hint for people, and no
-worker is ended because of it.
+Three signals, from the weakest evidence of life to the strongest: the *process* exists; there is *activity*,
+as the supervisor judges it; there is *progress*: files of the workspace changed, another note or plan step, a
+tool call that was not made lately. Output alone is not progress: a loop produces output as well. A reason is
+a hint for people, and no worker is ended because of it.
 """
 
 from dataclasses import dataclass

@@ -38,7 +38,7 @@ from holdfast.sandbox.policy.hostwish import ASK_WORKER_S
 from holdfast.wire.permissions import AllowedHosts
 
 DEFAULT_RUNTIME_S: Final = 4 * 3600.0  # a worker that needs longer has a limit in its task or its profile
-MAX_ASK_S: Final = 86_400  # for an answer about a host; after that the connection is dropped
+MAX_ASK_S: Final = 86_400  # the longest wait for an answer about a host; a longer one would be forgotten
 BRIEF: Final = "{brief}"
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _ENVIRONMENT: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")

@@ -23,7 +23,7 @@ from holdfast.errors import (
     is_storage_fault,
 )
 
-TICK_S: Final = 1.0  # between rounds when nothing is heard, and between looks for leases that ran out
+TICK_S: Final = 1.0  # between rounds without news, and between looks for expired leases
 REST_S: Final = 10.0  # likewise, while no task is in a status that time alone could end
 _MOVED_BY_TIME: Final = OPEN - {TaskStatus.TRIAGE, TaskStatus.WAITING_HUMAN, TaskStatus.REVIEW}
 BEATS: Final = 4  # renewals in one lease: three may fail

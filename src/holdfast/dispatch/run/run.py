@@ -253,7 +253,7 @@ class RunDriver:
         return await self._resume(spec, detail, profile)
 
     def _lay_out(self, place: Path) -> Path:
-        """Write the worker's grant and return its path; only the worker can read the grant's token."""
+        """Write the worker's grant and return its path; no other worker can read the grant's token."""
         folder = rundirs.prepare(self.run.id)
         grant = self.context.grant(self.run, place, folder)
         whole = outbox.put_grant(self.run.id, grant)

@@ -132,7 +132,7 @@ async def _run_check(
 
 
 async def _say_nothing(_why: str) -> None:
-    """Ignore that the machine is unreached: the run is over, and its task shows that checks are pending."""
+    """Ignore that the machine is unreachable: the run is over, and its task shows that checks are pending."""
 
 
 async def _wait_decided(context: DispatchContext, run: Run) -> None:

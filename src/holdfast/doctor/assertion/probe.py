@@ -16,7 +16,7 @@ import urllib.parse
 import urllib.request
 from typing import Any, TypeAlias
 
-Tried: TypeAlias = list[Any]  # whether it worked, the errno's name or the error's, what was said
+Tried: TypeAlias = list[Any]  # whether it worked, the name of the errno or error, the message or answer
 
 MARK = "".join(("holdfast-", "assert:"))  # in two parts: printing this source must not look like an answer
 REACH_S = 5.0  # for one address; a farther one is out of reach for a start script

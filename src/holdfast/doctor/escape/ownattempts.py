@@ -8,7 +8,7 @@ from typing import Final
 from holdfast.doctor.escape.attempt import LIMITED, NOTHING, REFUSED, UNREACHED, UNSEEN, Attempt, Guarantee
 from holdfast.sandbox.limits import Limits
 
-_LOOKED_AT_S: Final = 4  # a backend that polls does so several times a second
+_LOOKED_AT_S: Final = 4  # a limit that is enforced by polling is checked several times a second
 
 _LIMITS: Final = (
     (
