@@ -129,8 +129,8 @@ def list_due(tx: Transaction, ref: RunRef) -> list[str] | None:
 def record_checks(tx: Transaction, ref: RunRef, results: Sequence[Check]) -> Task:
     """Record the results of the checks; ignored if other checks are due, or none any more.
 
-    If all pass, completed work is done. If one fails, changes are requested. A person decides when all
-    attempts are spent, or when the worker had asked for a review.
+    If all pass, completed work is done, and work that the worker wanted reviewed is left to a person. If one
+    fails, changes are requested, unless all attempts are spent: then a person decides.
     """
     task, run = ledger.lock_run(tx, ref)
     if not _is_due(task, run) or [one.command for one in results] != task.checks:

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 Tried: TypeAlias = list[Any]  # whether it worked, the name of the errno or error, the message or answer
 
 MARK = "".join(("holdfast-", "assert:"))  # in two parts: printing this source must not look like an answer
-REACH_S = 5.0  # for one address; a farther one is out of reach for a start script
+REACH_S = 5.0  # for one address; a slower one counts as out of reach for a start script
 MAX_SAID = 300  # characters of an error or an answer
 MAX_NAMES = 32  # of variables that look like secrets
 _NAMELESS = getattr(os, "O_TMPFILE", 0)

@@ -62,7 +62,7 @@ Circumstances: TypeAlias = Mapping[str, Mapping[str, Value]]
 SCHEMA_VERSION: Final = 1
 UNLIMITED: Final = (1 << 63) - 1  # marks an unlimited value among the limits
 ENVIRONMENT, OUTCOME = "environment", "outcome"
-GROUPS: Final = (  # in the order of importance to a command
+GROUPS: Final = (  # in the order in which a command meets them
     OUTCOME, "files", "network", ENVIRONMENT, "identity", "terminal", "process", "confinement"
 )  # fmt: skip
 MAX_NAMES: Final = 6  # of a list, on one line for people
