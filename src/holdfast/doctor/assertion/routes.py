@@ -32,9 +32,7 @@ from holdfast.errors import HoldfastError
 from holdfast.local.owned import owned_program
 from holdfast.sandbox.policy.paths import within
 
-MAX_BODY_BYTES: Final = (
-    16 * 1024 * 1024
-)  # Codex's instructions and tools are 40 KiB; with those of a user, much more
+MAX_BODY_BYTES: Final = 16 * 1024 * 1024  # Codex's instructions are 40 KiB; with a user's, much more
 MAX_TURNS: Final = 8  # a client that asks again and again does not accept the answer
 IDLE_S: Final = 30.0  # of a connection; the client has its own limit
 CALL: Final = "holdfast"
