@@ -1,4 +1,4 @@
-"""The board's store in a thread of its own, and a second connection that hears of changes."""
+"""The board's store in its own thread, and a second connection that listens for changes."""
 
 import asyncio
 import contextlib
@@ -14,13 +14,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 HINT_S: Final = 0.5  # how long the listener waits in one go; closing takes as long
-AGAIN_S: Final = 1.0  # before it asks a store again that does not answer
+AGAIN_S: Final = 1.0  # before a store that does not answer is asked again
 
 
 class AsyncStore:
-    """`open` one to hear of changes, too: `news` is set when the board may have changed.
+    """An asynchronous store. With `open` it also listens: `news` is set when the board may have changed.
 
-    One that is made is opened by the first question; end it with `aclose`.
+    An instance made directly connects on the first question; end it with `aclose`.
     """
 
     def __init__(self, address: str) -> None:
@@ -54,7 +54,10 @@ class AsyncStore:
         self._thread.shutdown()
 
     async def ask(self, question: Callable[Concatenate[Store, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What it says of the store, a method of it or a function; one question at a time."""
+        """Call a method of the store, or a function of it, in its thread and return the result.
+
+        One question is answered at a time.
+        """
         return await asyncio.wrap_future(
             self._thread.submit(lambda: question(self._get_store(), *args, **kwargs))
         )

@@ -1,7 +1,7 @@
-"""A store to a file and back: a copy that SQLite can open, or lines of JSON that any store reads.
+"""Back up and restore a store: a copy that SQLite can open, or lines of JSON that any store can read.
 
-The name of the file decides: `.jsonl` is lines. Nothing is trusted before it has been counted again, and
-nothing that was there is thrown away: what a restore replaces stays beside it under another name.
+The name of the file decides: `.jsonl` means lines. Every copy is checked by recounting before it is used, and
+existing data is never discarded: what a restore replaces is kept beside it under another name.
 """
 
 import contextlib
@@ -20,11 +20,13 @@ _BESIDE: Final = ("", "-wal", "-shm")
 
 
 def backup(store: Store, path: Path) -> None:
-    """Write a copy while others go on. It is there whole, checked and on disk, or not at all.
+    """Write a copy while other processes use the store.
+
+    It is either complete, checked and on disk, or absent.
 
     Raises:
-        InvalidRequest: a store that is no file is kept as lines only.
-        StoreDamaged: the copy does not add up, and so neither does the store.
+        InvalidRequest: a store that is not a file can be kept as lines only.
+        StoreDamaged: the copy is inconsistent, and so is the store.
     """
     database = store.database
     if path.suffix != LINES and not isinstance(database, SqliteDatabase):
@@ -52,7 +54,7 @@ def backup(store: Store, path: Path) -> None:
 
 
 def restore(path: Path, address: str, *, replace: bool = False) -> str | None:
-    """Make the store at `address` what the file says; answers where the store that was there is now, if any.
+    """Replace the store at `address` with the file's content; return where the old store is now, if any.
 
     Raises:
         NotFound: there is no such file.
@@ -86,7 +88,10 @@ def _is_file(address: str) -> bool:
 
 
 def _put_aside(address: str, *, replace: bool) -> str | None:
-    """The files of a store under another name. They are renamed, never opened: others may have them open."""
+    """Rename the files of a store; return the new name.
+
+    They are not opened for this, because other processes may have them open.
+    """
     if not os.path.exists(address):
         return None
     try:

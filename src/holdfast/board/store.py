@@ -1,7 +1,7 @@
 """The board's store: every verb, each in one transaction, on SQLite or PostgreSQL.
 
-When a verb returns, what it did survives a crash; when it raises, nothing has changed, except that an
-answer that was refused is written down. A store belongs to one thread.
+When a verb returns, its effect survives a crash. When it raises, nothing has changed, except that a refused
+answer is recorded. A store belongs to one thread.
 """
 
 import functools
@@ -30,20 +30,20 @@ T = TypeVar("T")
 def open_store(
     address: str, *, create: bool = True, clock: Clock | None = None, steady: Clock = steady_clock
 ) -> "Store":
-    """A store by its address: a path, or a postgresql:// URL.
+    """Open a store by its address: a path, or a postgresql:// URL.
 
     `clock` replaces the store's own and `steady` the one that it is compared with, for tests.
 
     Raises:
-        NotFound: there is none, and it is not to be made.
+        NotFound: there is none, and `create` is false.
         Unreachable: the server does not answer.
-        StoreDamaged: the file is no board any more.
+        StoreDamaged: the file is not a board any more.
     """
     return Store(open_database(address, create=create, clock=clock, steady=steady))
 
 
 def _read(verb: Callable[Concatenate[Transaction, P], T]) -> Callable[Concatenate["Store", P], T]:
-    """The method that looks through a transaction of its own."""
+    """Make a method that runs a reading verb in a transaction of its own."""
 
     @functools.wraps(verb)
     def method(self: "Store", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -53,7 +53,7 @@ def _read(verb: Callable[Concatenate[Transaction, P], T]) -> Callable[Concatenat
 
 
 def _write(verb: Callable[Concatenate[Transaction, P], T]) -> Callable[Concatenate["Store", P], T]:
-    """The method that carries out a verb in a transaction of its own."""
+    """Make a method that runs a verb in a transaction of its own."""
 
     @functools.wraps(verb)
     def method(self: "Store", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -65,10 +65,10 @@ def _write(verb: Callable[Concatenate[Transaction, P], T]) -> Callable[Concatena
 def _answer(
     verb: Callable[Concatenate[Transaction, P], T | RefusedAnswer],
 ) -> Callable[Concatenate["Store", P], T]:
-    """Likewise for what ends a run.
+    """Make a method of a verb that ends a run.
 
-    The method raises StaleRun when something else was answered before, or the task was taken away: only
-    after the transaction, so that the refusal is written down.
+    The method raises StaleRun when another answer was given before, or the task was taken away. It raises
+    only after the transaction, so that the refusal is recorded.
     """
 
     @functools.wraps(verb)
@@ -82,7 +82,7 @@ def _answer(
 
 
 class Store:
-    """Boards, tasks and runs in a database. Each verb says in `board/verbs/` what it does and raises."""
+    """Boards, tasks and runs in a database. `board/verbs/` documents what each verb does and raises."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -98,7 +98,7 @@ class Store:
     def close(self) -> None:
         self.database.close()
 
-    # --- to look at
+    # --- reading
 
     def now_ms(self) -> int:
         """The store's clock, which dates everything."""
@@ -137,19 +137,19 @@ class Store:
     events = _read(lists.events)
 
     def faults(self) -> list[str]:
-        """What is wrong with the store, by recounting everything; empty when it is sound."""
+        """The faults of the store, found by recounting everything; empty when it is sound."""
         from holdfast.board.verbs import transfer
 
         return self.database.faults() or self.database.read(transfer.faults)
 
     def changed(self, timeout_s: float) -> bool:
-        """A hint that somebody may have changed something since the last call; look to be sure."""
+        """A hint that the store may have changed since the last call; read it to be sure."""
         return self.database.changed(timeout_s)
 
     # --- people and programs with authority over a board
 
     def carry_out(self, verb: Verb, on: str, given: msgspec.Struct, *, who: str) -> Any:
-        """A verb of the table for somebody who is no worker: its form, done to this task or board.
+        """Carry out a verb of the table for a caller that is not a worker, on this task or board.
 
         Raises as the store's method does, and UsageError when a value is out of its bounds.
         """
@@ -198,7 +198,7 @@ class Store:
     give_back = _write(run_verbs.give_back)
     stop_spent = _write(run_verbs.stop_spent)
 
-    # --- workers: every verb carries its run, and is refused once that does not hold the task
+    # --- workers: every verb carries its run, and is refused once that run does not hold the task
 
     heartbeat = _write(run_verbs.heartbeat)
     run_comment = _write(run_verbs.comment)
@@ -210,7 +210,7 @@ class Store:
     request_review = _answer(run_verbs.request_review)
 
     def hand_out(self, ref: RunRef, envelope: str, *, ends: bool) -> list[TaskMessage]:
-        """The messages that go with the answer to this envelope, and again when it is repeated."""
+        """The messages to send with the answer to this envelope; a repeated envelope gets the same ones."""
         if not self.database.read(lambda tx: messages.has_pending(tx, ref, envelope)):
             return []
         return self.database.write(lambda tx: messages.hand_out(tx, ref, envelope, ends=ends))

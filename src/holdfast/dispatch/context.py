@@ -1,4 +1,4 @@
-"""What all runs of one dispatcher share: where things are, who is asked, and what a worker may touch."""
+"""State shared by all runs of a dispatcher: locations, store, supervisor, and what workers may access."""
 
 import os
 import shutil
@@ -36,7 +36,7 @@ _BESIDE: Final = ("", "-wal", "-shm", "-journal")  # of a SQLite file
 
 
 def worker_of(run: str) -> str:
-    """The supervisor's name for the worker of a run: whoever comes after a crash finds it by that."""
+    """The supervisor's name for the worker of a run, by which it is found again after a crash."""
     return run.replace("_", "-")
 
 
@@ -60,7 +60,7 @@ class DispatchContext:
         return Git(self.home, self.environ.get("HOME", "/"), background.reach_exec_server)
 
     def grant(self, run: Run, workspace: Path, folder: Path) -> Grant:
-        """The capability of a run, whose own directory is `folder`."""
+        """The capability of a run. `folder` is the run's own directory."""
         return Grant(
             board=run.board,
             task=run.task_id,
@@ -73,7 +73,7 @@ class DispatchContext:
         )
 
     def judge_child(self, parent: str, child: str) -> str:
-        """What a person is asked before a task of a worker of `parent` runs as `child`; or nothing."""
+        """What a person is asked before a task by a worker of `parent` runs as `child`; empty if nothing."""
         if child in ("", parent):
             return ""
         above, below = self.profiles.get(parent), self.profiles.get(child)
@@ -89,12 +89,13 @@ class DispatchContext:
     def worker_spec(
         self, run: Run, task: Task, profile: WorkerProfile, workspace: Path, prompt: str, grant: Path
     ) -> WorkerSpec:
-        """A worker that sees its own workspace and nobody else's, no credential, and nothing of the board."""
+        """The spec of a worker that sees only its own workspace, no credentials, and nothing of the board."""
         user = self.environ.get("HOME", "/")
         writable = [
             os.path.join(user, path[2:]) if path.startswith("~/") else path for path in profile.writable
         ]
-        # To another machine a variable goes that somebody named: the keys of a profile of ours, nobody did.
+        # A built-in profile's key variables were not named by the user, so they are not sent to another
+        # machine.
         named = () if run.environment and profile == BUILTIN.get(profile.name) else profile.env
         names = (*named, *own_variables(profile.cli, keys=False))
         own = select_variables(names, self.environ) | dict(profile.variables)
@@ -133,7 +134,7 @@ class DispatchContext:
         return self._send_elsewhere(spec, run, task, profile) if run.environment else spec
 
     def _send_elsewhere(self, spec: WorkerSpec, run: Run, task: Task, profile: WorkerProfile) -> WorkerSpec:
-        """The same on another machine, where nothing of this disk is, and Holdfast by its name alone."""
+        """The spec for another machine, which has none of this disk's paths but Holdfast on its PATH."""
         workspace = Path(spec.cwd)
         grant = msgspec.structs.replace(
             self.grant(run, workspace, workspace), socket="", outbox="", command=[FAR_COMMAND]
@@ -159,7 +160,7 @@ class DispatchContext:
         )
 
     def take_keys(self, profile: WorkerProfile, workspace: Path) -> list[SecretKey]:
-        """The keys that stay outside of a worker of this profile. Raises UsageError."""
+        """The keys that this profile's workers use without having them in the sandbox. Raises UsageError."""
         return take_keys(profile.secrets, self.environ, (str(workspace), str(self.home)))
 
     def script_spec(
@@ -172,10 +173,10 @@ class DispatchContext:
         script: str,
         limit_s: float,
     ) -> WorkerSpec:
-        """A script confined as the run's worker, without its keys: what a worker wrote may be run by it.
+        """A script confined like the run's worker, but without its keys: it may execute what a worker wrote.
 
-        It has no provider, so of the network it has no more than the profile names; nobody is asked about
-        other hosts, as nobody looks after it.
+        A script has no provider, so it gets no more network than the profile names. No questions about other
+        hosts are asked on its behalf, because nothing relays answers to it.
         """
         return msgspec.structs.replace(
             self.worker_spec(run, task, profile, workspace, script, workspace),
@@ -198,20 +199,20 @@ class DispatchContext:
         )
 
     def _programs(self, profile: WorkerProfile, search: str) -> list[str]:
-        """What a worker runs by name: us, for its report, and the program of a profile that is a command."""
+        """Programs a worker runs by name: `holdfast` for its report, and that of a profile with a command."""
         program = shutil.which(profile.command[0], path=search) if profile.command else None
         more = () if program is None else prerequisites.of_program(program, search)
         return [*prerequisites.of_ourselves(), *more]
 
     def _files(self) -> list[str]:
-        """The board's own, wherever they are."""
+        """The database files of the board, wherever they are."""
         if "://" in self.address:
             return []
         return [os.path.abspath(self.address) + ending for ending in _BESIDE]
 
 
 def _network_of_scripts(profile: WorkerProfile) -> bool | None:
-    """A worker that has its provider's hosts alone must not leave the rest to a script."""
+    """Whether scripts have the network; not when the worker itself is limited to certain hosts."""
     agent = CATALOG.get(profile.cli)
     bounded = bool(profile.ask_network) or (agent is not None and agent.reach is not None)
     return False if profile.network is None and bounded else profile.network

@@ -25,7 +25,7 @@ SETTLED: Final = frozenset(
     }
 )
 GIVEN_UP: Final = frozenset({TaskStatus.CANCELLED, TaskStatus.ARCHIVED})
-WHO: Final = "demo"  # who made its tasks
+WHO: Final = "demo"  # creator of the demo's tasks
 FORBIDDEN: Final = "/etc/written-by-a-worker"
 LOOK_S: Final = 0.5
 _ASKING: Final = f"""\
@@ -50,12 +50,12 @@ def tasks(command: Sequence[str]) -> list[NewTask]:
 
 
 def create_tasks(store: Store, command: Sequence[str]) -> list[str]:
-    """Put the example on its board, which is made if need be; the ids of its tasks.
+    """Create the example tasks on the demo board, and the board if needed; return the ids of the tasks.
 
-    What is there of an earlier time is kept as it is, so that a second look shows the first one's outcome
-    rather than more cards, and a question that was asked still waits for its answer. To see it run again, a
-    person cancels or archives its tasks. One that has not come to an end and names another installation is
-    cancelled and made anew, because that one may be gone.
+    Tasks of an earlier call are kept as they are. A second call thus shows the outcome of the first instead
+    of adding more cards, and an open question still waits for its answer. To run the example again, a person
+    cancels or archives its tasks. An unfinished task with a command that names another installation is
+    cancelled and created again, because that installation may be gone.
     """
     if BOARD not in {board.slug for board in store.boards()}:
         store.create_board(BOARD, "a worked example")
@@ -76,7 +76,7 @@ def _keep_or_create(store: Store, new: NewTask, kept: Task | None) -> Task:
 
 
 async def wait_for_outcome(address: str, ids: Sequence[str]) -> list[str]:
-    """Wait until only a person, or nobody, moves any of these tasks; then say what happened."""
+    """Wait until no task moves without a person, then return lines that describe what happened."""
     async with AsyncStore.open(address) as store:
         while True:
             store.news.clear()
@@ -92,7 +92,7 @@ async def wait_for_outcome(address: str, ids: Sequence[str]) -> list[str]:
 
 
 def describe(store: Store, task: Task) -> list[str]:
-    """What became of a task, why, and what to type next."""
+    """The outcome of a task, the reason, and the next command to type."""
     lines = [f"{task.id}  {task.status}  {task.title}"]
     match task.status:
         case TaskStatus.DONE:
@@ -108,7 +108,7 @@ def describe(store: Store, task: Task) -> list[str]:
 
 
 def denials(store: Store, task: Task) -> list[str]:
-    """What the sandbox refused its last run, by which rule, and what would allow it."""
+    """What the sandbox denied the task's last run, by which rule, and what would allow it."""
     try:
         run = store.runs(task.id)[-1]
         end = json.loads(store.file(task.id, run.id, "end.json"))

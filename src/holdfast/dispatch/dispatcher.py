@@ -1,7 +1,7 @@
-"""The dispatcher: looks at the board, and does what is to be done about the runs of this host.
+"""The dispatcher: reads the board and starts, follows and ends the runs of this host.
 
-Every round begins from what the store says, so one that was killed is simply followed by another: runs that
-this host holds and nobody attends to are attended to, whether their workers were started or not.
+Every round starts from the state of the store, so after a dispatcher is killed the next one simply continues:
+it drives every run that this host holds and that no driver handles, whether the worker was started or not.
 """
 
 import asyncio
@@ -52,18 +52,19 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 POST_S: Final = 0.2  # between looks into outboxes
-TELL_S: Final = 2.0  # between two times that it says how it stands
-FLEET_S: Final = 1.0  # between looks whether an environment is due to be looked at
-AGAIN_S: Final = 1.0  # before a run is attended to again whose driver failed
+TELL_S: Final = 2.0  # between two writes of its status
+FLEET_S: Final = 1.0  # between checks whether an environment is due to be looked at
+AGAIN_S: Final = 1.0  # before a run is driven again after its driver failed
 LEFT: Final = "the dispatcher was ended; the next one takes the task on again"
 
 
 @dataclass(frozen=True, slots=True)
 class DispatchOptions:
-    """What is asked of a dispatcher. `once`: what there is room for now, to its end; `drain`: nothing new.
+    """Options of a dispatcher.
 
-    `held` says why nothing is to be started now, by how many run here and how many of those have only begun.
-    Once `leaving` is set nothing is started, all runs are given back to the board, and the dispatcher ends.
+    `once`: run what there is room for now, to its end; `drain`: claim nothing new. `held` returns why nothing
+    is to be started now, given how many runs are active here and how many of those have only begun. Once
+    `leaving` is set nothing is started, all runs are given back to the board, and the dispatcher ends.
     `began` is set after the first look at the board.
     """
 
@@ -74,13 +75,15 @@ class DispatchOptions:
     lease_ms: int = LEASE_MS
     liveness: LivenessLimits = field(default_factory=LivenessLimits)
     held: Callable[[int, int], str | None] = lambda _running, _young: None
-    notify: tuple[str, ...] = ()  # a command that is told what waits for a person
+    notify: tuple[str, ...] = ()  # a command that is run for each task that waits for a person
     leaving: asyncio.Event = field(default_factory=asyncio.Event)
     began: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Dispatcher:
-    """`told` hears of every run that begins and of every one that is done with.
+    """Drives the runs of this host.
+
+    `told` is called for every run that begins and every run that is finished.
 
     When `again` is set the profiles are read again.
     """
@@ -105,7 +108,7 @@ class Dispatcher:
         self._held: str | None = None
         self._watches: dict[str, LivenessWatch] = {}
         self._written: DispatcherReport | None = None
-        self._attended = asyncio.Event()  # there is, or was a moment ago, a run to attend to
+        self._attended = asyncio.Event()  # set while there are runs to drive, or were a moment ago
         self._status_file = homefiles.StatusFile(context.home)
         program = find_notify(context.home, plan.notify)
         self._notifier = (
@@ -113,7 +116,7 @@ class Dispatcher:
         )
 
     async def serve(self) -> None:
-        """Until there is nothing to do any more, or for ever; cancelled, it leaves the workers alone."""
+        """Run until there is nothing left to do, or for ever; on cancellation, leave the workers running."""
         async with asyncio.TaskGroup() as group:
             aside = [
                 group.create_task(_repeat(*chore))
@@ -128,8 +131,8 @@ class Dispatcher:
                     (self._watch, self._plan.liveness.look_s, "runs are looked at later"),
                 )
             ]
-            owed = False  # whether those of a predecessor are attended to
-            if self._plan.once:  # there is one round, and it is to know where it can let work be done
+            owed = False  # whether the unfinished runs of a predecessor have been taken over
+            if self._plan.once:  # `once` has a single round, which must already know the environments
                 with contextlib.suppress(HoldfastError, OSError):
                     await self._look_at_environments()
             while True:
@@ -144,7 +147,7 @@ class Dispatcher:
                     pause_s = await self._find_pause()
                     self._context.status.so_far.round_at = self._context.wall_clock()
                     self._plan.began.set()
-                except Exception as exc:  # workers go on, and so do we when it is back
+                except Exception as exc:  # workers keep running; we resume with the board
                     self._context.status.note_error(
                         f"{type(exc).__name__}: {exc}", self._context.wall_clock()
                     )
@@ -160,11 +163,11 @@ class Dispatcher:
             for task in aside:
                 task.cancel()
         with contextlib.suppress(HoldfastError, OSError):
-            await self._remind()  # of what happened last
+            await self._remind()  # about the last events
         await self._write_status()
 
     async def _find_pause(self) -> float:
-        """Until the next round, if nothing is heard: long when there is no task that time could move."""
+        """Seconds until the next round without news; longer if time alone cannot move any task."""
         if self._drivers:
             return TICK_S
         return find_pause([await self._context.store.ask(Store.counts, board) for board in self._plan.boards])
@@ -182,7 +185,7 @@ class Dispatcher:
         for id in todo.over:
             self._drivers[id].over.set()
         for driver in self._drivers.values():
-            if driver.hosts is not None and driver.hosts.waits:  # somebody may have answered
+            if driver.hosts is not None and driver.hosts.waits:  # a person may have answered
                 self._context.supervisor.look_again(worker_of(driver.run.id))
         for run in todo.renew:
             if await ask(_beat, run, plan.lease_ms):
@@ -195,7 +198,7 @@ class Dispatcher:
         self._rounds.finish(todo, now)
 
     async def _expire(self, board: str, living: list[RunRef], *, ends: bool) -> None:
-        """Our own runs live, as we drive them: a clock that jumps does not make them lost."""
+        """Expire leases. Runs driven here count as living, so a clock jump does not make them lost."""
         found = await self._context.store.ask(
             Store.expire,
             board,
@@ -210,7 +213,7 @@ class Dispatcher:
             log.warning("the board's clock has jumped", extra={"missing": f"{found.jump_ms / 1000:+.0f} s"})
 
     async def _heed_leaving(self) -> None:
-        """The next round is not waited for."""
+        """Start the next round at once when `leaving` is set."""
         await self._plan.leaving.wait()
         self._context.store.news.set()
 
@@ -261,7 +264,7 @@ class Dispatcher:
         return fleet.make_places(running, list(self._context.profiles.values()))
 
     async def _look_at_environments(self) -> None:
-        """Those that work is for; what was seen may let something begin."""
+        """Look at the environments that have work; if any was due, wake the loop: runs may start now."""
         fleet = self._find_fleet()
         if fleet is None or not fleet.list_named():
             return
@@ -273,7 +276,7 @@ class Dispatcher:
             self._context.store.news.set()
 
     def _holdup(self) -> str | None:
-        """Why this host starts nothing now. It is said aloud when it begins and when it is over."""
+        """Why this host starts nothing now. A change of the reason is logged."""
         running = len(self._drivers)
         young = self._starts.young(running, self._context.clock())
         reason, full = hold_up(running, young, most=self._plan.most, held=self._plan.held)
@@ -293,14 +296,14 @@ class Dispatcher:
             group.create_task(self._drive(driver))
 
     async def _drive(self, driver: RunDriver) -> None:
-        """To its end; nothing that becomes of one run is the end of another."""
+        """Drive a run to its end; a failure of one run does not end the others."""
         run = driver.run
-        for before in list(self._drivers.values()):  # two workers are never in one workspace
+        for before in list(self._drivers.values()):  # two workers must never share a workspace
             if before.run.task_id == run.task_id and before.run.generation < run.generation:
                 await before.done.wait()
         try:
             place = await self._insist(driver, driver.locate)
-            async with self._places.setdefault(place, asyncio.Lock()):  # which several tasks may have
+            async with self._places.setdefault(place, asyncio.Lock()):  # several tasks may share it
                 await self._insist(driver, driver.drive)
         except Exception as exc:
             await self._give_up(driver, exc)
@@ -310,10 +313,10 @@ class Dispatcher:
         self._context.store.news.set()
 
     async def _insist(self, driver: RunDriver, work: Callable[[], Awaitable[T]]) -> T:
-        """What comes of it in the end, however often it fails for want of something else.
+        """Call `work` until it succeeds and return its result; retry as long as `max_tries` allows.
 
         Raises:
-            Exception: it fails for another reason, again and again.
+            Exception: it failed as often as `max_tries` allows for such an error.
         """
         run, failed = driver.run, 0
         while True:
@@ -342,12 +345,12 @@ class Dispatcher:
             log.exception("a run could not be given up", extra={"run_id": driver.run.id})
 
     async def _find_owed(self) -> list[Run]:
-        """Runs of which a predecessor did not keep what is to be kept, whoever holds their tasks now."""
+        """Runs that a predecessor did not finish, whichever host holds their tasks now."""
         folder = marks(self._context.home)
         names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
         found = []
         for name in names:
-            if name.startswith("."):  # a predecessor was killed while it wrote this; nobody writes there now
+            if name.startswith("."):  # a predecessor was killed while it wrote this; no process writes it now
                 (folder / name).unlink(missing_ok=True)
                 continue
             try:
@@ -360,7 +363,7 @@ class Dispatcher:
         await workspace.sweep(self._context)
 
     async def _reread(self) -> None:
-        """Take another worker-profiles.toml; one that is wrong changes nothing but what we say of it."""
+        """Read worker-profiles.toml again; an invalid file changes only the reported reload error."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TICK_S):
                 await self._again.wait()
@@ -384,7 +387,7 @@ class Dispatcher:
         self._written = report
 
     async def _carry_post(self) -> None:
-        """Answer what workers put into their outboxes; without a run there is none."""
+        """Answer what workers put into their outboxes; wait while there are no runs."""
         await self._attended.wait()
         if not self._drivers:
             self._attended.clear()
@@ -392,12 +395,12 @@ class Dispatcher:
             try:
                 await self._context.store.ask(driver.ingest)
             except HoldfastError:
-                pass  # the store does not answer; what is in the outbox stays there
+                pass  # the store does not answer; the outbox keeps its content
             except Exception:
                 log.exception("an outbox could not be read", extra={"run_id": driver.run.id})
 
     async def _watch(self) -> None:
-        """Look at the runs of this host, and tell the board which of them look stuck."""
+        """Look at the runs of this host, and record on the board which of them look stuck."""
         context, limits, before = self._context, self._plan.liveness, self._watches
         held = await context.store.ask(Store.held_runs, context.host)
         self._watches = {run.id: before.get(run.id) or LivenessWatch(limits, stuck=run.stuck) for run in held}
@@ -406,7 +409,7 @@ class Dispatcher:
             report = None if driver is None else await context.supervisor.find(worker_of(run.id))
             if driver is None or report is None or driver.place is None:  # it has not begun
                 continue
-            # What one does elsewhere is not in its workspace here before it has ended.
+            # A remote worker's changes reach the workspace here only after it has ended.
             files = None if run.environment else await asyncio.to_thread(changes.glance, driver.place)
             reason = self._watches[run.id].look(_sample(report, files, run.note, context.clock()))
             if reason != run.stuck:
@@ -415,7 +418,7 @@ class Dispatcher:
 
 
 async def _repeat(work: Callable[[], Awaitable[None]], every_s: float, later: str) -> None:
-    """What goes on beside the runs; whatever goes wrong there, they are attended to."""
+    """Repeat a background chore; its failures are logged and never stop the runs."""
     while True:
         try:
             await work()
@@ -455,19 +458,19 @@ def _sample(report: WorkerReport, files: tuple[int, ...] | None, note: str, now:
     )
 
 
-# --- put together
+# --- setup and entry points
 
 COMMAND = prerequisites.command()
 
 
 def find_notify(home: Path, given: Sequence[str]) -> tuple[str, ...]:
-    """What reminds a person: what was asked for, or HOME/notify; empty when there is nothing to run."""
+    """The command that reminds a person: the given one, or HOME/notify; empty when there is none to run."""
     program = home / PROGRAM
     return tuple(given) or ((str(program),) if os.access(program, os.X_OK) else ())
 
 
 def host_name(home: Path) -> str:
-    """One name for each home of each machine, since a run belongs to the dispatcher of one home."""
+    """A name that is unique for each home of each machine: a run belongs to the dispatcher of one home."""
     return f"{socket.gethostname()}-{hashlib.sha256(os.fsencode(home.absolute())).hexdigest()[:8]}"
 
 
@@ -481,10 +484,12 @@ async def serve(
     host: str | None = None,
     again: asyncio.Event | None = None,
 ) -> None:
-    """Dispatch for some boards, as the plan says. `again` has worker-profiles.toml read again when it is set.
+    """Dispatch for some boards according to `plan`.
+
+    When `again` is set, worker-profiles.toml is read again.
 
     Raises:
-        Conflict: this home has a dispatcher.
+        Conflict: this home already has a dispatcher.
         NotFound: there is no such board or store.
         HoldfastError: something that it needs does not start.
     """
@@ -498,7 +503,7 @@ async def serve(
         async with contextlib.AsyncExitStack() as opened:
             store = await opened.enter_async_context(AsyncStore.open(address))
             for board in plan.boards:
-                await store.ask(Store.stats, board)  # is it there?
+                await store.ask(Store.stats, board)  # raises NotFound if the board is missing
             supervisor = await opened.enter_async_context(SupervisorClient.open(home))
             name = host or host_name(home)
             status = DispatcherStatus(name, os.getpid(), plan.boards, time.time())
@@ -516,9 +521,10 @@ def foresee(
     held: str | None = None,
     places: Places = Places(),  # noqa: B008 - nobody changes it
 ) -> Assignment:
-    """What a round would claim now, and why every other ready task waits; of the newest tasks.
+    """What a round would claim now, and why every other ready task waits; for the newest tasks only.
 
-    `held` is why the host starts nothing now, `places` where it lets work be done.
+    `held` is the reason why the host starts nothing now, `places` are the environments where it can start
+    work.
     """
     capacity, busy = store.capacity(board)
     ready = store.page(board, status=TaskStatus.READY, limit=MAX_PAGE).tasks

@@ -1,6 +1,6 @@
-"""The environments of this home as a dispatcher sees them: looked at while work is for them.
+"""The environments of this home as a dispatcher sees them: checked only while there is work for them.
 
-None is dialled that no profile and no task names: by ssh that would start a server over there.
+An environment that no profile and no task names is never dialled: over ssh that would start a server there.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _NO_SESSION = "a program as an environment keeps no session: its workers would e
 
 
 class FleetWatch:
-    """Of one dispatcher; `clock` is the wall's."""
+    """The environments of one dispatcher; `clock` is wall-clock time."""
 
     def __init__(self, home: Path, clock: Callable[[], float]) -> None:
         self._home = home
@@ -34,7 +34,7 @@ class FleetWatch:
         self._sign: tuple[int, int] | None = None
 
     def list_named(self) -> Mapping[str, str]:
-        """The environments of the home's file, each with why it can be none for the board, or ""."""
+        """The environments of the home's file, each with why the board cannot use it, or ""."""
         file = self._home / FILE
         try:
             found = file.stat()
@@ -55,7 +55,7 @@ class FleetWatch:
         return self._named
 
     def recall(self) -> None:
-        """What was seen by others, for whoever only wants to know."""
+        """Load what other processes have recorded about the environments, without dialling any."""
         known = {name: looking.read_known(self._home, name) for name in self.list_named()}
         self._facts = {name: found for name, found in known.items() if found is not None}
 
@@ -63,7 +63,7 @@ class FleetWatch:
         return fleet.make_places(self.list_named(), self._facts, running, profiles)
 
     async def look(self, wanted: Collection[str]) -> bool:
-        """Look at those of the wanted ones that are due, and keep what was seen; whether there were any."""
+        """Look at the wanted environments that are due, keep the results; return whether there were any."""
         named, now = self.list_named(), self._clock()
         due = [
             name

@@ -1,7 +1,7 @@
-"""The files of a dispatcher in its home: the lock that its death releases, and what it last said of itself.
+"""The files of a dispatcher in its home: a lock that its death releases, and the status it last wrote.
 
-There is one dispatcher for each home, and one `up`. HOME/dispatcher.json outlives its dispatcher, and is
-never what says that there is one: the lock is.
+There is one dispatcher for each home, and one `up`. HOME/dispatcher.json outlives its dispatcher, so it never
+proves that one is running: the lock does.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from holdfast.local.lock import take_lock
 LOCK: Final = "dispatcher.lock"
 UP: Final = "up.lock"
 STATUS: Final = "dispatcher.json"
-TRIES: Final = 5  # whoever asks whether there is a dispatcher has the lock for a moment
+TRIES: Final = 5  # a process that checks whether there is a dispatcher holds the lock for a moment
 AGAIN_S: Final = 0.02
 
 
@@ -65,7 +65,7 @@ def _already_there(home: Path) -> Conflict:
 
 
 def is_held(home: Path) -> bool:
-    """Whether a dispatcher of this home is alive; what it does is another question."""
+    """Whether a dispatcher of this home is alive; this does not say whether it makes progress."""
     try:
         fd = os.open(home / LOCK, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -77,7 +77,7 @@ def is_held(home: Path) -> bool:
 
 
 class StatusFile:
-    """Where a dispatcher says how it stands. What is older never comes after what is newer."""
+    """The status file of a dispatcher. An older report never overwrites a newer one."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -86,12 +86,15 @@ class StatusFile:
         self._written = 0
 
     def number(self) -> int:
-        """Of a report that is made now."""
+        """The sequence number for a report that is made now."""
         self._last += 1
         return self._last
 
     def write(self, told: DispatcherReport, number: int) -> None:
-        """Whole, or not at all: nothing if a thread whose caller was cancelled comes to it late."""
+        """Write the report atomically.
+
+        Nothing is written if a newer report is there: the thread of a cancelled caller may come late.
+        """
         with self._writing:
             if number > self._written:
                 write_below(self._home, (STATUS,), msgspec.json.encode(told))
@@ -99,12 +102,12 @@ class StatusFile:
 
 
 def clear_status(home: Path) -> None:
-    """What a predecessor said is not said by whoever comes now."""
+    """Remove the status of the previous dispatcher, so that it is not taken for the new one's."""
     (home / STATUS).unlink(missing_ok=True)
 
 
 def read_status(home: Path) -> tuple[bool, DispatcherReport | None]:
-    """Whether there is a dispatcher, and what it, or without one the last, said."""
+    """Whether a dispatcher is running, and its last report, or that of the last one when none is running."""
     alive = is_held(home)
     with contextlib.suppress(OSError, msgspec.MsgspecError):
         return alive, decoding.decode((home / STATUS).read_bytes(), DispatcherReport)

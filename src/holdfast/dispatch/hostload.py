@@ -14,7 +14,7 @@ _FIRST: Final = ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat"
 
 
 def look(root: Path = Path("/")) -> HostLoad:
-    """What a host says of itself now; what it does not say is left out."""
+    """What the host reports of itself now; values that it does not report are left out."""
     machine = os.cpu_count() or 1
     usable = float(len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else float(machine)
     paths = pressure.groups(_read(root / "proc/self/cgroup"))
@@ -40,7 +40,7 @@ def look(root: Path = Path("/")) -> HostLoad:
 
 
 def watch_load(limits: HostLimits, facts: Callable[[], HostLoad] = look) -> Callable[[int, int], str | None]:
-    """Why no worker is to be started now, by how many run and how many of those are young."""
+    """A function from the counts of running and young workers to why no worker is to be started now."""
     return lambda running, young: pressure.find_holdup(facts(), limits, running=running, young=young)
 
 

@@ -1,7 +1,7 @@
-"""The worker profiles that can start something here, read again when a file of theirs is another one.
+"""The worker profiles that can be started here; they are read again when one of their files changes.
 
-Agents that they name are ours, or described by a record: one that we ship, or one in HOME/agents.toml. No
-other file is asked: what a workspace brings along describes nothing.
+The agents that they name are built in, or described by a record: one that we ship, or one in
+HOME/agents.toml. No other file is read: files in a workspace cannot describe an agent.
 """
 
 import contextlib
@@ -23,7 +23,10 @@ _Sign: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 
 
 class InstalledProfiles(Mapping[str, WorkerProfile]):
-    """Those whose program is there. Raises as `installed` does; `look` may be called from any thread."""
+    """The profiles for which the program is installed. Raises as `find_installed` does.
+
+    `look` may be called from any thread.
+    """
 
     def __init__(self, home: Path, environ: Mapping[str, str]) -> None:
         self._home = home
@@ -41,11 +44,13 @@ class InstalledProfiles(Mapping[str, WorkerProfile]):
         return len(self._found)
 
     def look(self, *, anyway: bool = False) -> bool:
-        """Read the file again if it has changed, or anyway, since programs come and go; whether it was.
+        """Read the files again if they have changed, or if `anyway`; return whether they were read.
+
+        `anyway` is for programs that were installed or removed.
 
         Raises:
-            UsageError: what is there now is wrong; what was there before holds. Said once for each change.
-            StartupError: likewise, it cannot be read.
+            UsageError: the new content is wrong; the old one stays in force. Raised once for each change.
+            StartupError: likewise, a file cannot be read.
         """
         sign = _sign(self._home)
         if sign == self._sign and not anyway:
@@ -56,10 +61,10 @@ class InstalledProfiles(Mapping[str, WorkerProfile]):
 
 
 def find_installed(home: Path, environ: Mapping[str, str]) -> dict[str, WorkerProfile]:
-    """The profiles whose program is there; of one for another machine that is not known here.
+    """The profiles for which the program is installed; those for another machine are included unchecked.
 
     Raises:
-        UsageError: HOME/worker-profiles.toml is wrong, or names an agent whose record is.
+        UsageError: HOME/worker-profiles.toml is wrong, or names an agent with a wrong record.
         StartupError: it cannot be read.
     """
     place, text = file_of(home), None
@@ -87,7 +92,7 @@ def file_of(home: Path) -> Path:
 
 
 def notice(home: Path) -> str | None:
-    """What to say about a file that has its old name."""
+    """The notice for a profiles file that still has its old name."""
     if not (home / OLD_FILE).exists():
         return None
     if (home / FILE).exists():
@@ -96,12 +101,12 @@ def notice(home: Path) -> str | None:
 
 
 def _sign(home: Path) -> _Sign:
-    """What differs when a file is written or replaced."""
+    """Values that change when one of the files is written or replaced."""
     return tuple(_sign_of(place) for place in (file_of(home), home / RECORDS))
 
 
 def _sign_of(place: Path) -> tuple[int, int, int] | None:
-    """None without one."""
+    """None when the file does not exist."""
     try:
         found = place.stat()
     except OSError:

@@ -1,7 +1,8 @@
-"""A program of the user's own is told what waits for a person: JSON on its standard input, after the fact.
+"""Run a program of the user's for each task that waits for a person, with JSON on its standard input.
 
-It runs outside of any transaction and sandbox, one at a time. What is owed is kept in HOME/notify.json and
-written before it is acted on, so a reminder is given at least once, and perhaps again after a crash.
+It runs after the fact, outside of any transaction and sandbox, one at a time. What is owed is kept in
+HOME/notify.json and written before it is acted on, so a reminder is given at least once, and perhaps again
+after a crash.
 """
 
 import asyncio
@@ -30,14 +31,14 @@ log = logging.getLogger(__name__)
 PROGRAM: Final = "notify"  # in the home: run if it is there and no command is given
 BOOK: Final = "notify.json"
 PROGRAM_S: Final = 30.0  # for one delivery; a program that hangs delays the others
-LAST_S: Final = 2.0  # that a dispatcher which leaves still gives it
+LAST_S: Final = 2.0  # the time a leaving dispatcher still grants a delivery
 LOOK_S: Final = 1.0  # between looks at the events
 PAGE: Final = 100  # events at once
 SCHEMA: Final = 1
 
 
 class Notifier:
-    """For some boards of one home, which has one dispatcher; what is owed when it ends is the next one's."""
+    """Reminders for some boards of one home. What is owed at its end is delivered by the next dispatcher."""
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class Notifier:
         self._book = _read(self._place)
 
     async def look(self) -> None:
-        """Read what happened, and give the reminders that are due.
+        """Read new events, and deliver the reminders that are due.
 
         Raises:
             HoldfastError: the store does not answer.
@@ -74,7 +75,10 @@ class Notifier:
             await self._tell(found, now_ms)
 
     async def _read_events(self, board: str) -> bool:
-        """The next events of a board; whether there were any. Whoever begins, begins with what comes."""
+        """Read the next events of a board; whether there were any.
+
+        A new book starts after the board's last event.
+        """
         if board not in self._book.read:
             last = await self._store.ask(lambda store: store.stats(board).board.last_seq)
             self._write(reminders.note(self._book, board, last, {}))
@@ -86,7 +90,7 @@ class Notifier:
         return seq > after
 
     async def _tell(self, waiting: Waiting, now_ms: int) -> None:
-        """Deliver one and write that down; cancelled, too, or whoever looks next would tell it again."""
+        """Deliver a reminder and record it, even if cancelled, or the next look would deliver it again."""
         delivering = asyncio.ensure_future(self._deliver(waiting))
         delivered = False
         try:
@@ -151,7 +155,7 @@ def _read(place: Path) -> ReminderBook:
 
 
 def _read_since(store: Store, board: str, after: int) -> tuple[int, dict[str, int]]:
-    """How far the events were read, and the tasks that wait since then, with since when."""
+    """The last event read, and the tasks that have begun to wait since then, with the time they began."""
     events = store.events(board, after=after, limit=PAGE)
     begun = {event.task_id for event in events if event.task_id is not None and inbox.may_begin(event)}
     waits = {task: store.waiting(task) for task in sorted(begun)}

@@ -1,4 +1,4 @@
-"""A run looked at from outside: what is kept of it, and while it runs here what its supervisor says."""
+"""A view of a run from outside: its kept files, and the supervisor's report while it runs here."""
 
 from pathlib import Path
 from typing import TypeVar
@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 def choose_run(store: Store, id: str, run: str | None) -> Run:
-    """A run of the task, the newest unless it is named. Raises NotFound."""
+    """A run of the task: the one named, or the newest. Raises NotFound."""
     if run is not None:
         found = store.run(run)
         if found.task_id != id:
@@ -29,27 +29,27 @@ def choose_run(store: Store, id: str, run: str | None) -> Run:
 
 
 def read_kept(store: Store, run: Run, name: str) -> bytes | None:
-    """A file of a run, if it is kept."""
+    """A file of a run; None if it is not kept."""
     if all(file.name != name for file in store.kept_files(run.id)):
         return None
     return store.file(run.task_id, run.id, name)
 
 
 async def live_report(home: Path, run: Run) -> WorkerReport | None:
-    """Of the worker of a live run; None where `_asked` gets no answer."""
+    """The report of a live run's worker; None where `_ask` gets no answer."""
     return await _ask(home, run, messages.STATUS, WorkerParams(worker_of(run.id)))
 
 
 async def live_output(home: Path, run: Run, most: int) -> bytes | None:
-    """Likewise, the end of what it said."""
+    """The end of a live run's output; None likewise."""
     said = await _ask(home, run, messages.LOGS, LogsParams(worker_of(run.id), most))
     return None if said is None else said.data
 
 
 async def _ask(home: Path, run: Run, method: RpcMethod[P, R], params: P) -> R | None:
-    """What the supervisor of this home, which is not started for that, says about the worker of a live run.
+    """Call the supervisor of this home about the worker of a live run, without starting a supervisor.
 
-    None when there is none, or it knows no such worker.
+    None when the run is over, there is no supervisor, or it knows no such worker.
     """
     if run.outcome is not None:
         return None

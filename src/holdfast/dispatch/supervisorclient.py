@@ -1,7 +1,7 @@
-"""The supervisor's workers, as the dispatcher needs them: found or started by name, followed to their end.
+"""The dispatcher's client of the supervisor: workers are found or started by name and followed to their end.
 
 One connection carries everything. When the supervisor dies, another is started and takes the workers over;
-whoever waits here only waits longer.
+callers that wait here only wait longer.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 AGAIN_S: Final = 0.5  # between attempts to reach a supervisor that does not start
-PATIENCE_S: Final = 60.0  # for a supervisor to come back, before a call is given up
-LOOK_S: Final = 5.0  # between looks at a worker of which nothing was heard: a note may have been lost
+PATIENCE_S: Final = 60.0  # how long to wait for a supervisor to come back before a call fails
+LOOK_S: Final = 5.0  # between looks at a worker without news, as a notification may have been lost
 
 
 class SupervisorClient:
-    """Of one home. Use `open`."""
+    """The supervisor of one home. Use `open`."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -52,7 +52,7 @@ class SupervisorClient:
         """Raises OperationFailed when no supervisor can be started."""
         supervisor = cls(home)
         async with Workers.connect(home):
-            pass  # whether it starts at all is for the caller to know
+            pass  # fail here if the supervisor cannot be started at all
         listening = asyncio.get_running_loop().create_task(supervisor._listen())
         try:
             yield supervisor
@@ -68,7 +68,7 @@ class SupervisorClient:
             return None
 
     async def start(self, wish: WorkerSpec) -> WorkerReport:
-        """Start a worker, or find it when an attempt that seemed to fail did start it.
+        """Start a worker; if the connection was lost, find the worker in case that attempt did start it.
 
         Raises:
             HoldfastError: it cannot be started.
@@ -82,7 +82,10 @@ class SupervisorClient:
     async def wait_ended(
         self, worker: str, seen: Callable[[WorkerReport], Awaitable[None]] | None = None
     ) -> WorkerReport:
-        """Its report once its leader has ended; what it started may still run. `seen` gets those before."""
+        """Wait until its leader has ended and return the report; its descendants may still run.
+
+        `seen` is called with each earlier report.
+        """
         news = self._news.setdefault(worker, asyncio.Event())
         try:
             while True:
@@ -100,30 +103,30 @@ class SupervisorClient:
             self._asked.pop(worker, None)
 
     def look_again(self, worker: str) -> None:
-        """Let whoever waits for its end see its report now."""
+        """Make a pending `wait_ended` fetch the report now."""
         if worker in self._news:
             self._news[worker].set()
 
     async def answer_host(self, worker: str, request: str, option: str) -> None:
-        """Answer a question about a host, which waits for that no more if it was answered before.
+        """Answer a question about a host; an earlier answer stands.
 
         Raises:
-            InvalidRequest: it does not, for whatever reason.
+            InvalidRequest: the question does not wait for an answer, for whatever reason.
         """
         await self._call(messages.APPROVE, ApproveParams(worker, option, option == "no", request))
 
     async def stop(self, worker: str, *, grace_s: float) -> WorkerReport:
-        """End it and everything it started; its last report."""
+        """Stop it and everything it started; return its last report."""
         return await self._call(messages.STOP, StopParams(worker, grace_s), timeout_s=None)
 
     async def output(self, worker: str, most: int) -> bytes:
-        """The end of what it said."""
+        """The end of its output."""
         return (await self._call(messages.LOGS, LogsParams(worker, most))).data
 
     async def _call(
         self, method: RpcMethod[P, R], params: P, *, timeout_s: float | None = CALL_S, again: bool = True
     ) -> R:
-        """Asked again after a loss, where asking twice does no harm."""
+        """Call the supervisor; after a lost connection repeat the call if `again`, that is if harmless."""
         while True:
             async with asyncio.timeout(PATIENCE_S):
                 await self._there.wait()
@@ -150,9 +153,9 @@ class SupervisorClient:
                     async for report in workers.changes():
                         if report.id in self._news and self._matters(report):
                             self._news[report.id].set()
-            except (HoldfastError, TimeoutError, OSError) as exc:  # no descriptor, no room, no process left
+            except (HoldfastError, TimeoutError, OSError) as exc:  # out of descriptors, memory or processes
                 log.warning("the supervisor cannot be reached", extra={"missing": str(exc)[:200]})
-            except Exception:  # without this loop no run of this dispatcher is attended to any more
+            except Exception:  # without this loop no run of this dispatcher would be followed any more
                 log.exception("the supervisor cannot be reached")
             finally:
                 self._there.clear()
@@ -160,6 +163,6 @@ class SupervisorClient:
             await asyncio.sleep(AGAIN_S)
 
     def _matters(self, report: WorkerReport) -> bool:
-        """Of one elsewhere also whether its machine is reached, and of all which hosts are asked about."""
+        """Whether a report must wake the waiter: an end, a worker elsewhere, or changed host questions."""
         before, self._asked[report.id] = self._asked.get(report.id, []), report.asked_hosts
         return report.state.ended or report.host is not None or report.asked_hosts != before

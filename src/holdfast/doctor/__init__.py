@@ -1,1 +1,1 @@
-"""This machine explained: facts, causes of failures, the escape suite, comparisons, assertions."""
+"""Explains this machine: facts, causes of failures, the escape suite, comparisons, assertions."""

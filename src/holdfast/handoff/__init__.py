@@ -1,1 +1,1 @@
-"""How a worker without a database says what became of its task."""
+"""How a worker without a database reports the result of its task."""

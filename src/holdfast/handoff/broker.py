@@ -1,7 +1,7 @@
-"""Where every channel ends: an envelope becomes a verb of the store, if it comes from who it says.
+"""The end of every channel: carry out an envelope as a verb of the store, if its signature is right.
 
-The token is minted anew from the run's own row, so a run can only speak for itself. Whether it still may is
-the store's decision, in the same transaction as what it asks for.
+The token is computed again from the run's own row, so a run can only speak for itself. Whether the run still
+holds its task is decided by the store, in the same transaction as the requested change.
 """
 
 import contextlib
@@ -32,18 +32,18 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_SHOWN: Final = 4 * 1024 * 1024  # bytes of a task with its comments and runs; the oldest are left out
-MAX_CLIENTS: Final = 16  # at once, of one run; one more is sent away, and has its outbox
-MAX_UNSENT: Final = 1024 * 1024  # bytes that a client may leave unread and still be answered
-IDLE_S: Final = 60.0  # a client that says nothing for that long makes room for others
-_NO_ANSWER: Final = (Unreachable, StoreDamaged, OperationFailed)  # the store does not say whether it happened
+MAX_CLIENTS: Final = 16  # at once, of one run; a further one is refused, and still has its outbox
+MAX_UNSENT: Final = 1024 * 1024  # bytes that a client may leave unread and still get answers
+IDLE_S: Final = 60.0  # a client that is silent for this long may be dropped to admit others
+_NO_ANSWER: Final = (Unreachable, StoreDamaged, OperationFailed)  # whether the change happened is unknown
 
 
-# Of the profile of a run and that of a task which its worker makes: what a person is asked first, or nothing.
+# From the profiles of a run and of a task that its worker makes: the question for a person, or "".
 JudgeChild: TypeAlias = Callable[[str, str], str]
 
 
 def ask_unless_same(parent: str, child: str) -> str:
-    """Where nobody knows what the profiles give."""
+    """The question when the contents of the profiles are unknown."""
     return "" if child in ("", parent) else f"A worker of {parent} made this task for {child}: may it run?"
 
 
@@ -53,14 +53,16 @@ class Broker:
     def __init__(
         self, store: Store, key: bytes, task: str | None = None, judge: JudgeChild = ask_unless_same
     ) -> None:
-        """With a `task`, of its runs alone: what came by the channel of one task is not for another."""
+        """With `task`, accept only its runs: the channel of one task is not for another."""
         self._store = store
         self._key = key
         self._task = task
         self._judge = judge
 
     def carry_out(self, letter: Envelope) -> HandoffAnswer:
-        """What the store says to it. The same envelope again gets the same answer and changes nothing.
+        """Carry out an envelope and return the answer.
+
+        Repeating it returns the same answer and changes nothing.
 
         Raises:
             Unreachable, StoreDamaged, OperationFailed: the store cannot be used. This is no answer: the
@@ -69,8 +71,8 @@ class Broker:
         told: list[TaskMessage] = []
         try:
             run = self._check(letter)
-            # Before the verb, so that nothing is promised that is not written down; an envelope that gets no
-            # answer comes again, and then gets the same messages.
+            # Messages are read before the verb, so that every promised message is recorded. An envelope that
+            # gets no answer is sent again, and then gets the same messages.
             told = self._messages(letter)
             return HandoffAnswer(id=letter.id, result=self._carry_out(letter, run), messages=told)
         except _NO_ANSWER:
@@ -83,9 +85,9 @@ class Broker:
             return envelope.refusal(letter.id, OperationFailed("internal error"))
 
     def _check(self, letter: Envelope) -> Run:
-        """The run that signed it.
+        """The run that signed the envelope.
 
-        Raises TokenRefused for a run that is not there as for a mac that is not its own.
+        Raises TokenRefused both for an unknown run and for a wrong mac.
         """
         try:
             run = self._store.run(letter.run)
@@ -114,7 +116,7 @@ class Broker:
 
 
 def trim(detail: Detail) -> Detail:
-    """As much of it as fits: no events, then fewer old comments and runs, then fewer results of parents."""
+    """As much of it as fits: drop events, then older comments and runs, then results of parents."""
     detail = msgspec.structs.replace(detail, events=[])
     while len(msgspec.json.encode(detail)) > MAX_SHOWN and (detail.comments or detail.runs or detail.results):
         if detail.comments or detail.runs:
@@ -137,12 +139,12 @@ async def listen(
     task: str | None = None,
     judge: JudgeChild = ask_unless_same,
 ) -> AsyncIterator[None]:
-    """Answer envelopes about one task on a socket, in place of whoever listened there before.
+    """Answer envelopes about one task on a socket; an earlier listener on that path is replaced.
 
-    Whoever is there is confined: its token is what lets it speak, for its own run and with its verbs alone.
+    Clients are confined workers: their token permits only the verbs of their own run.
 
-    A call carries an envelope, its result is the answer. An envelope that the store could neither carry out
-    nor refuse gets an error, which is no answer: the sender has the outbox.
+    A call carries an envelope, its result is the answer. If the store could neither carry out nor refuse an
+    envelope, the call fails, which is no answer: the sender then uses the outbox.
 
     Raises:
         StartupError: it cannot listen there.

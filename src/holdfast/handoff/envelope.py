@@ -1,8 +1,8 @@
-"""The one message that every channel carries, and the capability it is signed with. Pure module.
+"""The one message that every channel carries, and the capability that signs it. Pure module.
 
 A token is an HMAC of (board, task, run, generation) under a key that only the dispatcher's home holds, so
 nothing is stored for it. An envelope carries an HMAC of itself under that token, never the token. Its
-arguments are signed as the bytes they are: there is no second way to write them that would have to agree.
+arguments are signed as raw bytes, so no canonical form is needed.
 """
 
 import hashlib
@@ -28,10 +28,10 @@ ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # of an envelope or a run; the f
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """Who a worker is, and where it is heard.
+    """The identity of a worker's run, and the addresses of its channels.
 
-    The whole of it is in the directory of its run. In the workspace, which others may read,
-    `.holdfast/run.json` has it without the token, and `place` says where the whole is.
+    The complete grant is in the directory of its run. In the workspace, which others may read,
+    `.holdfast/run.json` has it without the token, and `place` is the path of the complete one.
     """
 
     schema: int = SCHEMA
@@ -50,7 +50,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def without_token(grant: Grant, place: str) -> Grant:
-    """What anybody may read of it; the whole is at `place`."""
+    """The part of it that anyone may read; the complete grant is at `place`."""
     return msgspec.structs.replace(grant, token="", place=place)
 
 
@@ -65,7 +65,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """An error as its class and code tell it; both are stable, the message is for people."""
+    """An error by its class and code; both are stable, the message is for people."""
 
     code: int
     kind: str
@@ -74,9 +74,9 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HandoffAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Either what the board answered or what is wrong. The same envelope gets the same one.
+    """Either the board's result or an error. The same envelope gets the same answer.
 
-    `messages` are what people say to the worker meanwhile; it has seen them once it sends another envelope.
+    `messages` are from people to the worker; it has seen them once it sends another envelope.
     """
 
     id: str
@@ -86,27 +86,29 @@ class HandoffAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 HAND_IN: Final = RpcMethod("handIn", Envelope, HandoffAnswer)
-VERBS: Final = verbs.verbs_of(BoardCaller.WORKER)  # what a worker may say about its run, and nothing else
+VERBS: Final = verbs.verbs_of(BoardCaller.WORKER)  # all that a worker may do
 
 
 def read_args(verb: str, args: bytes | msgspec.Raw | JsonObject) -> Any:
-    """Arguments as the verb's own struct: held to their bounds before they are sent, and before carried out.
+    """Decode arguments as the verb's own struct, which checks their bounds.
+
+    This is done before they are sent, and again before they are carried out.
 
     Raises:
         MethodNotFound: there is no such verb.
-        UsageError: they are not its arguments.
+        UsageError: the arguments are not valid for it.
     """
     row = verbs.find_verb(verb, BoardCaller.WORKER)
     return verbs.settle(row, verbs.parse(row, args), 0)
 
 
 def mint(key: bytes, board: str, task: str, run: str, generation: int) -> str:
-    """The token of this run and of no other."""
+    """The token of this run, different from that of any other."""
     return _mac(key, ["holdfast run", SCHEMA, board, task, run, generation])
 
 
 def seal(grant: Grant, verb: str, args: JsonObject, *, id: str) -> Envelope:
-    """Raises UsageError for an id that is none, or arguments that are no JSON."""
+    """Make a signed envelope. Raises UsageError for an invalid id, or arguments that are not JSON."""
     if not ID.fullmatch(id):
         raise UsageError("the id of an envelope is 1 to 64 of A-Z, a-z, 0-9, - and _")
     try:
@@ -118,12 +120,12 @@ def seal(grant: Grant, verb: str, args: JsonObject, *, id: str) -> Envelope:
 
 
 def check(envelope: Envelope, token: str) -> bool:
-    """Was it made by somebody who has the token? Takes the same time whatever is wrong."""
+    """Whether it was made with this token; compared in constant time."""
     return hmac.compare_digest(_signature(envelope, token).encode(), envelope.mac.encode())
 
 
 def encode(envelope: Envelope) -> bytes:
-    """One line, without its end. Raises UsageError when it is too large for any channel."""
+    """Encode as one line without its newline. Raises UsageError when it is too large for any channel."""
     data = msgspec.json.encode(envelope)
     if len(data) > MAX_ENVELOPE:
         raise UsageError(f"an envelope has at most {MAX_ENVELOPE} bytes", remedy="say it in fewer words")
@@ -131,7 +133,7 @@ def encode(envelope: Envelope) -> bytes:
 
 
 def decode(data: bytes) -> Envelope:
-    """Raises RemoteProtocolError when this is no envelope; nothing of it is repeated in the error."""
+    """Raises RemoteProtocolError when this is not an envelope; the error repeats nothing of the data."""
     if len(data) > MAX_ENVELOPE:
         raise RemoteProtocolError(f"an envelope has at most {MAX_ENVELOPE} bytes")
     try:
@@ -143,19 +145,19 @@ def decode(data: bytes) -> Envelope:
 
 
 def check_shape(envelope: Envelope) -> None:
-    """Raises RemoteProtocolError when it is of another version, or its ids are none."""
+    """Raises RemoteProtocolError when the version or an id is wrong."""
     if envelope.v != VERSION or not (ID.fullmatch(envelope.id) and ID.fullmatch(envelope.run)):
         raise RemoteProtocolError("this is no envelope of this version")
 
 
 def refusal(id: str, exc: HoldfastError) -> HandoffAnswer:
-    """The answer that says what is wrong."""
+    """The answer for a failed envelope."""
     problem = Problem(code=face(exc).rpc, kind=kind(exc), message=str(exc), remedy=exc.remedy)
     return HandoffAnswer(id=id, error=problem)
 
 
 def error_of(problem: Problem) -> HoldfastError:
-    """The error that it was on the other side."""
+    """Recreate the error of the other side."""
     return from_kind(problem.kind, problem.message, problem.remedy)
 
 

@@ -1,14 +1,14 @@
-"""The dispatcher's side of the files of a run: those in its workspace, and the grant in its own directory.
+"""The dispatcher's side of a run's files: those in its workspace, and the grant in its own directory.
 
     .holdfast/
-      .gitignore        nothing in here is work
-      run.json          the grant without its token (that is in the run's own directory), replaced whole
-      outbox/ID.json    an envelope, put there whole by the worker; ID.bad if it was none
-      answers/ID.json   its answer, put there whole before the envelope is removed
+      .gitignore        ignores all files here, as none is part of the work
+      run.json          the grant without its token (that is in the run's own directory), replaced atomically
+      outbox/ID.json    an envelope, put there atomically by the worker; ID.bad if it was invalid
+      answers/ID.json   its answer, put there atomically before the envelope is removed
 
 The worker owns all of it and may be hostile. Directories are opened one below the other without following
-links, names are used in the directory that was really reached, and only regular files are read. So whatever
-is linked, swapped or planted in here, nothing outside is read or written.
+links, names are used relative to the directory that was really opened, and only regular files are read. So
+whatever is linked, swapped or planted here, nothing outside is read or written.
 
 The run's own directory (`local/rundirs.py` says where) has the grant with the token, and `board.sock`, which
 takes envelopes of its task while the dispatcher lives.
@@ -39,12 +39,12 @@ MAX_NAMES: Final = (
 MAX_AT_ONCE: Final = 256  # envelopes carried out in one go, so that other workspaces get their turn
 NO_NAME: Final = "the name of a report's file has 1 to 64 letters, digits, - or _ before .json"
 
-_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe is opened without waiting
-_NO_FILE: Final = (errno.ELOOP, errno.EACCES, errno.ENXIO)  # a link, closed to us, a socket
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a named pipe must not block us
+_NO_FILE: Final = (errno.ELOOP, errno.EACCES, errno.ENXIO)  # a link, no permission, a socket
 
 
 def put_grant(run: str, grant: Grant) -> Path:
-    """Write down what the worker of this run signs with; where.
+    """Write the grant that this run's worker signs with; return its path.
 
     Raises:
         OperationFailed: it cannot be written.
@@ -53,14 +53,14 @@ def put_grant(run: str, grant: Grant) -> Path:
 
 
 def place_of(workspace: Path) -> Path:
-    """Where a worker of this workspace puts its envelopes; for the grant."""
+    """The directory for the envelopes of a worker in this workspace, for the grant."""
     return workspace / ".holdfast" / "outbox"
 
 
 def lay_out(workspace: Path, grant: Grant) -> Path:
-    """Make everything a worker needs for its report; the path of run.json.
+    """Create everything that a worker needs for its report; return the path of run.json.
 
-    What is there of an earlier run stays. What is in the way, a link for example, is moved aside or removed.
+    Files of an earlier run stay. Obstacles, such as a link, are moved aside or removed.
 
     Raises:
         OperationFailed: the workspace is no directory, is a link, or cannot be written.
@@ -82,18 +82,17 @@ def ingest(
     carry_out: Callable[[Envelope], HandoffAnswer],
     refused: Callable[[str, str], None] = lambda _file, _reason: None,
 ) -> int:
-    """Carry out what waits in the outbox, the oldest first, and answer it; how many.
+    """Carry out and answer the envelopes in the outbox, the oldest first; return how many.
 
-    `refused` hears of every file that comes to nothing, and why, before it is answered and moved aside; after
-    a crash perhaps twice. A name that no envelope can have is never answered, and told once.
+    `refused` is called for every rejected file, with the reason, before it is answered and moved aside; after
+    a crash it may be called twice. A file name that no envelope can have is reported once and never answered.
 
-    A file is removed once its answer is there. Killed at any moment, the same file is read again, which is
-    harmless: its envelope has an id. A file that is no envelope is answered as well, and kept as ID.bad;
-    so is one on which we failed ourselves.
+    A file is removed once its answer is written. After a kill the same file is read again, which is harmless,
+    because its envelope has an id. A file that is not an envelope is answered as well, and kept as ID.bad; so
+    is one for which the answer is an internal error.
 
     Raises:
-        HoldfastError: what `carry_out` and `refused` raise because they cannot tell; the file stays for the
-            next time.
+        HoldfastError: `carry_out` or `refused` cannot tell the result; the file stays for the next call.
     """
     with contextlib.ExitStack() as opened:
         try:
@@ -102,7 +101,7 @@ def ingest(
             outbox = opened.enter_context(open_folder("outbox", own))
             answers = opened.enter_context(_make_folder(own, "answers"))
             names, strange = _list_waiting(outbox)
-        except OSError:  # there is none, or no longer, or it is not what we made
+        except OSError:  # it does not exist (any more), or is not what we made
             return 0
         for name in strange:
             refused(name, NO_NAME)
@@ -123,7 +122,7 @@ def _one(
         letter = _read(outbox, name)
         if letter.id != id:
             raise RemoteProtocolError("the envelope has another id than its file")
-    except OSError:  # gone, or we are short of something: it is looked at again
+    except OSError:  # gone, or we lack a resource: it is read again later
         return 0
     except RemoteProtocolError as exc:
         answer, bad = envelope.refusal(id, exc), True
@@ -131,7 +130,7 @@ def _one(
         answer = carry_out(letter)
         bad = (
             answer.error is not None and answer.error.code == INTERNAL.rpc
-        )  # our fault: nothing is thrown away
+        )  # an internal error: nothing is discarded
     if answer.error is not None:
         refused(name, answer.error.message)
     try:
@@ -140,16 +139,16 @@ def _one(
             _move_aside(outbox, name, f"{id}.bad")
         else:
             os.unlink(name, dir_fd=outbox)
-    except (
-        OSError
-    ):  # no room for the answer, or the worker is in the way: it is done, and will be answered again
+    except OSError:  # no room, or the worker is in the way: it is done, and will be answered again
         return 0
     return 1
 
 
 def _list_waiting(outbox: int) -> tuple[list[str], list[str]]:
-    """Names of envelopes in the order in which they were put there, as far as the file system tells; and of
-    files that were meant to be some. What begins with a dot is being written, or was moved aside."""
+    """Names of envelopes by modification time, and of files that were meant to be envelopes.
+
+    Names that begin with a dot are files being written, or files moved aside.
+    """
     found, strange = [], []
     with os.scandir(outbox) as entries:
         for number, entry in enumerate(entries):
@@ -166,7 +165,7 @@ def _list_waiting(outbox: int) -> tuple[list[str], list[str]]:
 
 
 def _read(folder: int, name: str) -> Envelope:
-    """Raises RemoteProtocolError for what is no envelope, OSError when it cannot be told."""
+    """Raises RemoteProtocolError if it is not an envelope, OSError if it cannot be read."""
     try:
         fd = os.open(name, _READ, dir_fd=folder)
     except OSError as exc:
@@ -186,7 +185,7 @@ def _read(folder: int, name: str) -> Envelope:
 
 
 def _put(folder: int, name: str, data: bytes, *, durable: bool) -> None:
-    """Replace a file whole. A link of that name is replaced and not followed."""
+    """Replace a file atomically. A link of that name is replaced, not followed."""
     try:
         replace_at(folder, name, data, durable=durable)
     except IsADirectoryError:
@@ -195,7 +194,7 @@ def _put(folder: int, name: str, data: bytes, *, durable: bool) -> None:
 
 
 def _move_aside(folder: int, name: str, new: str | None = None) -> None:
-    """Out of the way, under `new` if that is free of directories."""
+    """Rename it to `new` if no directory has that name, else to a random hidden name."""
     try:
         os.rename(name, new or f".{secrets.token_hex(8)}", src_dir_fd=folder, dst_dir_fd=folder)
     except (IsADirectoryError, NotADirectoryError, FileExistsError):
@@ -204,7 +203,7 @@ def _move_aside(folder: int, name: str, new: str | None = None) -> None:
 
 @contextlib.contextmanager
 def _make_folder(above: int, name: str) -> Iterator[int]:
-    """The directory of this name, new if there is none; anything else of that name is moved aside."""
+    """Open the directory of this name; create it if missing. Anything else of that name is moved aside."""
     try:
         os.mkdir(name, 0o700, dir_fd=above)
     except FileExistsError:

@@ -1,7 +1,7 @@
-"""The worker's side: one envelope, by whichever channel takes it.
+"""The worker's side: send one envelope by whichever channel accepts it.
 
-The socket is asked first. Where a sandbox refuses it, nobody listens, or the other side dies before it has
-answered, the very same envelope goes to the outbox: it has its id, so what happened already happens once.
+The socket is tried first. If a sandbox refuses it, there is no listener, or the other side dies before it has
+answered, the same envelope goes to the outbox. Because of its id, it takes effect only once.
 """
 
 import contextlib
@@ -33,23 +33,23 @@ PLACE: Final = Path(".holdfast") / "run.json"
 WAIT_S: Final = 10.0  # for an answer; the dispatcher looks into outboxes several times a second
 MAX_ANSWER: Final = 16 * 1024 * 1024  # bytes; the board's own bound on what it shows is below that
 FIRST_LOOK_S: Final = 0.01  # for an answer in a file
-LOOK_S: Final = 0.1  # at most between two looks
+LOOK_S: Final = 0.1  # the longest pause between two looks
 
-ACCEPTED: Final = "accepted"  # member of a result: the envelope is in the outbox and will be read from there
+ACCEPTED: Final = "accepted"  # member of a result: the envelope is in the outbox and will be read there
 
 
 class Sender:
-    """Says things for one run."""
+    """Sends envelopes for one run."""
 
     def __init__(self, grant: Grant) -> None:
         self.grant = grant
 
     @classmethod
     def find(cls, start: Path | None = None, environ: Mapping[str, str] | None = None) -> "Sender":
-        """By $HOLDFAST_RUN, or the nearest `.holdfast/run.json` in or above `start`.
+        """Find the grant by $HOLDFAST_RUN, or by the nearest `.holdfast/run.json` in or above `start`.
 
         Raises:
-            NotFound: there is none: this is no workspace of a run.
+            NotFound: there is none: this is not a workspace of a run.
             UsageError: it is damaged, or of another version.
         """
         named = (os.environ if environ is None else environ).get(VARIABLE)
@@ -72,14 +72,15 @@ class Sender:
         channel: Channel = "auto",
         wait_s: float = WAIT_S,
     ) -> HandoffAnswer:
-        """Say it once, and wait up to `wait_s` for the answer on each channel that is tried.
+        """Send an envelope, and wait up to `wait_s` for the answer on each channel that is tried.
 
-        What the outbox took and nobody answered in time gets the result {"accepted": "outbox"}: it is on
-        disk and will be read. With an `id` it can be said again; it happens once and the answer is the same.
+        If the outbox took it and there is no answer in time, the result is {"accepted": "outbox"}: it is on
+        disk and will be read. With an `id` the call can be repeated; it takes effect once and the answer is
+        the same.
 
         Raises:
             MethodNotFound, UsageError: there is no such verb, or these are not its arguments.
-            Unreachable: no channel took it, or with `channel="socket"` nobody answered.
+            Unreachable: no channel took it, or with `channel="socket"` there was no answer.
         """
         envelope.read_args(verb, args)
         letter = envelope.seal(self.grant, verb, args, id=id or _fresh_id())
@@ -96,7 +97,7 @@ class Sender:
         return self._from_answers(letter, wait_s, keep=id is not None)
 
     def _over_socket(self, letter: Envelope, wait_s: float) -> HandoffAnswer:
-        """Raises OSError when there is no answer, for whatever reason; an error of the other side is none."""
+        """Raises OSError when there is no answer, for any reason; an error response is not an answer."""
         if not self.grant.socket:
             raise FileNotFoundError(errno.ENOENT, "this run has no socket")
         until = time.monotonic() + wait_s
@@ -120,7 +121,7 @@ class Sender:
         raise ConnectionResetError(errno.EPROTO, f"what came is no answer: {reason}")
 
     def _into_outbox(self, letter: Envelope, data: bytes) -> None:
-        """When this returns the envelope is on disk under its name, whole."""
+        """Write the envelope to disk under its name, atomically."""
         try:
             replace_file(os.path.join(self.grant.outbox, f"{letter.id}.json"), data)
         except OSError as exc:
@@ -130,7 +131,7 @@ class Sender:
             ) from None
 
     def _from_answers(self, letter: Envelope, wait_s: float, *, keep: bool) -> HandoffAnswer:
-        """An answer to an id that nobody else knows is removed once it was read."""
+        """Wait for the answer in its file; if no caller knows the id, remove the file after reading."""
         place = Path(self.grant.outbox).parent / "answers" / f"{letter.id}.json"
         until = time.monotonic() + wait_s
         pause = FIRST_LOOK_S
@@ -147,7 +148,7 @@ class Sender:
 
 
 def _find_grant(place: Path) -> Grant:
-    """The grant there, or the whole of it where that says."""
+    """The grant in this file, or the complete one that it refers to."""
     grant = _grant(place)
     if grant.token or not grant.place:
         return grant
@@ -172,7 +173,7 @@ def _grant(place: Path) -> Grant:
         grant = decoding.decode(data, Grant)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         raise UsageError(f"{place} does not describe a run") from None
-    if not grant.outbox:  # of a worker on another machine: who made the grant did not know where it lies
+    if not grant.outbox:  # for a worker on another machine: its location was unknown when the grant was made
         grant = msgspec.structs.replace(grant, outbox=str(place.absolute().parent / "outbox"))
     if grant.schema != SCHEMA:
         raise UsageError(f"{place} is of version {grant.schema}, not {SCHEMA}", remedy="upgrade holdfast")
@@ -184,7 +185,7 @@ def _fresh_id() -> str:
 
 
 def _read_answer(place: Path) -> HandoffAnswer | None:
-    """None while there is none; it is put there whole."""
+    """None while there is no answer; the file appears atomically."""
     try:
         with place.open("rb") as file:
             return decoding.decode(file.read(MAX_ANSWER + 1), HandoffAnswer)

@@ -1,8 +1,8 @@
-"""What is said over MCP on standard input and output: lines in, answers and calls out. Pure module.
+"""The MCP messages on standard input and output: lines in, answers and calls out. Pure module.
 
 A server of tools needs four methods of the protocol (`initialize`, `ping`, `tools/list`, `tools/call`), and
-every agent CLI that was tried has one of these process for each worker: the official SDK, which knows them
-all, takes three times the memory of everything else in it. It is what the tests speak to us with.
+every agent CLI that was tried starts one such process for each worker. The official SDK implements all
+methods, but takes three times the memory of everything else in the process. The tests use it as the client.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,15 +18,15 @@ from holdfast.mcp.toolbox import Tool, ToolAnswer
 RequestId: TypeAlias = int | str
 
 NAME: Final = "holdfast"
-# Those that begin with `initialize`. A client of a later one asks for `server/discover`, hears that there is
-# none, and goes on with the newest of these.
+# The versions that begin with `initialize`. A client of a later version calls `server/discover`, gets the
+# error that there is no such method, and falls back to the newest of these.
 VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
-NOT_JSON, NO_REQUEST, NO_METHOD, NO_PARAMS = -32700, -32600, -32601, -32602  # as JSON-RPC numbers them
+NOT_JSON, NO_REQUEST, NO_METHOD, NO_PARAMS = -32700, -32600, -32601, -32602  # JSON-RPC error codes
 _MAX_ECHO: Final = 80  # characters of the client's own text in an answer
 
 
 class _Message(msgspec.Struct):
-    """Of a client: a request, a notification, or an answer to what was never asked."""
+    """A client's message: a request, a notification, or an answer to a request that was never sent."""
 
     id: RequestId | msgspec.UnsetType | None = msgspec.UNSET
     method: str = ""
@@ -44,14 +44,14 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """Nobody waits for the answer to this call any more."""
+    """The client does not wait for the answer to this call any more."""
 
     id: RequestId
 
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """To be said at once."""
+    """A line to be sent at once."""
 
     line: bytes
 
@@ -61,7 +61,7 @@ Heard: TypeAlias = Call | Cancelled | Say | None
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What is said of the server."""
+    """The server's description of itself."""
 
     version: str
     instructions: str
@@ -69,10 +69,10 @@ class Server:
 
 
 def hear(line: bytes, server: Server) -> Heard:
-    """What to do about a line; None where nothing is to be done."""
+    """What to do about a line; None if nothing."""
     try:
         said = decoding.decode(line, _Message)
-    except msgspec.ValidationError as exc:  # the protocol wants an answer, though nobody knows to what
+    except msgspec.ValidationError as exc:  # JSON-RPC requires an error answer, even without an id
         return Say(_error(None, NO_REQUEST, str(exc)))
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return Say(_error(None, NOT_JSON, "this is not JSON"))
@@ -120,7 +120,7 @@ def _introduce(server: Server, asked: object) -> dict[str, Any]:
 
 
 def _describe_tool(tool: Tool) -> dict[str, Any]:
-    # Agent CLIs decide by the hints whether to ask a person first, and an unattended one has nobody to ask.
+    # By these hints agent CLIs decide whether to ask a person first; an unattended CLI cannot ask.
     hints = {
         "readOnlyHint": tool.looks,
         "destructiveHint": False,

@@ -1,8 +1,8 @@
 """The parameters of every tool. Pure module.
 
-Those of `kanban_*` are made from the board's table of verbs. They are called as Hermes calls them, so that a
-prompt written for it works; what it has and this board has not (tenants, skills, goals) is not here, and so
-is told back as ignored.
+Those of `kanban_*` are made from the board's table of verbs. They have the names that Hermes uses, so that a
+prompt written for it works. Parameters for its features that this board lacks (tenants, skills, goals) are
+missing here, and are therefore reported back as ignored.
 """
 
 from enum import Enum
@@ -18,7 +18,7 @@ from holdfast.mcp.toolbox import Parameters
 MAX_NAME: Final = 200  # characters of an id, a name, a key
 MAX_ITEMS: Final = 100  # files or tasks named in one call
 MAX_READ: Final = 64 * 1024  # bytes of a worker's output in one answer
-MAX_WATCH_S: Final = 50.0  # below the time after which agent CLIs give up on a tool: a minute
+MAX_WATCH_S: Final = 50.0  # below the timeout of agent CLIs for a tool: a minute
 
 Name: TypeAlias = Annotated[str, Meta(max_length=MAX_NAME)]
 Text: TypeAlias = Annotated[str, Meta(max_length=MAX_TEXT)]
@@ -31,7 +31,7 @@ BoardName: TypeAlias = Annotated[
 
 
 class OfTask(Parameters, kw_only=True):
-    """What all tools about one task take."""
+    """The parameters of all tools about one task."""
 
     task_id: TaskId = ""
     board: BoardName = ""
@@ -47,7 +47,7 @@ class OfClose(OfTask, kw_only=True):
 
 
 class OfReport(OfClose, kw_only=True):
-    """What a worker says, for whom it is the end of a run."""
+    """A worker's report at the end of its run."""
 
     created_cards: Annotated[
         tuple[Name, ...],
@@ -86,14 +86,14 @@ class OfCreate(OfBoard, kw_only=True):
     ] = ""
 
 
-_OWN: Final[dict[type, type[Parameters]]] = {  # what a tool takes besides the arguments of its verb
+_OWN: Final[dict[type, type[Parameters]]] = {  # parameters of a tool besides the arguments of its verb
     CompleteArgs: OfClose,
     Report: OfReport,
     BlockArgs: OfBlock,
     LinkArgs: OfBoard,
     NewTask: OfCreate,
 }
-NAMES: Final = {  # of arguments that Hermes calls otherwise
+NAMES: Final = {  # arguments with other names in Hermes
     "workspace": "workspace_path",
     "max_runtime_s": "max_runtime_seconds",
     "in_s": "start_in_seconds",
@@ -106,7 +106,7 @@ NAMES: Final = {  # of arguments that Hermes calls otherwise
 
 
 def build_parameters(verb: Verb) -> type[Parameters]:
-    """The parameters of a verb's tool: its arguments, where none of them is a union or a reference."""
+    """The parameters of a verb's tool: its arguments, without unions and references."""
     own = _OWN.get(verb.args, OfTask)
     given = {each.name: NAMES.get(each.name, each.name) for each in msgspec.structs.fields(form(verb))}
     taken = {*own.__struct_fields__, *(new for old, new in given.items() if new != old)}
@@ -120,7 +120,7 @@ def build_parameters(verb: Verb) -> type[Parameters]:
 
 
 def read_words(verb: Verb, asked: Any) -> JsonObject:
-    """What a call of the tool says, as members of the verb's form."""
+    """The members of the verb's form, from a call of the tool."""
     said: JsonObject = {}
     for each in msgspec.structs.fields(form(verb)):
         if (value := getattr(asked, each.name, msgspec.UNSET)) is not msgspec.UNSET:
@@ -142,7 +142,7 @@ def read_words(verb: Verb, asked: Any) -> JsonObject:
 
 
 def _plain(of: msgspec.structs.FieldInfo) -> tuple[Any, Any]:
-    """The type of an argument and its default: zero in place of null, no empty text where one is needed."""
+    """The type of an argument and its default: zero instead of null; required text is not empty."""
     kind, metas = split_annotated(of.type)
     default: Any = (
         of.default if of.default_factory is msgspec.NODEFAULT else field(default_factory=of.default_factory)

@@ -1,7 +1,8 @@
 """A worker's tools: each is one verb of the handoff, sent in an envelope.
 
-What a worker repeats word for word, because the first answer was lost, is the same envelope, and so gets the
-first answer. Only what may be meant twice (a heartbeat, a comment, a task without a key) is new each time.
+If a worker repeats a call word for word, because the first answer was lost, it sends the same envelope, and
+so gets the first answer. Only calls that may be meant twice (a heartbeat, a comment, a task without a key)
+are new each time.
 """
 
 import hashlib
@@ -30,7 +31,7 @@ INSTRUCTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ReportTool:
-    """A tool as a verb, and what the tool answers from the verb's result."""
+    """A tool with its verb, and a function that makes the tool's answer from the verb's result."""
 
     tool: Tool
     verb: Verb
@@ -50,7 +51,7 @@ class Letter:
 def _tell_detail(result: Mapping[str, Any]) -> JsonObject:
     detail = result["detail"]
     task = detail["task"]
-    rest = {name: value for name, value in detail.items() if name != "messages"}  # which any answer holds
+    rest = {name: value for name, value in detail.items() if name != "messages"}  # any answer may have these
     return {**rest, "worker_context": f"{task['title']}\n\n{task['body']}"}
 
 
@@ -91,10 +92,10 @@ _BY_NAME: Final = {report.tool.name: report for report in REPORTS}
 
 
 def build_letter(name: str, given: Mapping[str, Any], grant: Grant) -> Letter:
-    """What is sent for a call of this tool.
+    """The letter for a call of this tool.
 
     Raises:
-        UsageError: no such tool, parameters that are none, or about another task than the worker's own.
+        UsageError: no such tool, invalid parameters, or parameters about another task than the worker's own.
     """
     if name not in _BY_NAME:
         raise UsageError(f"a worker has no tool {name[:80]}", remedy=f"one of: {', '.join(_BY_NAME)}")
@@ -109,10 +110,10 @@ def build_letter(name: str, given: Mapping[str, Any], grant: Grant) -> Letter:
 
 
 def build_answer(name: str, result: Mapping[str, Any], grant: Grant) -> JsonObject:
-    """What the tool answers when the board has answered, or when the envelope is on its way to it.
+    """The tool's answer, from the board's result, or for an envelope that is still on its way.
 
     Raises:
-        ConnectionLost: the board was asked something, and has not answered.
+        ConnectionLost: a question to the board, and the board has not answered.
     """
     report = _BY_NAME[name]
     about: JsonObject = {"task_id": grant.task, "run_id": grant.run}
@@ -146,7 +147,7 @@ class Reporting:
     """The tools of a worker."""
 
     tools = tuple(report.tool for report in REPORTS)
-    finishes = True  # what was said before its CLI ended is a report, and is not lost with it
+    finishes = True  # calls made before its CLI ended are reports, and must not be lost with it
 
     def __init__(self, sender: Sender) -> None:
         self._sender = sender
@@ -154,7 +155,7 @@ class Reporting:
         self.instructions = INSTRUCTIONS.format(task=grant.task, board=grant.board)
 
     def call(self, name: str, given: Mapping[str, Any]) -> ToolAnswer:
-        """Say it for the run, and answer what the board says."""
+        """Send the call as an envelope of the run, and return the board's answer."""
         sent = build_letter(name, given, self._sender.grant)
         said = self._sender.send(sent.verb, sent.args, id=sent.id)
         messages = [f"{message.author}: {message.body}" for message in said.messages]

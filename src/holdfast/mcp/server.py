@@ -1,6 +1,6 @@
 """The MCP server on standard input and output: lines are read here, a thread carries out each call.
 
-There is no event loop: a worker's server says one thing at a time to its board, and a loop would be a third
+There is no event loop: a worker's server makes one call to its board at a time, and a loop would be a third
 of its memory.
 """
 
@@ -17,12 +17,12 @@ from holdfast.mcp.dialogue import RequestId
 from holdfast.mcp.toolbox import Tool, ToolAnswer
 from holdfast.wire.lines import LineReader
 
-MAX_AT_ONCE: Final = 16  # calls under way; whoever has more is not read from until one is answered
+MAX_AT_ONCE: Final = 16  # calls under way; beyond that, nothing is read from the client until one is answered
 _READ: Final = 64 * 1024
 
 
 class ToolHandler(Protocol):
-    """Tools, and what becomes of a call."""
+    """A set of tools, and the function that carries out a call."""
 
     @property
     def tools(self) -> Sequence[Tool]: ...
@@ -32,10 +32,10 @@ class ToolHandler(Protocol):
 
     @property
     def finishes(self) -> bool:
-        """Are calls that are under way brought to their end when the client goes?"""
+        """Whether calls under way are completed when the client closes the connection."""
 
     def call(self, name: str, given: Mapping[str, object]) -> ToolAnswer:
-        """Raises HoldfastError. It is called in a thread of its own."""
+        """Carry out a call, in a thread of its own. Raises HoldfastError."""
 
 
 def serve(tools: ToolHandler, *, read: int = 0, write: int = 1) -> None:
@@ -51,7 +51,7 @@ class Connection:
         self._about = dialogue.Server(__version__, tools.instructions, tools.tools)
         self._write = write
         self._free = threading.BoundedSemaphore(MAX_AT_ONCE)
-        self._lock = threading.Lock()  # one line at a time, and who is still waited for
+        self._lock = threading.Lock()  # guards the output, one line at a time, and the set of open calls
         self._open: set[RequestId] = set()
         self._threads: list[threading.Thread] = []
 
@@ -107,7 +107,7 @@ class Connection:
 
 
 def attempt(call: Callable[[], ToolAnswer]) -> ToolAnswer:
-    """What it answers; what is wrong is an answer as well."""
+    """Carry out a call and return its answer; an error is an answer, too."""
     try:
         return call()
     except HoldfastError as exc:

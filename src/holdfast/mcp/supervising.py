@@ -39,7 +39,7 @@ _ROW: Final = (
 
 @dataclass(frozen=True, slots=True)
 class BoardTools:
-    """Whose authority it is, and which board is meant when none is named."""
+    """The authority of the calls, and the default board."""
 
     store: Store
     board: str
@@ -130,10 +130,10 @@ def _row(task: Task) -> dict[str, Any]:
 
 
 class Supervising:
-    """Answers calls; the store is opened when a tool of the board is called."""
+    """Answers calls; the store is opened when a board tool is first called."""
 
     tools = tuple(tool for tool, _ in (*BOARD_TOOLS, *WORKER_TOOLS))
-    finishes = False  # nobody is left to wait for them
+    finishes = False  # no client is left to receive the answers
 
     def __init__(self, address: str, *, board: str, who: str, home: Path) -> None:
         self.instructions = INSTRUCTIONS
@@ -145,7 +145,7 @@ class Supervising:
         self._calls = {tool.name: (tool, do) for tool, do in WORKER_TOOLS}
 
     def call(self, name: str, given: Mapping[str, Any]) -> ToolAnswer:
-        """Do it with the authority of these tools."""
+        """Carry out a call with the authority of these tools."""
         if name in self._verbs:
             tool, verb = self._verbs[name]
             asked, ignored = toolbox.read(tool, given)

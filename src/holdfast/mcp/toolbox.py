@@ -1,8 +1,8 @@
-"""Tools as MCP shows them, made from structs of their parameters. Pure module.
+"""Tools as MCP presents them, made from structs of their parameters. Pure module.
 
-What a model passes is read generously: a null is nothing, one text is a list of it, a number may be a text,
-and an object may be JSON. What it passes beyond the parameters is told to it, not refused: a prompt written
-for another board still works, and nobody believes in what was not done.
+Arguments from a model are read leniently: null means absent, one text is a list of it, a number may be a
+text, and an object may be JSON text. Unknown arguments are not refused but listed in the answer. So a prompt
+written for another board still works, and the model learns what was ignored.
 """
 
 from collections.abc import Mapping
@@ -19,23 +19,23 @@ _CUTS: Final = (8192, 2048, 512, 128)  # characters of each text: the first that
 
 
 class Parameters(msgspec.Struct, kw_only=True):
-    """Of any tool."""
+    """Base of the parameters of all tools."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One tool: what it is called, what it says of itself, and what it takes."""
+    """One tool: its name, its description, and its parameters."""
 
     name: str
     about: str
     takes: type[Parameters]
-    looks: bool = False  # and changes nothing
-    once: bool = False  # the same call again is the same call, and changes nothing more
+    looks: bool = False  # it changes nothing
+    once: bool = False  # repeating the same call changes nothing more
 
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """What a tool says, and the same as JSON for who wants its members."""
+    """A tool's answer in words, and as JSON for clients that use its members."""
 
     text: str
     structured: bytes | None = None
@@ -43,7 +43,7 @@ class ToolAnswer:
 
 
 def as_json(value: Mapping[str, Any], *, failed: bool = False) -> ToolAnswer:
-    """An answer whose text is JSON, for a tool whose members are read as they are.
+    """An answer with JSON as its text, for a tool with members that are read as they are.
 
     Raises:
         OperationFailed: as `encode` does.
@@ -68,7 +68,7 @@ def schema(takes: type[Parameters]) -> dict[str, Any]:
 
 
 def read(tool: Tool, given: Mapping[str, Any]) -> tuple[Parameters, list[str]]:
-    """The parameters, and the names that were given but mean nothing here.
+    """Decode the parameters; return them with the names of unknown arguments.
 
     Raises:
         UsageError: one is missing, too long, or of another kind.
@@ -96,19 +96,19 @@ def _plain(wanted: Mapping[str, Any], value: Any) -> Any:
 
 
 def answer(result: Mapping[str, Any], ignored: list[str]) -> dict[str, Any]:
-    """What a tool that worked says."""
+    """The answer of a successful tool."""
     return {"ok": True, **result} | ({"ignored": ignored} if ignored else {})
 
 
 def problem(exc: HoldfastError) -> dict[str, Any]:
-    """What a tool that did not work says; the notes of an error are what came with it for the caller."""
+    """The answer of a failed tool. The notes of an error are information that came with it for the caller."""
     notes: list[str] = getattr(exc, "__notes__", [])
     more = {"remedy": exc.remedy, "messages": notes}
     return {"error": str(exc)} | {name: value for name, value in more.items() if value}
 
 
 def encode(value: Mapping[str, Any]) -> bytes:
-    """As JSON of at most MAX_ANSWER bytes; long texts are cut until it fits, and say so.
+    """Encode as JSON of at most MAX_ANSWER bytes; long texts are cut until it fits, and marked as cut.
 
     Raises:
         OperationFailed: it has too many parts for that.

@@ -1,4 +1,4 @@
-"""What a supervising agent is told of a worker, in words: state, question, refusals, and what to do."""
+"""The description of a worker for a supervising agent: state, question, refusals, and possible actions."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -7,7 +7,7 @@ from holdfast.agents.evidence.evidence import Denied, WorkerState
 from holdfast.agents.supervisor.messages import WorkerDiff, WorkerReport, WorkerResult
 from holdfast.errors import HoldfastError
 
-MAX_REFUSALS: Final = 5  # of one worker in words; its members have more
+MAX_REFUSALS: Final = 5  # of one worker in words; the structured answer has more
 MAX_PATHS: Final = 100  # likewise
 _GRANTS: Final = {
     "--allow-write": "allow_write",
@@ -27,7 +27,7 @@ def line_of(report: WorkerReport) -> str:
 
 
 def describe(report: WorkerReport) -> str:
-    """A worker, and what whoever supervises it can do now."""
+    """A worker, and what its supervisor can do now."""
     lines = [line_of(report)]
     if report.asks is not None:
         options = ", ".join(f"{one.id} ({one.name})" for one in report.asks.options)
@@ -38,7 +38,7 @@ def describe(report: WorkerReport) -> str:
 
 
 def describe_result(result: WorkerResult) -> str:
-    """What it answered, under how it ended."""
+    """How it ended, and its answer."""
     lines = [line_of(result)]
     if result.exit_code:
         lines.append(f"Its program ended with {result.exit_code}.")
@@ -50,7 +50,7 @@ def describe_result(result: WorkerResult) -> str:
 
 
 def describe_diff(found: WorkerDiff, shown: str) -> str:
-    """What changed: the paths, then as much of the patch as is shown."""
+    """What changed: the paths, then the shown part of the patch."""
     where = f"in {found.cwd} since {found.since} was started"
     if not (found.count or found.paths):
         return f"Nothing changed {where}."
@@ -60,7 +60,7 @@ def describe_diff(found: WorkerDiff, shown: str) -> str:
 
 
 def refusals(report: WorkerReport) -> list[str]:
-    """What the sandbox refused, each with the one grant that is enough."""
+    """What the sandbox refused, each with the one grant that suffices."""
     counted = [one for one in report.denials if one.counts]
     told = [_refusal(one) for one in counted[:MAX_REFUSALS]]
     more = len(counted) - len(told)

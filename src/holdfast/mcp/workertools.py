@@ -1,4 +1,4 @@
-"""The tools over workers: each is a method of `holdfast.Workers`, and its answer in words and in members."""
+"""The tools over workers: each is a method of `holdfast.Workers`, answered in words and in members."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from holdfast.mcp.toolbox import Parameters, Tool
 Said: TypeAlias = tuple[str, dict[str, Any]]  # in words, and its members
 WorkerCall: TypeAlias = Callable[[Workers, Any], Awaitable[Said]]
 
-# Of a report in a list. Evidence and preflight are for who asks to have one explained.
+# The members of a report in a list. Evidence and preflight are only in explanations.
 _ROW: Final = (
     *("id", "agent", "state", "detail", "about", "failure", "flags", "asks", "forSeconds", "cwd", "pane"),
     *("createdAt", "exitCode", "after"),
@@ -65,9 +65,9 @@ async def _status(workers: Workers, asked: OfWorker) -> Said:
 
 
 async def _watch(workers: Workers, asked: parameters.WatchWorkers) -> Said:
-    """The change that came after `seen`; none when there was none in time.
+    """The first change after `seen`; none if there was none in time.
 
-    The subscription comes first, so nothing happens between looking and waiting.
+    The subscription comes first, so that no change between looking and waiting is missed.
     """
     async with Workers.connect(workers.home) as own:
         reports = {report.id: report for report in await own.subscribe()}
@@ -249,12 +249,12 @@ WORKER_TOOLS: Final[tuple[tuple[Tool, WorkerCall], ...]] = (
 
 
 def worker_row(report: WorkerReport) -> dict[str, Any]:
-    """A report without what only an explanation needs."""
+    """A report without the members that only an explanation needs."""
     return _members(report, _ROW)
 
 
 def mark(reports: Mapping[str, WorkerReport], worker: str) -> str:
-    """Short, and different whenever a worker, or this one, does something else."""
+    """A short digest that changes whenever a worker, or this one, changes its state."""
     chosen = [_members(reports[id], _MARKED) for id in sorted(reports) if worker in ("", id)]
     return hashlib.sha256(msgspec.json.encode(chosen)).hexdigest()[:16]
 

@@ -1,4 +1,4 @@
-"""The dashboard's requests and their answers. Every question goes to the store's own thread."""
+"""The dashboard's requests and their answers. Every question to the store runs in the store's own thread."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -40,7 +40,7 @@ TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Dashboard:
-    """What all requests share."""
+    """The state shared by all requests."""
 
     store: AsyncStore
     feed: Feed
@@ -48,27 +48,27 @@ class Dashboard:
     who: str
     cut: Callable[[Scope], None]  # ends the connection of a request at once
     only: tuple[str, ...] = ()  # the boards that are shown; all of them when empty
-    profiles: tuple[str, ...] = ()  # whose workers can be started here, to choose from
-    first: str | None = None  # the board that a page opens when it is told of none
+    profiles: tuple[str, ...] = ()  # the profiles that can be started here, to choose from
+    first: str | None = None  # the board that a page opens by default
     files: Mapping[str, tuple[bytes, str]] = field(default_factory=dict)
-    door: Door | None = None  # without one only the token lets anybody in
+    door: Door | None = None  # without one, only the token gives access
 
     def board(self, request: Request) -> str:
-        """Raises NotFound for a board that is not shown here."""
+        """The board that the request names. Raises NotFound for a board that is not shown here."""
         name = str(request.path_params["board"])
         if self.only and name not in self.only:
             raise NotFound(f"there is no board {name[:80]} here", remedy="holdfast board list")
         return name
 
     async def task(self, request: Request) -> str:
-        """Likewise for a task."""
+        """The id of the task that the request names. Raises NotFound if its board is not shown here."""
         id = str(request.path_params["id"])
         if self.only and (await self.store.ask(Store.task, id)).board not in self.only:
             raise NotFound(f"there is no task {id[:80]} here", remedy="holdfast task list")
         return id
 
     async def carry_out(self, verb: Verb, on: str, request: Request, status: int = 200) -> Response:
-        """Raises UsageError when the request's body is not the verb's form."""
+        """Carry out a verb. Raises UsageError when the request's body is not the verb's form."""
         given = verbs.parse(verb, await _body(request) or b"{}")
         return await self.answer(
             lambda store: {verb.answers: store.carry_out(verb, on, given, who=self.who)}, status
@@ -160,7 +160,7 @@ async def _page(here: Dashboard, request: Request) -> ASGIApp:
 
 
 async def _open(here: Dashboard, request: Request) -> ASGIApp:
-    """A link that works once: the cookie of this home for its code."""
+    """Exchange the code of a one-time link for a cookie of this home."""
     cookie = (
         None if here.door is None else here.door.enter(request.scope, request.query_params.get("code", ""))
     )
@@ -188,19 +188,19 @@ ROUTES: Final[tuple[tuple[str, str, Handler], ...]] = (
 
 
 def application(here: Dashboard, token: str) -> ASGIApp:
-    """Everything behind the entrance."""
+    """The whole application behind the entrance checks."""
     routes = [Route(path, _handle(here, handler), methods=[method]) for method, path, handler in ROUTES]
     return _Gate(Starlette(routes=routes, exception_handlers={HTTPException: _no_route}), token, here.door)
 
 
 def pages() -> dict[str, tuple[bytes, str]]:
-    """What the page consists of, read once: no request touches the disk."""
+    """The files of the page, read once: no request reads the disk."""
     found = (path for path in STATIC.iterdir() if path.suffix in TYPES)
     return {path.name: (path.read_bytes(), TYPES[path.suffix]) for path in found}
 
 
 class _Gate:
-    """Answers what may not come in, and gives every answer its headers."""
+    """Answers requests that may not enter, and adds the headers to every answer."""
 
     def __init__(self, app: ASGIApp, token: str, door: Door | None) -> None:
         self._app, self._token, self._door = app, token, door
@@ -224,7 +224,7 @@ def _handle(here: Dashboard, handler: Handler) -> Callable[[Request], Awaitable[
         try:
             return await handler(here, request)  # type: ignore[return-value]  # Starlette calls whatever it is
         except ClientDisconnect:
-            return Response(status_code=400)  # nobody reads it
+            return Response(status_code=400)  # the client is gone
         except Exception as exc:
             status = face(exc).http
             if status == 500:
@@ -240,7 +240,7 @@ async def _no_route(_request: Request, exc: Exception) -> Response:
 
 
 async def _body(request: Request) -> bytes:
-    """Raises UsageError when it is too long, before all of it has come in."""
+    """Read the body. Raises UsageError as soon as it is too long."""
     data = bytearray()
     async for chunk in request.stream():
         data += chunk

@@ -1,4 +1,4 @@
-"""What a column shows of a task, and which tasks it shows. Pure module."""
+"""The cards of tasks in a column, and the filter for them. Pure module."""
 
 import re
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ from holdfast.board.rules.transitions import TaskStatus
 from holdfast.errors import UsageError
 from holdfast.local.shown import cut_words
 
-MAX_LINE: Final = 240  # characters of what a card says below its title: a page of cards stays below 100 KiB
-MAX_CARDS: Final = 100  # of one answer; whoever scrolls further asks again
+MAX_LINE: Final = 240  # characters of the line below a card's title: a page of cards stays below 100 KiB
+MAX_CARDS: Final = 100  # of one answer; a page that is scrolled further asks again
 MAX_SEARCH: Final = 200  # characters: each is compared with every task of a column
 
 
@@ -30,24 +30,24 @@ class TaskCard(msgspec.Struct, frozen=True, kw_only=True):
     open_parents: int
     waiting_for: str
     version: int
-    line: str  # its question, its result, what its worker says it does, or why it waits
-    beat_ms: int | None = None  # when its worker was last heard of
+    line: str  # its question, its result, its worker's note, or why it waits
+    beat_ms: int | None = None  # the last heartbeat of its worker
     place: str = ""  # where it runs, or is to run: an environment, or the host
 
 
 class CardFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """What a column is filtered by."""
+    """The filter of a column."""
 
     status: TaskStatus | None = None
     assignee: str | None = None
     search: str | None = None
-    mine: bool = False  # only what this person is asked for, or nobody in particular
+    mine: bool = False  # only tasks that ask this person, or no person in particular
     limit: int = 50
     cursor: str | None = None
 
 
 def parse_filter(query: Mapping[str, str]) -> CardFilter:
-    """A query as a filter; what is empty counts as not given.
+    """Decode a query as a filter; empty values count as missing.
 
     Raises:
         UsageError: a value makes no sense.
@@ -65,7 +65,7 @@ def parse_filter(query: Mapping[str, str]) -> CardFilter:
 
 
 def matches(task: Task, asked: CardFilter, who: str) -> bool:
-    """Would the task be on a page that was asked for so? Text is compared as the store does it."""
+    """Whether the task passes the filter. Text is compared as the store does it."""
     if asked.status is not None and task.status is not asked.status:
         return False
     if asked.assignee is not None and task.assignee != asked.assignee:
@@ -78,7 +78,11 @@ def matches(task: Task, asked: CardFilter, who: str) -> bool:
 
 
 def card(task: Task, why: str, run: Run | None, error: str = "", asked: str = "") -> TaskCard:
-    """`run` is the one that holds it, `asked` which hosts that waits for; `error` how a failed one ended."""
+    """The card of a task.
+
+    `run` is the run that holds it, `asked` the hosts that this run waits for; `error` is why a failed run
+    failed.
+    """
     match task.status:
         case TaskStatus.WAITING_HUMAN:
             line = task.question or why

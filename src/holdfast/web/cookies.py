@@ -1,8 +1,8 @@
-"""What lets a browser in: a code that works once, and the cookie that it is exchanged for.
+"""Access for a browser: a code that works once, and the cookie that it is exchanged for.
 
-Both are signed with the key of the home, so that a dashboard needs to remember nothing but the codes that
-were used, and a cookie stays good when it is started again. Cookies of one host name go to all of its ports,
-so a cookie is named after its home, and its signature is about that home.
+Both are signed with the key of the home. So a dashboard remembers only the used codes, and a cookie stays
+valid after a restart. Browsers send cookies of one host name to all of its ports, so a cookie is named after
+its home, and its signature includes that home.
 """
 
 import hashlib
@@ -19,17 +19,17 @@ from starlette.types import Scope
 
 from holdfast.local import homekey, peers
 
-KEY: Final = "web.key"  # in the home; without it no cookie is good any more
-CODE_S: Final = 60.0  # to start a browser, and not to find in its history later
-COOKIE_S: Final = 90 * 24 * 3600  # a bookmark that is used once in a quarter stays good
-SKEW_S: Final = 5.0  # by which a clock may have been set back since a code was made
+KEY: Final = "web.key"  # in the home; without it no cookie is valid any more
+CODE_S: Final = 60.0  # enough to start a browser, too short to be found in its history later
+COOKIE_S: Final = 90 * 24 * 3600  # a bookmark that is used once a quarter stays valid
+SKEW_S: Final = 5.0  # how far a clock may have been set back since a code was made
 ROUNDED_S: Final = 0.001  # times are written in milliseconds
-MAX_LENGTH: Final = 200  # characters: nobody makes us hash a megabyte
-MAX_USED: Final = 1000  # codes in one minute; whoever makes more has the key, and may wait
+MAX_LENGTH: Final = 200  # characters: clients must not make us hash a megabyte
+MAX_USED: Final = 1000  # codes in one minute; a process that makes more has the key, and may wait
 
 
 def home_id(home: str) -> str:
-    """One for each home of a machine, and no path that others could read."""
+    """An id that is unique for each home of a machine and does not reveal its path."""
     return hashlib.sha256(home.encode("utf-8", "surrogateescape")).hexdigest()[:12]
 
 
@@ -47,7 +47,7 @@ def make_cookie(key: bytes, home: str, now: float, nonce: str) -> str:
 
 
 def is_good(cookie: str, key: bytes, home: str, now: float) -> bool:
-    """Whether this home made it, less than a quarter ago. Compared in constant time."""
+    """Whether this home made the cookie less than 90 days ago. Compared in constant time."""
     made = _unseal(cookie, key, f"cookie {home_id(home)}")
     return made is not None and -SKEW_S <= now - made < COOKIE_S
 
@@ -64,7 +64,7 @@ def sent_cookies(header: str, name: str) -> list[str]:
 
 
 class Codes:
-    """Those of one dashboard, which remembers the used ones. Times are seconds since 1970."""
+    """The codes of one dashboard, which remembers the used ones. Times are seconds since 1970."""
 
     def __init__(self, key: bytes, base: str, since: float) -> None:
         self._key = key
@@ -73,7 +73,7 @@ class Codes:
         self._used: dict[str, float] = {}
 
     def redeem(self, code: str, now: float) -> bool:
-        """Whether this code lets somebody in: made for this address, a moment ago, and not used before."""
+        """Whether this code gives access: made for this address, in the last minute, and not used before."""
         made = _unseal(code, self._key, self._about)
         if made is None or made < self._since - ROUNDED_S or not -SKEW_S <= now - made < CODE_S:
             return False
@@ -90,7 +90,7 @@ def _seal(key: bytes, about: str, now: float, nonce: str) -> str:
 
 
 def _unseal(text: str, key: bytes, about: str) -> float | None:
-    """When it was made, if it was made with this key and about this."""
+    """When it was made; None unless it was made with this key and for this purpose."""
     if len(text) > MAX_LENGTH or not text.isascii():
         return None
     body, _, mac = text.rpartition(".")
@@ -104,7 +104,7 @@ def _mac(key: bytes, about: str, body: str) -> str:
 
 
 def link(home: Path, base: str) -> str:
-    """An address that lets a browser in once, for a minute.
+    """An address that gives a browser access once, within a minute.
 
     Raises:
         StartupError: the key of the home cannot be used.
@@ -114,7 +114,7 @@ def link(home: Path, base: str) -> str:
 
 
 class Door:
-    """Of the dashboard at this address."""
+    """Access control of the dashboard at this address."""
 
     def __init__(self, home: Path, base: str) -> None:
         self._home = str(home)
@@ -129,7 +129,7 @@ class Door:
         return good and _is_of_our_user(scope)
 
     def enter(self, scope: Scope, code: str) -> str | None:
-        """The header that sets a cookie, for a code that is good; None for any other."""
+        """The Set-Cookie header for a valid code; None for any other."""
         if (
             scope["method"] != "GET"
             or not _is_of_our_user(scope)
@@ -141,12 +141,15 @@ class Door:
 
 
 def _is_of_our_user(scope: Scope) -> bool:
-    """The owner of the socket at the other end; where no kernel says that, the cookie alone has to do."""
+    """Whether our user owns the socket at the other end.
+
+    Where the kernel cannot tell, the cookie alone decides.
+    """
     return is_own(scope.get("server"), scope.get("client"))
 
 
 def is_own(server: Sequence[Any] | None, client: Sequence[Any] | None) -> bool:
-    """Whether our own user is at the other end of a connection with these addresses."""
+    """Whether our own user is at the other end of a connection with these addresses; True if not on Linux."""
     if sys.platform != "linux":
         return True
     if client is None or server is None:

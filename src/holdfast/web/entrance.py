@@ -1,14 +1,14 @@
-"""Who may ask the dashboard, decided from the head of a request. Pure module.
+"""Who may use the dashboard, decided from the head of a request. Pure module.
 
-The page itself is no secret; everything below `/api/` wants the token of this start, which reaches the page
-in the fragment of the printed address, and so neither a log nor a referrer; or the cookie of this home. A
-name that somebody else's DNS points at loopback is refused (`Host`), and so is a page of another origin
-(`Origin`).
+The page itself is not secret. Everything below `/api/` requires the token of this start or the cookie of this
+home. The page gets the token in the fragment of the printed address, which is in neither a log nor a
+referrer. Requests by a name that another party's DNS points at loopback are refused (`Host`), and so are
+those of pages of another origin (`Origin`).
 
-A browser sends a cookie to every port of a host name, and with requests that a page on another port makes. So
-a cookie counts only with a header that no page of another origin can send, only when the browser does not
-say that the request comes from elsewhere, and only from a process of the user whose home it is: somebody
-else's server, which a browser may have shown the cookie, can do nothing with it.
+A browser sends a cookie to every port of a host name, and with requests from pages on other ports. So a
+cookie counts only with a header that no page of another origin can send, only if the browser does not report
+another site as the source, and only from a process of the home's user: another user's server that a browser
+has sent the cookie to cannot use it.
 """
 
 import hmac
@@ -19,13 +19,13 @@ from typing import Final, NamedTuple
 
 from holdfast.errors import HoldfastError, PeerRefused, StartupError, TokenRefused
 
-# The usual port, so that a bookmark of the page stays good: not assigned to anybody (IANA), below the range
-# from which kernels give ports to connections, and HOLD on the keys of a telephone.
+# The default port is fixed, so that a bookmark of the page stays valid. It is unassigned (IANA), below the
+# range of ephemeral ports, and HOLD on a telephone keypad.
 PORT: Final = 4653
 API: Final = "/api/"
 _AUTHORITY: Final = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9.-]{1,255})(?::[0-9]{1,5})?")
 _BEARER: Final = "Bearer "
-PAGE: Final = ("x-holdfast", "page")  # which our page sends with every question
+PAGE: Final = ("x-holdfast", "page")  # sent by our page with every request
 
 CONTENT_POLICY: Final = "; ".join(
     (
@@ -41,7 +41,7 @@ CONTENT_POLICY: Final = "; ".join(
         "trusted-types 'none'",
     )
 )
-HEADERS: Final = (  # of every answer
+HEADERS: Final = (  # of every response
     ("content-security-policy", CONTENT_POLICY),
     ("x-content-type-options", "nosniff"),
     ("x-frame-options", "DENY"),
@@ -53,7 +53,7 @@ HEADERS: Final = (  # of every answer
 
 
 class PageRefusal(NamedTuple):
-    """Why a request is not answered."""
+    """Why a request is refused."""
 
     status: int
     error: HoldfastError
@@ -62,9 +62,9 @@ class PageRefusal(NamedTuple):
 def refusal(
     path: str, headers: Sequence[tuple[str, str]], token: str, *, has_cookie: bool = False
 ) -> PageRefusal | None:
-    """None when the request may be answered. Names of headers are in small letters.
+    """None when the request may be answered, otherwise the refusal. Header names are in lower case.
 
-    `has_cookie` is whether it brings a good cookie of this home and is made by a process of its user.
+    `has_cookie` is whether it has a valid cookie of this home and comes from a process of its user.
     """
     host = _only("host", headers)
     if host is None or not is_loopback(host):
@@ -80,13 +80,13 @@ def refusal(
 
 
 def is_of_page(headers: Sequence[tuple[str, str]]) -> bool:
-    """Could only our own page have sent this, as far as a browser lets pages send things?"""
+    """Whether only our own page could have sent this, as far as browsers restrict pages."""
     site = [value for name, value in headers if name == "sec-fetch-site"]
     return _only(PAGE[0], headers) == PAGE[1] and all(value == "same-origin" for value in site)
 
 
 def is_loopback(authority: str) -> bool:
-    """Does the value of a Host header name this machine, and could nobody else have named it so?"""
+    """Whether the value of a Host header names this machine in a way that no foreign DNS can."""
     found = _AUTHORITY.fullmatch(authority)
     if found is None:
         return False
@@ -95,17 +95,17 @@ def is_loopback(authority: str) -> bool:
 
 
 def is_known(authorization: str | None, token: str) -> bool:
-    """Compared in constant time."""
+    """Whether the header has the token; compared in constant time."""
     given = (authorization or "").removeprefix(_BEARER)
     known = hmac.compare_digest(given.encode("utf-8", "surrogateescape"), token.encode())
     return known and (authorization or "").startswith(_BEARER)
 
 
 def check_host(host: str) -> str:
-    """The address to listen on.
+    """Return the address to listen on if it is loopback.
 
     Raises:
-        StartupError: others could reach it.
+        StartupError: other machines could reach it.
     """
     if not _is_loopback_ip(host):
         raise StartupError(
@@ -123,6 +123,6 @@ def _is_loopback_ip(text: str) -> bool:
 
 
 def _only(name: str, headers: Sequence[tuple[str, str]]) -> str | None:
-    """The value of a header that is there once."""
+    """The value of a header that occurs exactly once; otherwise None."""
     found = [value for given, value in headers if given == name]
     return found[0] if len(found) == 1 else None

@@ -1,8 +1,8 @@
 """One stream of changes for each page, as server-sent events.
 
-A stream holds nothing of its own but the number of the last event it has sent: it asks the store for what
-came after that, and only when the last piece has been taken. Whoever does not read is cut off, and goes on
-later from the number it knows.
+A stream keeps only the number of the last event it has sent: it reads later events from the store, and only
+once the last piece has been accepted. A client that does not read is disconnected, and continues later from
+the number it knows.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ from holdfast.web import replies
 log = logging.getLogger(__name__)
 
 BATCH: Final = 200  # events of one message
-MAX_BEHIND: Final = 2000  # events; a page that has missed more is told to look at everything again
+MAX_BEHIND: Final = 2000  # events; a page that has missed more must reload everything
 MAX_STREAMS: Final = 50  # at once; a person has few pages open
-BEAT_S: Final = 15.0  # a sign of life, so that either side notices when the other is gone
-SLOW_S: Final = 20.0  # for one message to be taken by whoever reads
+BEAT_S: Final = 15.0  # a heartbeat, so that either side notices when the other is gone
+SLOW_S: Final = 20.0  # for one message to be accepted by the client
 _HEAD: Final = ((b"content-type", b"text/event-stream; charset=utf-8"),)
 
 
@@ -42,7 +42,7 @@ class Feed:
 
     @property
     def bell(self) -> asyncio.Event:
-        """Rings once: take it before looking, so that nothing is missed."""
+        """An event that is set once: take it before looking, so that no change is missed."""
         return self._bell
 
     def ring(self) -> None:
@@ -50,12 +50,12 @@ class Feed:
         self._bell = asyncio.Event()
 
     def close(self) -> None:
-        """Streams end by themselves now."""
+        """Let the streams end."""
         self.closing = True
         self.ring()
 
     async def hear(self) -> None:
-        """For as long as there may be streams."""
+        """Ring at every change of the board, until cancelled."""
         while True:
             await self.store.news.wait()
             self.store.news.clear()
@@ -63,7 +63,7 @@ class Feed:
 
 
 class EventStream:
-    """An answer that goes on: the changes of a board after an event. `cut` ends the connection for good."""
+    """A continuing response: the changes of a board after an event. `cut` closes the connection."""
 
     def __init__(
         self, feed: Feed, board: str, after: int | None, last: int, cut: Callable[[Scope], None]
@@ -123,7 +123,7 @@ class EventStream:
 
 
 def _slim(events: list[TaskEvent]) -> list[dict[str, object]]:
-    """Without what they say: a page asks for the tasks that it shows."""
+    """The events without payload: a page requests the tasks that it shows."""
     return [
         {name: getattr(one, name) for name in ("seq", "task_id", "run_id", "kind", "actor", "at_ms")}
         for one in events

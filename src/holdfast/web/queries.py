@@ -1,4 +1,4 @@
-"""What the dashboard asks of a store, each in one go. Nothing here changes anything."""
+"""The dashboard's queries of a store, each one call. Nothing here changes anything."""
 
 import hashlib
 from collections.abc import Iterable
@@ -18,11 +18,11 @@ from holdfast.web import cards
 from holdfast.web.cards import CardFilter, TaskCard
 
 MAX_SHOWN: Final = 256 * 1024  # bytes of an output or a diff on the page; the rest can be saved as a file
-MAX_LIVE: Final = 64 * 1024  # bytes of what a live worker said, the end of it: it is asked for every second
+MAX_LIVE: Final = 64 * 1024  # bytes of a live worker's output, from the end: the page asks every second
 
 
 def board(store: Store, name: str) -> Board:
-    """Raises NotFound."""
+    """The board of this name. Raises NotFound."""
     for one in store.boards():
         if one.slug == name:
             return one
@@ -55,7 +55,7 @@ def page(store: Store, board: str, asked: CardFilter, who: str) -> JsonObject:
 
 
 def list_some(store: Store, board: str, ids: Iterable[str], asked: CardFilter, who: str) -> JsonObject:
-    """Of these tasks those that are on the board and wanted, in no order; the others are not to be shown."""
+    """The cards of those of these tasks that are on the board and pass the filter, in no particular order."""
     found = []
     for id in ids:
         try:
@@ -69,7 +69,7 @@ def list_some(store: Store, board: str, ids: Iterable[str], asked: CardFilter, w
 
 
 def _select(store: Store, board: str, found: list[Task], asked: CardFilter, who: str) -> list[Task]:
-    """What is wanted of these; of what runs, only what asks about a host waits for a person."""
+    """The tasks that pass the filter. With `mine`, a running task passes only if it asks about a host."""
     running = asked.mine and any(task.status is TaskStatus.RUNNING for task in found)
     asking = store.asking_tasks(board) if running else {}
     return [
@@ -81,7 +81,7 @@ def _select(store: Store, board: str, found: list[Task], asked: CardFilter, who:
 
 
 def detail(store: Store, id: str) -> JsonObject:
-    """A task with all that belongs to it, what may be done with it, and its neighbours by name."""
+    """A task with all that belongs to it, the possible moves, and its neighbours by name."""
     shown = store.show(id)
     near = {link.parent for link in shown.parents} | {link.child for link in shown.children}
     tasks = {one: store.task(one) for one in near}
@@ -113,10 +113,10 @@ def _cards(store: Store, board: str, found: list[Task]) -> list[TaskCard]:
 
 
 async def run_output(store: AsyncStore, home: Path, id: str, run: str | None, mark: str) -> JsonObject:
-    """The end of what a run said; nothing again of what the page has, by its mark.
+    """The end of a run's output; without content if the page has it already, by its mark.
 
     Raises:
-        NotFound: there is nothing, here.
+        NotFound: there is no output here.
     """
     found, data = await store.ask(_read_kept, id, run, "output")
     live = data is None
@@ -132,7 +132,7 @@ async def run_output(store: AsyncStore, home: Path, id: str, run: str | None, ma
 
 
 async def run_diff(store: AsyncStore, id: str, run: str | None) -> JsonObject:
-    """The beginning of what a run changed. Raises NotFound."""
+    """The beginning of a run's diff. Raises NotFound."""
     found, data = await store.ask(_read_kept, id, run, "diff.patch")
     if data is None:
         raise NotFound(f"no diff is kept of {found.id}")

@@ -14,7 +14,7 @@ def body(**members: object) -> bytes:
 
 
 def fault(exc: BaseException) -> bytes:
-    """What went wrong; of an error that is not ours nothing is told."""
+    """The error as JSON; of an error that is not ours, no details."""
     if not isinstance(exc, HoldfastError):
         return body(error={"code": "Internal", "message": "something went wrong here", "remedy": None})
     return body(error={"code": kind(exc), "message": str(exc), "remedy": exc.remedy})

@@ -1,4 +1,4 @@
-"""The dashboard's listener: on loopback, on a port of its own, with a token for each start."""
+"""The dashboard's listener: on loopback, on its own port, with a new token for each start."""
 
 import asyncio
 import contextlib
@@ -26,16 +26,16 @@ from holdfast.web.feed import SLOW_S, Feed
 
 MAX_CONNECTIONS: Final = 200  # at once: a page has one stream and a few requests
 TICK_S: Final = 1.0
-END_S: Final = 2  # for answers that are under way when it ends
-MAX_STRANGERS: Final = 20  # connections of other users, who need a token anyway: forwarded ports and proxies
+END_S: Final = 2  # for answers under way at shutdown
+MAX_STRANGERS: Final = 20  # connections of other users, who need a token anyway: forwarded ports, proxies
 HEAD_S: Final = 10.0  # for the first request head
-MAX_WAITING: Final = 64  # connections without one
-UNSENT: Final = 128 * 1024  # bytes the kernel holds for a page that does not read
+MAX_WAITING: Final = 64  # connections without a request head yet
+UNSENT: Final = 128 * 1024  # bytes the kernel buffers for a page that does not read
 
 
 @dataclass(frozen=True, slots=True)
 class DashboardOptions:
-    """What is shown, to whom, and where."""
+    """What is shown, to which user, and where."""
 
     address: str  # of the store
     home: Path
@@ -45,24 +45,26 @@ class DashboardOptions:
     host: str = "127.0.0.1"
     port: int = 0
     slow_s: float = SLOW_S
-    first: str | None = None  # the board that a page opens when it is told of none
-    fallback: bool = False  # a free port, when this one is taken
+    first: str | None = None  # the board that a page opens by default
+    fallback: bool = False  # use a free port if this one is taken
 
 
 async def serve(
     options: DashboardOptions, announce: Callable[[str], None], note: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Serve until cancelled. `announce` gets the address to open, with its token; `note` a taken port.
+    """Serve until cancelled.
+
+    `announce` gets the address to open, with its token; `note` a message on a taken port.
 
     Raises:
-        StartupError: others could reach that address, or it is taken.
+        StartupError: the address is not loopback, or it is taken.
         NotFound: there is no such store, or no such board.
     """
     files = await asyncio.to_thread(pages)
     with _listen(options, note) as listener:
         async with AsyncStore.open(options.address) as store:
             for board in options.boards:
-                await store.ask(queries.board, board)  # is it there?
+                await store.ask(queries.board, board)  # raises NotFound if the board is missing
 
             async def answering(scope: Scope, receive: Receive, send: Send) -> None:
                 await app(scope, receive, send)
@@ -86,7 +88,7 @@ async def _run(server: "_Server", feed: Feed, listener: socket.socket, ready: Ca
     hearing = asyncio.ensure_future(feed.hear())
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
     try:
-        ready()  # the socket listens already: who comes now waits a moment
+        ready()  # the socket listens already: early clients wait a moment
         await asyncio.wait({hearing, serving}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         hearing.cancel()
@@ -97,7 +99,7 @@ async def _run(server: "_Server", feed: Feed, listener: socket.socket, ready: Ca
 
 
 class _Server(uvicorn.Server):
-    """Without signals of its own: whoever started it has some."""
+    """A server without signal handlers: the process that runs it has its own."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._leaving = asyncio.Event()
@@ -122,7 +124,7 @@ class _Server(uvicorn.Server):
         yield
 
     async def main_loop(self) -> None:
-        """As often as its date changes, instead of ten times as often; `leave` ends it at once."""
+        """Tick once a second instead of ten times; `leave` ends it at once."""
         while not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S):
@@ -133,7 +135,7 @@ class _Server(uvicorn.Server):
         self._leaving.set()
 
     def cut(self, scope: Scope) -> None:
-        """End the connection of a request at once, whatever it has not taken."""
+        """Abort the connection of a request, with whatever the client has not accepted."""
         for one in list(self.server_state.connections):
             if getattr(one, "client", None) == scope["client"]:
                 one.transport.abort()
@@ -144,7 +146,10 @@ class _Server(uvicorn.Server):
 
 
 def _guarded(strangers: Lobby, waiting: Lobby) -> type[H11Protocol]:
-    """The protocol of a connection that keeps nobody out: other users have few, and a head takes not long."""
+    """A protocol that refuses no connection, but aborts the oldest ones when there are too many.
+
+    It bounds the connections of other users, and the number and time of those without a request head.
+    """
 
     class Guarded(H11Protocol):
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it

@@ -1,8 +1,8 @@
 """The seam between the board's rules and a database: transactions and queries by name.
 
-The rules are written once, over `Transaction`. A dialect brings the connection, the row locks and the
-clock. A change is a function of a transaction: it may be run again when the database asks for that, so it
-does nothing else.
+The rules are written once, over `Transaction`. A dialect provides the connection, the row locks and the
+clock. A change is a function of a transaction. It has no other effects, because it may be run again when the
+database requires that.
 """
 
 import functools
@@ -28,7 +28,7 @@ SQL: Final = Path(__file__).parent / "sql"
 
 
 class Schema(NamedTuple):
-    """Which tables a database has: where their SQL lies, and what messages say of them."""
+    """Which tables a database has: where their SQL is, and the words for them in messages."""
 
     sql: Path
     what: str  # "the board at ... is busy"
@@ -43,12 +43,12 @@ BOARD: Final = Schema(
 
 
 def steady_clock() -> int:
-    """Nobody sets it, and it stands still while the machine sleeps."""
+    """Monotonic milliseconds: the clock cannot be set, and it stops while the machine sleeps."""
     return time.monotonic_ns() // 1_000_000
 
 
 class Transaction:
-    """One consistent view of the board and, in a change, everything that happens or nothing."""
+    """One consistent view of the board; a change takes effect as a whole or not at all."""
 
     def __init__(
         self, run: Runner, queries: Mapping[str, str], clock: ClockReading, adapt: Callable[[str], str]
@@ -69,14 +69,14 @@ class Transaction:
         return rows[0] if rows else None
 
     def row(self, query: str, /, **values: Value) -> Row:
-        """The row that there always is."""
+        """The first row of a query that always returns one."""
         found = self.one(query, **values)
         if found is None:
             raise AssertionError(f"{query} found nothing, and the transaction knows better")
         return found
 
     def select(self, text: str, values: Mapping[str, Value]) -> list[Row]:
-        """A query put together from constant pieces, for lists whose filters vary."""
+        """Run a query that is composed of constant pieces, for lists with varying filters."""
         return self._run(self._adapt(text), values)
 
     def log(
@@ -90,15 +90,15 @@ class Transaction:
         run: str | None = None,
         **payload: object,
     ) -> None:
-        """An event of this change; it is numbered when the change is about to take effect."""
+        """Add an event to this change; it gets its number just before the commit."""
         text = msgspec.json.encode(payload).decode()
         event: dict[str, Value] = {"board": board, "task_id": task, "run_id": run, "kind": kind}
         self._events.append(event | {"actor": actor, "at_ms": self.now_ms, "payload": text})
 
     def number_events(self) -> set[str]:
-        """Give the events their numbers, last of all: from here to the commit a board's changes are in line.
+        """Number the events and return which boards have changed.
 
-        Answers which boards have changed.
+        This must come last: from here to the commit, the changes of a board wait for each other.
         """
         boards = {str(event["board"]) for event in self._events}
         for board in sorted(boards):
@@ -128,18 +128,18 @@ class Database(Protocol):
     def read(self, look: Callable[[Transaction], T]) -> T: ...
 
     def changed(self, timeout_s: float) -> bool:
-        """A hint that somebody may have changed something since the last call; look to be sure."""
+        """A hint that the store may have changed since the last call; read it to be sure."""
         ...
 
     def faults(self) -> list[str]:
-        """What the database itself finds wrong; empty when it is sound."""
+        """The faults that the database itself finds; empty when it is sound."""
         ...
 
     def close(self) -> None: ...
 
 
 def row_of(kind: type[T], row: Row) -> T:
-    """A row as its struct. Members that are kept as JSON are decoded."""
+    """Convert a row to its struct. Columns kept as JSON are decoded."""
     for name in _JSON_COLUMNS.keys() & row.keys():
         row[name] = decoding.decode(str(row[name]), _JSON_COLUMNS[name])
     return decoding.convert(row, kind, strict=False)
@@ -153,7 +153,7 @@ _JSON_COLUMNS: Final[Mapping[str, type]] = {
 }
 
 
-# Of a row of tasks. Nothing is added up for a task without a budget.
+# A condition on a row of tasks. For a task without a budget no sums are computed.
 _SPENT: Final = """(
     (max_tokens IS NOT NULL
         AND max_tokens <= (SELECT coalesce(sum(tokens), 0) FROM runs WHERE task_id = tasks.id))
@@ -164,7 +164,7 @@ _SPENT: Final = """(
 def queries(
     sql: Path, *, lock: str, lock_free: str, lock_board: str, alone: str, value: str
 ) -> dict[str, str]:
-    """All queries in a dialect; `value` is how it marks one, with {} for the name."""
+    """All queries in a dialect; `value` is its placeholder format, with {} for the name."""
     found = {}
     for name, text in _load_queries(sql).items():
         words = {

@@ -1,4 +1,4 @@
-"""A database by its address. What a dialect needs is loaded when it is used."""
+"""Open a database by its address. A dialect's modules are imported only when it is used."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ _POSTGRES: Final = ("postgresql://", "postgres://")
 
 
 def is_shared(address: str) -> bool:
-    """Whether several hosts can use what is there."""
+    """Whether several hosts can use the store at this address."""
     return address.startswith(_POSTGRES)
 
 
@@ -21,10 +21,10 @@ def open_database(
     steady: Clock = steady_clock,
     schema: Schema = BOARD,
 ) -> Database:
-    """A path, or a postgresql:// URL.
+    """Open the database at a path or a postgresql:// URL.
 
     Raises:
-        NotFound: there is none, and it is not to be made.
+        NotFound: there is none, and `create` is false.
         Unreachable: the server does not answer.
         StoreDamaged: the file is broken.
     """

@@ -1,9 +1,9 @@
 """The board in PostgreSQL, for the processes of several hosts.
 
-Changes lock the rows they read, in the order tasks, then the board. A claim has the board first, and skips
-tasks that somebody else has, so that it never waits for one.
-Where two changes still stand in each other's way the server picks one, and it is run again. The clock is
-the server's. Who listens is told of changes after they took effect, of many at once by one hint.
+Changes lock the rows they read, in the order tasks, then the board. A claim locks the board first and skips
+tasks that are locked by another transaction, so it never waits for one. If two changes still deadlock, the
+server aborts one, and it is run again. The clock is the server's. Listeners are notified of changes after
+these took effect; many changes at once may be one notification.
 """
 
 import contextlib
@@ -26,10 +26,10 @@ from holdfast.errors import Conflict, HoldfastError, NotFound, OperationFailed, 
 T = TypeVar("T")
 
 CONNECT_S: Final = 10
-LOCK_MS: Final = 30_000  # what a change waits for another one
-STALLED_MS: Final = 20_000  # a change whose host hangs or is cut off holds the board no longer than that
-TRIES: Final = 20  # of a change that others stand in the way of
-# A network that swallows everything is noticed in half a minute, not in the two hours of the kernel's own.
+LOCK_MS: Final = 30_000  # how long a change waits for a lock
+STALLED_MS: Final = 20_000  # how long a change of a host that hangs or is cut off may hold the board
+TRIES: Final = 20  # of a change that conflicts with others
+# A network that drops all packets is noticed in half a minute, not after the kernel's default of two hours.
 _ALIVE: Final = {
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -37,12 +37,13 @@ _ALIVE: Final = {
     "tcp_user_timeout": 30_000,
 }
 CHANNEL: Final = "holdfast_board"
-TELL_S: Final = 0.02  # one connection tells of its changes no more often than that
-SETTLE_S: Final = 0.03  # longer than TELL_S: then whatever a teller kept to itself meanwhile can be seen
-UNTOLD_S: Final = 5.0  # a listener looks for itself that often: who made a change may die before it tells
-_MIGRATING: Final = 0x686F6C64  # the advisory lock of whoever makes the tables
+TELL_S: Final = 0.02  # minimum time between two notifications by one connection
+SETTLE_S: Final = 0.03  # longer than TELL_S, so that changes a notifier held back meanwhile are visible
+UNTOLD_S: Final = 5.0  # how often a listener checks itself: a process may die between change and notification
+_MIGRATING: Final = 0x686F6C64  # the advisory lock of the process that creates the tables
 _AGAIN: Final = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
-# To tell is a commit under a lock of the whole instance: it waits for no disk and holds up no change.
+# A commit with NOTIFY holds a lock of the whole instance. So it is a transaction of its own that does not
+# wait for the disk, and it holds up no change.
 _TELL: Final = f"BEGIN; SET LOCAL synchronous_commit = off; NOTIFY {CHANNEL}; COMMIT"
 _CHANGES: Final = "SELECT coalesce(sum(last_seq), 0) AS changes FROM boards"
 _NOW: Final = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT) AS now"
@@ -51,7 +52,7 @@ _VALUE: Final = "%({})s"
 
 
 class PostgresDatabase:
-    """Raises Unreachable when no server answers, NotFound when it has no board and none is to be made."""
+    """Raises Unreachable when no server answers, NotFound when it has no board and `create` is false."""
 
     def __init__(
         self,
@@ -67,14 +68,14 @@ class PostgresDatabase:
         self._clock = clock
         self._steady = steady
         self._listening = False
-        self._told_at = -math.inf  # when we last told of a change
-        self._looked_at = -math.inf  # when a listener last looked for itself, and what it saw
+        self._told_at = -math.inf  # when we last sent a notification
+        self._looked_at = -math.inf  # when the listener last checked for itself, and what it saw
         self._changes = ""
         self._queries = database.queries(
             schema.sql,
             lock="FOR UPDATE",
             lock_free="FOR UPDATE SKIP LOCKED",
-            lock_board="FOR NO KEY UPDATE",  # rows that name the board can be made meanwhile
+            lock_board="FOR NO KEY UPDATE",  # lets other transactions insert rows that reference the board
             alone="SELECT pg_advisory_xact_lock(hashtext('holdfast links ' || :board))",
             value=_VALUE,
         )
@@ -88,7 +89,7 @@ class PostgresDatabase:
 
     @property
     def address(self) -> str:
-        """Without a password."""
+        """The URL without credentials and parameters."""
         return re.sub(r"//[^/@]*@", "//", self._url.partition("?")[0])
 
     def write(self, change: Callable[[Transaction], T]) -> T:
@@ -120,7 +121,7 @@ class PostgresDatabase:
                 self._run(f"LISTEN {CHANNEL}", {})
                 self._listening = True
                 self._look()
-                return True  # whatever happened before anybody listened
+                return True  # changes from before we listened
             if any(True for _ in self._db.notifies(timeout=timeout_s, stop_after=1)):
                 time.sleep(SETTLE_S)
                 self._look()
@@ -128,13 +129,13 @@ class PostgresDatabase:
             return time.monotonic() - self._looked_at >= UNTOLD_S and self._look()
 
     def faults(self) -> list[str]:
-        return []  # the server looks after its own files
+        return []  # the server checks its own files
 
     def close(self) -> None:
         self._db.close()
 
     def _tell(self) -> None:
-        """Tell listeners of a change that has taken effect: a hint, whose failure is nobody's business."""
+        """Notify listeners of a change that has taken effect. It is a hint only, so a failure is ignored."""
         now = time.monotonic()
         if now - self._told_at < TELL_S:
             return
@@ -146,7 +147,7 @@ class PostgresDatabase:
             self._db.close()
 
     def _look(self) -> bool:
-        """Is there a change since the last look?"""
+        """Whether there was a change since the last look."""
         self._looked_at = time.monotonic()
         before, self._changes = self._changes, str(self._run(_CHANGES, {})[0]["changes"])
         return self._changes != before
@@ -181,7 +182,7 @@ class PostgresDatabase:
                 self._db.execute(f"INSERT INTO {table} VALUES (%s)".encode(), (number,))  # noqa: S608
 
     def _version(self) -> int:
-        # Not to_regclass: it may answer from a cache that is older than the lock that was just waited for.
+        # Not to_regclass: it may answer from a cache older than the lock that we have just waited for.
         if not self._run(_MADE, {"name": self._schema.versions}):
             return 0
         [row] = self._run(f"SELECT version FROM {self._schema.versions}", {})  # noqa: S608 - likewise
@@ -229,12 +230,12 @@ def _adapt(text: str) -> str:
 
 @contextlib.contextmanager
 def _translate_errors() -> Iterator[None]:
-    """The server's errors as ours; its words stay with the chained exception."""
+    """Translate the server's errors into ours; the original text stays in the chained exception."""
     try:
         yield
     except (HoldfastError, psycopg.IntegrityError, *_AGAIN):
         raise
-    except psycopg.errors.ReadOnlySqlTransaction as exc:  # it stands by, or is short of room
+    except psycopg.errors.ReadOnlySqlTransaction as exc:  # it is a standby, or out of disk space
         raise Unreachable(
             "the PostgreSQL server can only be read", remedy="give the address of the primary server"
         ) from exc

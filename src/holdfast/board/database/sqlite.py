@@ -1,12 +1,13 @@
 """The board in one SQLite file, for the processes of one host.
 
-The file is only ever opened by SQLite: a descriptor of our own, once closed, would take SQLite's locks with
-it. A writer that finds another one at work tries again within a few milliseconds; SQLite's own pauses
-grow to a tenth of a second, which under load leaves the file idle while everybody sleeps.
+The file is only ever opened by SQLite: closing a descriptor of our own would release SQLite's locks. A writer
+that finds the file locked tries again within a few milliseconds. SQLite's own pauses grow to a tenth of a
+second, which under load leaves the file idle while all writers sleep.
 
-A connection that was opened while the file could only be read stays so for ever, whatever becomes of the
-file; and so does every other of this process, because they share one view of the log. So when the storage of
-one failed, all connections of this process to that file are closed, and opened anew when they are used.
+A connection that was opened while the file was read-only stays so for ever, whatever happens to the file; and
+so do all others of this process, because they share one view of the log. So when the storage of one
+connection failed, all connections of this process to that file are closed, and opened again when they are
+used.
 """
 
 import contextlib
@@ -30,17 +31,16 @@ if TYPE_CHECKING:
     from holdfast.sandbox.kernel.inotify import Inotify
 
 
-POLL_S: Final = 0.05  # between looks at the number of the newest commit, which is a read of shared memory
-SETTLE_S: Final = 0.5  # after a write, in which it becomes a commit; the next look sees a slower one
+POLL_S: Final = 0.05  # between checks of the number of the newest commit, which is a read of shared memory
+SETTLE_S: Final = 0.5  # after a write, until it is committed; the next check finds a slower one
 
 
 class FileWrites:
-    """That somebody writes to the file of a store, as the kernel tells it: so nobody looks all the time.
+    """Notices writes to the file of a store by inotify, so that the file need not be polled all the time.
 
-    A commit is seen by others a moment after it was written: when it is on the disk. So whoever heard of a
-    write looks again and again for a while. Where the kernel tells nothing (no watch left, another file
-    system, no Linux), that is what is done all the time. It belongs to the thread that waits, and watches
-    from the first wait on.
+    A commit becomes visible a moment after it was written: when it is on the disk. So after a write, the file
+    is polled for a while. Where inotify is not available (no watch left, another file system, no Linux), it
+    is polled all the time. An instance belongs to the thread that waits, and watches from the first wait on.
     """
 
     def __init__(self, path: str) -> None:
@@ -48,10 +48,10 @@ class FileWrites:
         self._names = {os.fsencode(name), os.fsencode(f"{name}-wal")}
         self._inotify: Inotify | None = None
         self._tried = False
-        self._until = 0.0  # look often
+        self._until = 0.0  # poll often until then
 
     def wait(self, timeout_s: float) -> None:
-        """Until there may be something to see, or for this long."""
+        """Wait until there may be a change to see, or for this long."""
         now, watched = time.monotonic(), self._watch()
         if watched is None:
             time.sleep(min(POLL_S, timeout_s))
@@ -70,13 +70,13 @@ class FileWrites:
     def _watch(self) -> "Inotify | None":
         if not self._tried:
             self._tried = True
-            self._until = time.monotonic() + SETTLE_S  # what was written before is not heard of
+            self._until = time.monotonic() + SETTLE_S  # writes before this were not reported
             if sys.platform == "linux":
                 self._inotify = _open_watch(self._folder)
         return self._inotify
 
     def _hear(self, watched: "Inotify", timeout_s: float) -> None:
-        poll = select.poll()  # any number of a descriptor
+        poll = select.poll()  # unlike select, poll accepts any descriptor number
         poll.register(watched.fd, select.POLLIN)
         if not poll.poll(timeout_s * 1000):
             return
@@ -101,15 +101,15 @@ def _open_watch(folder: str) -> "Inotify | None":
 
 T = TypeVar("T")
 
-BUSY_S: Final = 30.0  # what a writer waits for others; the longest of theirs is an import
-PAUSE_S: Final = 0.003  # between tries, on average: eight writers on two cores do most with it
+BUSY_S: Final = 30.0  # how long a writer waits for others; the longest change of theirs is an import
+PAUSE_S: Final = 0.003  # between tries, on average: with it, eight writers on two cores got the most done
 CHECKPOINT_PAGES: Final = 1000
 _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
-# Of this process, by anybody.
+# All open databases of this process, made by any caller.
 _DATABASES: Final["WeakSet[SqliteDatabase]"] = WeakSet()
 _DATABASES_LOCK: Final = threading.Lock()
-# Faults of what the file lies on, which may be over at any time.
+# Faults of the underlying storage, which may end at any time.
 _STORAGE: Final = {
     sqlite3.SQLITE_READONLY: "can only be read",
     sqlite3.SQLITE_FULL: "has no room on its disk",
@@ -123,7 +123,7 @@ def wall_clock() -> int:
 
 
 class SqliteDatabase:
-    """Raises NotFound when there is no such file and it is not to be made."""
+    """One SQLite file. Raises NotFound when it does not exist and `create` is false."""
 
     def __init__(
         self,
@@ -149,8 +149,8 @@ class SqliteDatabase:
                 raise NotFound(f"there is no {schema.what} at {path}", remedy=schema.make)
             self._make_room()
         self.opened = False
-        self._failed = False  # its storage did, so that it is opened anew
-        self._lock = threading.RLock()  # held while the connection is used: another one may have to close it
+        self._failed = False  # its storage failed, so it must be opened again
+        self._lock = threading.RLock()  # held while the connection is used: others may have to close it
         with _translate_errors(self):
             self._connect()
         self.opened = True
@@ -185,7 +185,7 @@ class SqliteDatabase:
                 self.note_fault()
                 if not self._reopen():
                     raise
-            return once()  # it may be that only that connection could not write
+            return once()  # perhaps only that connection could not write
 
     def read(self, look: Callable[[Transaction], T]) -> T:
         def once() -> T:
@@ -194,7 +194,7 @@ class SqliteDatabase:
 
         with _translate_errors(self), self._lock:
             self._reopen()
-            return _patiently(once)  # also a reader waits while the file recovers from a crash
+            return _patiently(once)  # a reader, too, waits while the file recovers from a crash
 
     def changed(self, timeout_s: float) -> bool:
         until = time.monotonic() + timeout_s
@@ -210,14 +210,17 @@ class SqliteDatabase:
             self._writes.wait(left)
 
     def copy_to(self, path: str) -> None:
-        """A consistent copy while others go on, on disk when this returns; what is there is overwritten."""
+        """Write a consistent copy to `path` while others use the store; overwrite what is there.
+
+        The copy is on disk when this returns.
+        """
         target = contextlib.closing(sqlite3.connect(path, timeout=BUSY_S))
         with _translate_errors(self), self._lock, target as copy:
             self._reopen()
             self._db.backup(copy)
 
     def faults(self) -> list[str]:
-        """What SQLite itself finds wrong with the file; then it is only read from now on."""
+        """The faults that SQLite finds in the file; after any, the store becomes read-only."""
         try:
             with _translate_errors(self), self._lock:
                 self._reopen()
@@ -249,19 +252,19 @@ class SqliteDatabase:
             ) from None
 
     def note_fault(self) -> None:
-        """Its storage failed: no connection to it is used again."""
+        """Record that the storage failed: no existing connection to the file is used again."""
         for one in self._all():
             one._failed = True
 
     def _all(self) -> "list[SqliteDatabase]":
-        """The databases of this process that are this file, and this one."""
+        """All databases of this process on this file, this one first."""
         if self.path == _MEMORY:
             return []
         with _DATABASES_LOCK:
             return [self, *(one for one in _DATABASES if one.path == self.path and one is not self)]
 
     def _let_go(self) -> None:
-        """Close a connection whose storage failed, unless it is being used: who does that will meet it."""
+        """Close a connection with failed storage, unless it is in use: its user will meet the failure."""
         if self._lock.acquire(blocking=False):
             try:
                 if self._failed:
@@ -285,7 +288,7 @@ class SqliteDatabase:
             raise
 
     def _reopen(self) -> bool:
-        """Whether it was opened anew."""
+        """Connect again if the storage failed; return whether that was done."""
         if not self._failed:
             return False
         for one in self._all():
@@ -303,8 +306,8 @@ class SqliteDatabase:
         self._set("foreign_keys = ON")
 
     def _migrate(self, steps: Sequence[tuple[int, str]]) -> None:
-        """All missing steps or none. A table may be made anew: references are checked at the end."""
-        self._set("foreign_keys = OFF")  # whatever was compiled in; in a transaction it could not be changed
+        """Apply all missing steps or none. A table may be recreated, so references are checked at the end."""
+        self._set("foreign_keys = OFF")  # the compiled-in default may be on; a transaction cannot change it
         self._set("journal_mode = WAL")
         _patiently(lambda: self._db.execute("BEGIN IMMEDIATE"))
         try:
@@ -347,7 +350,11 @@ class SqliteDatabase:
 
 
 def _is_there(path: str, schema: Schema) -> bool:
-    """Raises OperationFailed where that cannot be seen: whoever took it for missing would make another."""
+    """Whether the file exists.
+
+    Raises OperationFailed if that cannot be determined: taking it for missing would lead to creating another
+    one.
+    """
     try:
         os.stat(path)
     except PermissionError as exc:
@@ -383,7 +390,7 @@ def _as_dict(cursor: sqlite3.Cursor, row: tuple[object, ...]) -> Row:
 
 
 def _patiently(attempt: Callable[[], T]) -> T:
-    """Again and again while somebody else is at work; the last refusal is raised."""
+    """Retry while another process holds the lock; raise the last error when the time is over."""
     until = time.monotonic() + BUSY_S
     while True:
         try:
@@ -391,12 +398,12 @@ def _patiently(attempt: Callable[[], T]) -> T:
         except sqlite3.OperationalError as exc:
             if exc.sqlite_errorcode & 0xFF not in _BUSY or time.monotonic() > until:
                 raise
-        time.sleep(PAUSE_S * 2 * os.urandom(1)[0] / 255)  # at random, so that writers do not march in step
+        time.sleep(PAUSE_S * 2 * os.urandom(1)[0] / 255)  # random, so that writers do not retry in step
 
 
 @contextlib.contextmanager
 def _translate_errors(store: SqliteDatabase) -> Iterator[None]:
-    """SQLite's errors as ours; its words stay with the chained exception."""
+    """Translate SQLite's errors into ours; the original text stays in the chained exception."""
     try:
         yield
     except HoldfastError:
@@ -413,7 +420,7 @@ def _translate_errors(store: SqliteDatabase) -> Iterator[None]:
                 f"the {store.schema.what} at {store.path} is busy", remedy="the same command again"
             ) from exc
         if code in _STORAGE or (code == sqlite3.SQLITE_CANTOPEN and store.opened):
-            if code != sqlite3.SQLITE_FULL:  # which costs a connection nothing
+            if code != sqlite3.SQLITE_FULL:  # a full disk does not harm the connection
                 store.note_fault()
             words = _STORAGE.get(code, "cannot be opened any more")
             raise Unreachable(

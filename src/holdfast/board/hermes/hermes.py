@@ -1,11 +1,11 @@
-"""What a board of Hermes Agent becomes here. Pure module.
+"""Convert a board of Hermes Agent into rows of this board. Pure module.
 
-Rows come as SQLite gives them, because columns differ between its versions. Every row of the source is
-counted once, under what became of it; what has no place here stays with the task, in its event `imported`.
+Rows come as SQLite returns them, because columns differ between its versions. Every row of the source is
+counted once, under its result; data without a column here stays with the task, in its event `imported`.
 
-Statuses mean what they meant there. What only a person could move on there waits for a person here too: a
-task that is parked (Hermes has no clock for it), and one that is running, whose worker nobody here can see.
-"Blocked" is three things in Hermes, and they are told apart by the newest event about it.
+Statuses keep their meaning. What only a person could move on there waits for a person here too: a task that
+is parked (Hermes has no clock for it), and one that is running, because its worker cannot be observed from
+here. "Blocked" has three meanings in Hermes; the task's newest relevant event decides between them.
 """
 
 import hashlib
@@ -41,15 +41,15 @@ COUNTED: Final = (
 )
 MAX_NAME: Final = 200  # of a profile, an author, a worker
 ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # becomes the name of a folder here
-MAX_REST: Final = 4096  # characters of a column that has no place here
-_LAST_MS: Final = 253_402_300_800_000  # the year 10000; what is later was never a time
+MAX_REST: Final = 4096  # characters of a column that has no equivalent here
+_LAST_MS: Final = 253_402_300_800_000  # the year 10000; a later value was never a time
 
 
 class HermesBoard(NamedTuple):
     """A board of Hermes, table by table."""
 
     title: str
-    directory: str  # where its tasks are worked on unless they say otherwise
+    directory: str  # where its tasks are worked on by default
     tasks: list[Row]
     links: list[Row]
     comments: list[Row]
@@ -60,7 +60,7 @@ class HermesBoard(NamedTuple):
 
 
 class Known(NamedTuple):
-    """A task of the source that is here already."""
+    """A task of the source that exists here already."""
 
     board: str
     status: TaskStatus
@@ -70,14 +70,14 @@ class Known(NamedTuple):
 
 @dataclass(slots=True)
 class ImportPlan:
-    """The rows to write, and what became of every row of the source."""
+    """The rows to write, and the result for every row of the source."""
 
     tasks: list[dict[str, Value]] = field(default_factory=list)
     links: list[dict[str, Value]] = field(default_factory=list)
     runs: list[dict[str, Value]] = field(default_factory=list)
     comments: list[dict[str, Value]] = field(default_factory=list)
     events: list[dict[str, Value]] = field(default_factory=list)
-    attachments: list[Row] = field(default_factory=list)  # of new tasks; the edge looks for their files
+    attachments: list[Row] = field(default_factory=list)  # of new tasks; the caller looks for their files
     imported: dict[str, JsonObject] = field(default_factory=dict)  # the event of each task
     digests: dict[str, str] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)  # idempotency key → task
@@ -86,7 +86,7 @@ class ImportPlan:
 
 
 class Import(NamedTuple):
-    """What all steps of one import share."""
+    """The state shared by all steps of one import."""
 
     made: ImportPlan
     new: Mapping[str, Row]  # the tasks of the source that are not here yet
@@ -95,7 +95,7 @@ class Import(NamedTuple):
     now_ms: int
 
     def is_new(self, table: str, task: str) -> bool:
-        """Whether a row belongs to a new task; if not, what becomes of it is counted."""
+        """Whether a row belongs to a new task; if not, count what becomes of it."""
         if task not in self.new:
             self.made.counts[table][
                 "here before" if task in self.known else "left out: its task is gone"
@@ -109,13 +109,13 @@ class Fitted(NamedTuple):
 
 
 def text(row: Row, column: str) -> str:
-    """Empty when there is none."""
+    """The column as text; empty when there is none."""
     value = row.get(column)
     return "" if value is None else str(value).replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def integer(row: Row, column: str) -> int:
-    """Zero when there is none."""
+    """The column as an integer; zero when there is none."""
     value = row.get(column)
     if isinstance(value, int | float) and abs(value) < 1 << 62:
         return int(value)
@@ -123,7 +123,7 @@ def integer(row: Row, column: str) -> int:
 
 
 def epoch_ms(value: object) -> int | None:
-    """Seconds, or a date as older versions wrote it, as milliseconds."""
+    """Convert seconds, or a date as older versions wrote it, to milliseconds."""
     found: float | None = None
     if isinstance(value, int | float):
         found = float(value)
@@ -146,7 +146,7 @@ def _date(written: str) -> float | None:
 
 
 def json_object(row: Row, column: str) -> JsonObject:
-    """What the column holds as JSON; anything but an object is put into one."""
+    """Decode the column as JSON; anything but an object is wrapped in one."""
     written = text(row, column)
     if not written:
         return {}
@@ -158,11 +158,11 @@ def json_object(row: Row, column: str) -> JsonObject:
 
 
 def encode_metadata(value: JsonObject) -> str:
-    """As it is stored. What is too large is cut to its beginning, as text, and says so."""
+    """Encode metadata for the store. What is too large is replaced by its beginning, as text under `cut`."""
     encoded = msgspec.json.encode(value).decode()
     if len(encoded.encode()) <= MAX_METADATA:
         return encoded
-    beginning = encoded.encode()[: MAX_METADATA // 8].decode("utf-8", "ignore")  # escaped it may grow
+    beginning = encoded.encode()[: MAX_METADATA // 8].decode("utf-8", "ignore")  # escaping may make it longer
     return msgspec.json.encode({"cut": beginning}).decode()
 
 
@@ -171,7 +171,10 @@ def fit(written: str) -> Fitted:
 
 
 def split_title(title: str, body: str) -> tuple[str, Fitted]:
-    """A title of one line, and the body, which begins with the whole title if that was no such line."""
+    """A one-line title, and the body.
+
+    If the title is too long or has several lines, it also starts the body.
+    """
     line = " ".join(title.split())
     if len(line) <= MAX_TITLE and line == title.strip():
         return line or "(untitled)", fit(body)
@@ -179,7 +182,7 @@ def split_title(title: str, body: str) -> tuple[str, Fitted]:
 
 
 def leftover(row: Row, placed: Collection[str]) -> JsonObject:
-    """What else the row says, without what it leaves empty."""
+    """The non-empty columns that have no place of their own here."""
     return {
         name: value[:MAX_REST] if isinstance(value, str) else value
         for name, value in row.items()
@@ -188,9 +191,9 @@ def leftover(row: Row, placed: Collection[str]) -> JsonObject:
 
 
 def workspace_of(row: Row, directory: str) -> tuple[WorkspaceKind, str] | None:
-    """Where the task is worked on; None if it says so and does not say where.
+    """The workspace of the task; None if its kind needs a path and there is none.
 
-    Hermes names a worktree by its own path once it is made; here it is the repository.
+    Hermes names a worktree by its own path once it is made; here it is named by the repository.
     """
     kind, path = text(row, "workspace_kind"), text(row, "workspace_path")
     if kind not in (WorkspaceKind.DIR, WorkspaceKind.WORKTREE):
@@ -216,18 +219,18 @@ _QUESTIONS: Final = {
     "running": "It was running in Hermes when it was imported. Is that worker gone, so that it can run here?",
     "blocked": "It was blocked in Hermes, without a reason. What now?",
 }
-SATISFIES: Final = frozenset({TaskStatus.DONE, TaskStatus.ARCHIVED})  # in Hermes either lets children go
+SATISFIES: Final = frozenset({TaskStatus.DONE, TaskStatus.ARCHIVED})  # in Hermes both let children start
 
 _GATES: Final = frozenset({"blocked", "unblocked", "gave_up", "promoted", "promoted_manual", "created"})
 
-# Columns with a place of their own here. All others stay with the task in its event.
+# Columns with an equivalent here. All others stay with the task, in its event.
 _PLACED: Final = frozenset(
     {"id", "title", "body", "assignee", "priority", "created_by", "created_at", "completed_at", "result"}
 )
 
 
 def digests(source: HermesBoard) -> dict[str, str]:
-    """What each task and all that belongs to it looks like, to see later whether it changed."""
+    """A digest of each task with all that belongs to it, to detect later changes."""
     found = {task: hashlib.sha256(_json(row)) for task, row in _by_id(source.tasks).items()}
     for rows, column in (
         (source.links, "child_id"),
@@ -242,10 +245,10 @@ def digests(source: HermesBoard) -> dict[str, str]:
 
 
 def plan(source: HermesBoard, board: str, known: Mapping[str, Known], *, now_ms: int) -> ImportPlan:
-    """What is to be written so that the source is on the board. What is there stays as it is.
+    """What must be written so that the source is on the board. Existing rows stay as they are.
 
     Raises:
-        InvalidRequest: a task has no id that can be kept, or it is on another board.
+        InvalidRequest: a task has an id that cannot be kept, or it is on another board.
     """
     made, digest = ImportPlan(), digests(source)
     new = {}
@@ -261,7 +264,7 @@ def plan(source: HermesBoard, board: str, known: Mapping[str, Known], *, now_ms:
             made.counts["tasks"]["here before" + (", and changed in Hermes since" if changed else "")] += 1
     made.digests = {task: digest[task] for task in new}
     events, runs = _group_by_task(source.events), _group_by_task(source.runs)
-    statuses = {task: _status(row, events[task], made) for task, row in new.items()}  # whatever its parents
+    statuses = {task: _status(row, events[task], made) for task, row in new.items()}  # parents not considered
     open_parents = _links(made, source.links, statuses, known)
     here = Import(made, new, known, board, now_ms)
     for task, row in new.items():
@@ -293,7 +296,7 @@ def _status(row: Row, events: list[Row], made: ImportPlan) -> TaskStatus:
 def _links(
     made: ImportPlan, links: list[Row], statuses: Mapping[str, TaskStatus], known: Mapping[str, Known]
 ) -> Counter[str]:
-    """The open parents of every new task."""
+    """Add the links; return the number of open parents of every new task."""
     waiting: Counter[str] = Counter()
     for row in links:
         parent, child = text(row, "parent_id"), text(row, "child_id")
@@ -410,7 +413,7 @@ def _json(row: Row) -> bytes:
     return msgspec.json.encode(row, order="deterministic")
 
 
-# Its outcome → ours, with the class of the failure.
+# The outcome in Hermes → ours, with the class of the failure.
 OUTCOMES: Final[dict[str, tuple[str, str | None]]] = {
     "completed": ("completed", None),
     "blocked": ("blocked", None),
@@ -441,12 +444,12 @@ EVENTS: Final = {
     "commented": "commented",
     "archived": "archive",
 }
-# Written again and again while nothing happens; a run's row keeps the last of them.
+# Events that repeat while nothing happens; only the last note is kept, with the run.
 FOLDED: Final = frozenset({"heartbeat", "claim_extended", "respawn_guarded"})
 
 
 def add_runs(here: Import, rows: list[Row], events: Mapping[str, list[Row]]) -> dict[int, str]:
-    """What each run of the source is called here."""
+    """Add the runs; return the name of each run of the source here, by its number."""
     made, now_ms = here.made, here.now_ms
     names: dict[int, str] = {}
     generations: Counter[str] = Counter()
@@ -493,7 +496,7 @@ def add_runs(here: Import, rows: list[Row], events: Mapping[str, list[Row]]) -> 
 
 
 def _outcome(row: Row, metadata: Mapping[str, object]) -> tuple[str, str, str | None]:
-    """Its outcome, ours, and the class of the failure."""
+    """The outcome in Hermes, ours, and the class of the failure."""
     theirs = text(row, "outcome") or _BY_STATUS.get(text(row, "status"), text(row, "status"))
     if theirs == "crashed" and metadata.get("protocol_violation"):
         return "crashed (no report)", "handoff_failed", "handoff"

@@ -1,4 +1,4 @@
-"""A board of Hermes from its file. The file is only read, by SQLite alone, also while Hermes uses it."""
+"""Read a board of Hermes from its file, by SQLite alone and read-only, even while Hermes uses it."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ NAME: Final = "kanban.db"
 MAX_BYTES: Final = 1 << 30  # of the file, which is held in memory; 50,000 tasks take some 40 MiB
 MAX_ABOUT: Final = 1 << 20  # of board.json
 WAIT_S: Final = 30.0
-_TABLES: Final = {  # and the order in which things happened
+_TABLES: Final = {  # with the order of the rows, which is that of the events
     "tasks": "created_at, id",
     "task_links": "parent_id, child_id",
     "task_comments": "id",
@@ -30,7 +30,7 @@ _RECOVER: Final = "sqlite3 {} .recover | sqlite3 recovered.db, then import recov
 
 
 def locate(path: Path) -> Path:
-    """The file itself; `path` may be the folder that it is in.
+    """The path of the file; `path` may be its folder.
 
     Raises:
         NotFound: there is none.
@@ -44,7 +44,7 @@ def locate(path: Path) -> Path:
 
 
 def board_name(file: Path) -> str:
-    """What Hermes calls the board: the folder of a named one, else `default`."""
+    """Hermes' name for the board: the folder of a named one, else `default`."""
     folder = file.resolve().parent
     return folder.name if file.name == NAME and folder.parent.name == "boards" else "default"
 
@@ -53,7 +53,7 @@ def read(file: Path) -> HermesBoard:
     """Everything on the board at one moment.
 
     Raises:
-        InvalidRequest: the file is damaged, too large, or no board of Hermes.
+        InvalidRequest: the file is damaged, too large, or not a board of Hermes.
     """
     if file.stat().st_size > MAX_BYTES:
         raise InvalidRequest(f"{file} has more than {MAX_BYTES} bytes")
@@ -78,9 +78,9 @@ def read(file: Path) -> HermesBoard:
 
 
 def attachment(file: Path, row: Row) -> bytes | None:
-    """What is attached, from where Hermes keeps it beside its board; None if it is not there, or too large.
+    """An attachment's content, from where Hermes keeps it beside its board; None if absent or too large.
 
-    The folder in the row is not believed: a board must not make its reader copy files from elsewhere.
+    The folder in the row is not trusted: a board must not make its reader copy files from elsewhere.
     """
     task, name = text(row, "task_id"), text(row, "stored_path").rpartition("/")[2]
     if not ID.fullmatch(task) or name in ("", ".", ".."):
@@ -98,10 +98,10 @@ def attachment(file: Path, row: Row) -> bytes | None:
 
 
 def _snapshot(file: Path, copy: sqlite3.Connection) -> None:
-    """One moment of the file.
+    """Copy the file as it is at one moment.
 
-    A file at rest is read as one that nobody writes: then SQLite leaves nothing beside it. If somebody did
-    begin to write meanwhile, it is read again, as one of several processes.
+    A file at rest is opened as immutable, so that SQLite leaves no files beside it. If a writer began
+    meanwhile, it is read again with normal locking.
     """
     address = f"file:{quote(os.fspath(file.resolve()))}?mode=ro"
     before = _rest(file)
@@ -118,7 +118,7 @@ def _copy(address: str, copy: sqlite3.Connection) -> None:
 
 
 def _rest(file: Path) -> tuple[int, int, int] | None:
-    """What the file looks like; None while it is in use."""
+    """What identifies the state of the file; None while it is in use."""
     if any(Path(f"{file}{suffix}").exists() for suffix in ("-wal", "-journal")):
         return None
     facts = file.stat()
@@ -126,7 +126,7 @@ def _rest(file: Path) -> tuple[int, int, int] | None:
 
 
 def _rows(copy: sqlite3.Connection, table: str, order: str) -> list[Row] | None:
-    """None when there is no such table, as in files of older versions."""
+    """The rows of a table; None if it does not exist, as in files of older versions."""
     if not copy.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)).fetchall():
         return None
     cursor = copy.execute(f"SELECT * FROM {table} ORDER BY {order}")  # noqa: S608 - both are constants above
@@ -139,7 +139,7 @@ def _plain(value: object) -> object:
 
 
 def _about(file: Path) -> dict[str, str]:
-    """What Hermes says of the board beside the file, if it does."""
+    """The text fields of board.json beside the file; empty if it cannot be read."""
     try:
         with open(file.parent / "board.json", "rb") as about:
             said = json.loads(about.read(MAX_ABOUT))

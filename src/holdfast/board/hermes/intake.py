@@ -1,4 +1,4 @@
-"""A board of Hermes into the store: all of it in one change, and again without changing anything."""
+"""Import a board of Hermes into the store, all in one change; repeating the import changes nothing."""
 
 from collections.abc import Callable
 from typing import Final, TypeAlias
@@ -13,17 +13,17 @@ from holdfast.board.store import Store
 from holdfast.board.verbs import boards, files, ledger
 from holdfast.errors import HoldfastError, NotFound
 
-Contents: TypeAlias = Callable[[Row], bytes | None]  # of an attachment; None if it cannot be had
+Contents: TypeAlias = Callable[[Row], bytes | None]  # of an attachment; None if it is not available
 
-_ASKED: Final = (  # of what can be asked for when a task is made, what Hermes has too
+_ASKED: Final = (  # the fields of a new task that Hermes has too
     *("title", "body", "assignee", "priority", "max_attempts", "workspace_kind", "workspace"),
     "max_runtime_s",
 )
-MAX_NOTES: Final = 100  # of what is told beside the counts
+MAX_NOTES: Final = 100  # listed beside the counts
 
 
 class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of every row of the source, by table: how → how many."""
+    """The results for the rows of the source, by table: how many ended how."""
 
     board: str
     dry_run: bool
@@ -34,7 +34,7 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Rehearsed(Exception):
-    """Takes the report out of a change that must not happen."""
+    """Carries the report out of a change that must be rolled back."""
 
     def __init__(self, report: ImportReport) -> None:
         self.report = report
@@ -43,9 +43,9 @@ class _Rehearsed(Exception):
 def import_board(
     store: Store, source: HermesBoard, contents: Contents, *, board: str, who: str, dry_run: bool = False
 ) -> ImportReport:
-    """The tasks of the source that are not on the board yet, with all that belongs to them.
+    """Import the tasks of the source that are not on the board yet, with all that belongs to them.
 
-    The board is made if there is none. With `dry_run` nothing is kept, and the report says what would be.
+    The board is created if missing. With `dry_run` nothing is kept, and the report says what would be.
 
     Raises:
         InvalidRequest: a task cannot be kept under its id, or is on another board.
@@ -123,7 +123,7 @@ def _write(tx: Transaction, plan: ImportPlan, board: str, who: str) -> None:
 
 
 def _answer_creation(tx: Transaction, board: str, key: str, task: str) -> None:
-    """Whoever made the task under this key and asks again gets it; another question is refused."""
+    """Reserve the key for this task: repeating its creation returns it, and another request is refused."""
     made = ledger.task(tx, task)
     asked = NewTask(
         parents=tuple(str(row["parent"]) for row in tx.all("links_above", task=task, most=MAX_PARENTS)),

@@ -1,5 +1,6 @@
-"""Ready tasks and free capacity to claims, a reason for every task that waits, and whether the clock
-has jumped that leases are dated by. Pure module.
+"""Claims from ready tasks and free capacity, and a reason for each waiting task. Pure module.
+
+It also detects jumps of the clock that dates leases.
 """
 
 from collections import Counter
@@ -16,7 +17,7 @@ from holdfast.board.rules.transitions import ENDS, TaskStatus
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """How many runs there may be at once; what is not named is not bounded."""
+    """How many runs there may be at once; names that are missing are not bounded."""
 
     board: int | None = None
     profiles: Mapping[str, int] = field(default_factory=dict)
@@ -26,7 +27,7 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """The runs there are: in all, by profile, by host, by pool, by environment."""
+    """The number of current runs: in total, by profile, by host, by pool, by environment."""
 
     board: int = 0
     profiles: Mapping[str, int] = field(default_factory=dict)
@@ -36,14 +37,14 @@ class Busy:
 
 
 class Places(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a host lets work be done besides itself, and where tasks of a profile go that name no place."""
+    """The environments where a host can start work, and the default one of each profile."""
 
     environments: dict[str, str] = {}  # by name: why nothing is begun there now, or ""
     homes: dict[str, str] = {}  # by profile
     slots: dict[str, int] = {}  # runs at once, by environment
 
     def close_full(self, running: Mapping[str, int]) -> "Places":
-        """The same without room where as many runs are as there are slots, whoever began them."""
+        """A copy with full environments closed, counting the runs of all dispatchers."""
         full = {name for name, most in self.slots.items() if running.get(name, 0) >= most}
         shut = {
             name: why or (f"all {self.slots[name]} slots are taken" if name in full else "")
@@ -52,17 +53,17 @@ class Places(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(self, environments=shut)
 
     def find_environment(self, task: Task) -> str:
-        """Where this host would run it; empty: on itself."""
+        """Where this host would run it; empty: on the host itself."""
         return task.environment or self.homes.get(task.assignee, "")
 
     def list_claimable(self, profile: str) -> list[str]:
-        """The environments that a task of this profile may name for this host to begin it now."""
+        """The environments that a task of this profile may name to be started now; `""`: the host itself."""
         named = sorted(name for name, shut in self.environments.items() if not shut)
         home = self.homes.get(profile, "")
         return [*([""] if not home or home in named else []), *named]
 
     def find_holdup(self, task: Task) -> str | None:
-        """Why the place of a task lets nothing be begun there now; None if it does."""
+        """Why nothing can be begun now at the place of a task; None if it can."""
         place = self.find_environment(task)
         if not place:
             return None
@@ -78,7 +79,7 @@ class PlannedClaim:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What to claim now, best first, and why every other task that was given waits."""
+    """What to claim now, best first, and why every other given task waits."""
 
     claims: tuple[PlannedClaim, ...]
     waiting: Mapping[str, str]
@@ -94,9 +95,9 @@ def assign(
     waits_for: Mapping[str, Sequence[str]] | None = None,
     held: Mapping[str, str] | None = None,
 ) -> Assignment:
-    """`hosts` says which profiles each host starts workers for; the least busy of them gets the task.
+    """Assign tasks to hosts. `hosts` has the profiles of each host; the least busy host gets the task.
 
-    `held` are those of them that start nothing now, and why.
+    `held` are the hosts that start nothing now, and why.
     """
     left = _Left(capacity, busy)
     claims: list[PlannedClaim] = []
@@ -118,7 +119,7 @@ def assign(
 
 
 def holdup(task: Task, *, now_ms: int, waits_for: Sequence[str] = ()) -> str | None:
-    """Why the task itself is not to be claimed, whatever room there is; None when it may be."""
+    """Why the task itself must not be claimed, whatever capacity there is; None when it may be."""
     match task.status:
         case TaskStatus.READY:
             return None if task.assignee else "nobody is assigned"
@@ -133,7 +134,7 @@ def holdup(task: Task, *, now_ms: int, waits_for: Sequence[str] = ()) -> str | N
         case TaskStatus.WAITING_HUMAN:
             return f"waits for {task.waiting_for or 'a person'}: {task.question}"
         case TaskStatus.REVIEW:
-            if task.waiting_for:  # what comes before a person is asked
+            if task.waiting_for:  # its checks come before a person is asked
                 return f"{task.reason} before it is looked at"
             asked = f"waits for a review{f' by {task.reviewer}' if task.reviewer else ''}"
             return f"{asked}: {task.reason}" if task.reason else asked
@@ -152,12 +153,12 @@ def holdup(task: Task, *, now_ms: int, waits_for: Sequence[str] = ()) -> str | N
 def find_cap_reached(
     assignee: str, *, capacity: Capacity, busy: Busy, host: str, pool: str = ""
 ) -> str | None:
-    """Which bound of the board, of the profile, of the pool or of the host leaves no room now."""
+    """The bound of the board, the profile, the pool or the host that is reached now."""
     return _Left(capacity, busy).full(assignee, pool, [host])
 
 
 def find_pools_reached(*, capacity: Capacity, busy: Busy) -> dict[str, str]:
-    """The pools that leave no room now, and in words why not."""
+    """The pools that are full now, each with the reason in words."""
     left = _Left(capacity, busy)
     return {
         name: reason for name in sorted(capacity.pools) if (reason := left.reached("pool", name)) is not None
@@ -172,7 +173,7 @@ def why_stopped(board: Board) -> str | None:
 
 
 def clock(at_ms: int | None) -> str:
-    """A time as people read it; in UTC, because hosts differ."""
+    """A time for people; in UTC, because hosts differ."""
     if at_ms is None:
         return "further notice"
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
@@ -185,7 +186,7 @@ def _nobody(assignee: str, held: Mapping[str, str]) -> str:
 
 
 class _Left:
-    """What is left of a capacity while claims are made."""
+    """The remaining capacity while claims are made."""
 
     def __init__(self, capacity: Capacity, busy: Busy) -> None:
         board = {} if capacity.board is None else {"": capacity.board}
@@ -203,7 +204,7 @@ class _Left:
         }
 
     def reached(self, scope: str, name: str) -> str | None:
-        """The bound that leaves no room there, in words."""
+        """The bound that is reached there, in words."""
         most = self._most[scope].get(name)
         if most is None or self._used[scope][name] < most:
             return None
@@ -225,11 +226,11 @@ class _Left:
         return self.reached("host", host) is None
 
 
-# --- leases, when the store's clock has jumped
+# --- leases when the store's clock has jumped
 #
-# The store dates everything by a wall clock, which people, time servers, virtual machines and a laptop's lid
-# move. Whoever looks for leases that ran out has a steady clock beside it. Between two looks both go on by as
-# much; if they do not, no time that the store remembers says how long ago something was.
+# The store dates everything by a wall clock, which people, time servers, virtual machines and suspended
+# laptops change. The process that looks for expired leases also has a steady clock. Between two looks both
+# must advance by the same amount. If they do not, no time in the store says how long ago something was.
 
 TOLERANCE_MS: Final = 2_000  # two clocks are never read at the same moment, and a wall clock is slewed
 
@@ -246,10 +247,11 @@ class ClockReading(NamedTuple):
 
 
 def find_jump(offset_ms: int | None, reading: ClockReading, *, lease_ms: int) -> int:
-    """By how much the wall clock has jumped since its offset was `offset_ms`; nothing without one.
+    """By how much the wall clock has jumped since its offset was `offset_ms`; 0 without one.
 
-    Below zero it went back. The offset is that of the last jump, not of the last look, so that many small
-    steps are one large one. Half of what a short lease has to spare is a jump, too.
+    Negative: it went back. The offset is that of the last jump, not of the last look, so that many small
+    steps add up to a large one. For short leases a quarter of the lease, half of what it has to spare,
+    already counts as a jump.
     """
     if offset_ms is None:
         return 0
@@ -258,5 +260,5 @@ def find_jump(offset_ms: int | None, reading: ClockReading, *, lease_ms: int) ->
 
 
 def find_future(now_ms: int) -> int:
-    """What is dated later than this was dated before the clock went back."""
+    """Anything dated later than this was dated before the clock went back."""
     return now_ms + TOLERANCE_MS

@@ -1,7 +1,7 @@
-"""What runs use of what they may use, in numbers and in words. Pure module.
+"""The usage of runs compared with budgets, in numbers and in words. Pure module.
 
-Only what the CLI of a worker says is counted. A CLI that says nothing is not free: what is not known is a
-zero in the store, and "unknown" wherever it is shown. Money is kept in millionths of a dollar.
+Only what a worker's CLI reports is counted. A CLI that reports nothing is not free: unknown usage is a zero
+in the store, and "unknown" wherever it is shown. Money is kept in millionths of a dollar.
 """
 
 from collections.abc import Mapping
@@ -18,14 +18,14 @@ OPTIONS: Final = (
 
 
 class BudgetUse(NamedTuple):
-    """Zeros are what nobody has said."""
+    """What was used; zero means unknown."""
 
     tokens: int = 0
     cost: int = 0
     turns: int = 0
 
     def at_least(self, other: "BudgetUse") -> "BudgetUse":
-        """What is known after both were said: nothing that was used becomes unused."""
+        """The larger of each value: what was used never becomes unused."""
         return BudgetUse(*map(max, self, other))
 
 
@@ -45,7 +45,7 @@ def of_run(run: Run) -> BudgetUse:
 
 
 def read_usage(usage: Mapping[str, object] | None) -> BudgetUse:
-    """From `usage` in the report of a worker, whose numbers are the worker's word."""
+    """Usage from the report of a worker, as the worker states it."""
     if usage is None:
         return BudgetUse()
     tokens = _count(usage.get("inputTokens")) + _count(usage.get("outputTokens"))
@@ -53,7 +53,7 @@ def read_usage(usage: Mapping[str, object] | None) -> BudgetUse:
 
 
 def describe_spent(used: BudgetUse, budget: Budget) -> str | None:
-    """Of what nothing is left, in words."""
+    """The budget that is used up, in words; None if something is left of each."""
     if budget.tokens is not None and used.tokens >= budget.tokens:
         return f"{used.tokens} of {budget.tokens} tokens"
     if budget.cost is not None and used.cost >= budget.cost:
@@ -66,7 +66,7 @@ def question(words: str) -> str:
 
 
 def millionths(usd: object) -> int:
-    """Dollars as they are kept; 0 when that is no amount of money."""
+    """Dollars as they are stored; 0 if the value is not an amount of money."""
     if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 < usd < MAX_COST / MILLION:
         return 0
     return max(1, round(usd * MILLION))
@@ -77,7 +77,7 @@ def dollars(cost: int) -> str:
 
 
 def describe(used: BudgetUse) -> str:
-    """What is known, for people."""
+    """The known usage, for people."""
     known = [
         f"{used.tokens} tokens" if used.tokens else "",
         dollars(used.cost) if used.cost else "",
@@ -87,7 +87,7 @@ def describe(used: BudgetUse) -> str:
 
 
 def to_json(used: BudgetUse) -> dict[str, int | float | None]:
-    """The same for programs; None is what nobody has said."""
+    """The known usage, for programs; None is unknown."""
     cost = used.cost / MILLION if used.cost else None
     return {"tokens": used.tokens or None, "costUsd": cost, "turns": used.turns or None}
 

@@ -1,7 +1,7 @@
-"""What a board has been doing lately, in numbers for people and for Prometheus. Pure module.
+"""The recent activity of a board, in numbers for people and for Prometheus. Pure module.
 
-Tasks are counted as they are. What became of runs is read off the newest events of the board, so that it
-costs the same on a board of any age: those are gauges over that window, not counters since the beginning.
+Tasks are counted as they are. The results of runs come from the newest events of the board, so that the cost
+is the same for a board of any age. They are thus gauges over that window, not counters since the beginning.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,33 +13,33 @@ from holdfast.board.rules.budget import MILLION, BudgetUse
 from holdfast.board.rules.rows import TaskEvent
 from holdfast.board.rules.transitions import Move, TaskStatus
 
-WINDOW: Final = 10_000  # events: some thousand runs, and some ten milliseconds
-BUCKETS_S: Final = (0.1, 0.5, 1, 5, 30, 60, 300, 1800, 3600)  # from at once to "nobody has room"
+WINDOW: Final = 10_000  # events: some thousand runs, and some ten milliseconds of work
+BUCKETS_S: Final = (0.1, 0.5, 1, 5, 30, 60, 300, 1800, 3600)  # from an immediate start to a lack of capacity
 
 
 class Runs(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs of one profile that ended alike; without an outcome they have not ended."""
+    """Runs of one profile with the same outcome; without an outcome they have not ended."""
 
     profile: str
     outcome: str | None
     failure: str | None
     count: int
-    told: int  # of how many something is known of what they used
+    told: int  # how many of them reported their usage
     tokens: int
     cost: int
     turns: int
 
 
 class Recent(msgspec.Struct, frozen=True, kw_only=True):
-    """What the newest events of a board tell."""
+    """What the newest events of a board show."""
 
     events: int
     runs: list[Runs]
-    waits_ms: list[int]  # how long each task that was claimed had been ready
+    waits_ms: list[int]  # how long each claimed task had been ready
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
-    """What the recent runs of one profile used, and of how many that is known."""
+    """The usage of the recent runs of one profile, and how many reported it."""
 
     runs: int
     told: int
@@ -49,7 +49,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def waits_ms(events: Iterable[TaskEvent]) -> list[int]:
-    """From ready to claimed, of every claim among these events whose beginning is among them too."""
+    """The times from ready to claimed, for every claim with both moments among these events."""
     ready: dict[str | None, int] = {}
     found = []
     for event in events:
@@ -61,7 +61,7 @@ def waits_ms(events: Iterable[TaskEvent]) -> list[int]:
 
 
 def profiles(recent: Recent) -> dict[str, Profile]:
-    """What was used, by profile."""
+    """The usage by profile."""
     found: dict[str, Profile] = {}
     for each in recent.runs:
         before = found.get(each.profile, Profile(runs=0, told=0, tokens=0, cost=0, turns=0))
@@ -82,7 +82,7 @@ def used(profile: Profile) -> BudgetUse:
 def exposition(
     board: str, tasks: Mapping[str, int], oldest_ready_ms: int | None, recent: Recent
 ) -> list[str]:
-    """As lines of the text format of Prometheus."""
+    """The metrics as lines of the Prometheus text format."""
     return [line for group in _groups(board, tasks, oldest_ready_ms, recent) for line in group]
 
 
@@ -157,7 +157,11 @@ def _escape(text: str) -> str:
 
 
 def _makes_ready(event: TaskEvent) -> bool:
-    """A new task says its status; moves say where they led, except that of a task whose parents are done."""
+    """Whether a task became ready by this event.
+
+    A creation event has the status, and a move event its target, except the promotion of a task with all
+    parents done.
+    """
     if event.kind == "created":
         return event.payload.get("status") == TaskStatus.READY
     return event.kind == Move.PROMOTE or event.payload.get("to") == TaskStatus.READY

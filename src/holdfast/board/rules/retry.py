@@ -1,8 +1,8 @@
-"""One policy for every run that did not end with an answer: again, when, or not at all. Pure module.
+"""One policy for every run that ended without an answer: whether to retry, and when. Pure module.
 
-A claim spends one of a task's `max_attempts`, whatever becomes of the run, so no mixture of failures runs a
-task more often than that. Only a person gives a new budget. A handoff that failed gives its attempt back:
-the work was done.
+A claim spends one of a task's `max_attempts`, whatever the result of the run, so no mixture of failures runs
+a task more often than that. Only a person grants new attempts. A failed handoff gives its attempt back,
+because the work was done.
 """
 
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from typing import Final
 from holdfast.board.rules.transitions import Move
 
 DEFAULT_MAX_ATTEMPTS: Final = 3
-MOST_ATTEMPTS: Final = 100  # beyond that somebody mistyped
+MOST_ATTEMPTS: Final = 100  # more than that is a typing error
 FIRST_DELAY_MS: Final = 5_000
 MAX_DELAY_MS: Final = 15 * 60_000  # a fault that lasts longer is not cured by waiting longer
-QUOTA_DELAY_MS: Final = 5 * 60_000  # when nobody announced the reset
+QUOTA_DELAY_MS: Final = 5 * 60_000  # when the provider did not announce the reset
 JITTER: Final = 0.25  # of the delay, on top: tasks that failed together do not come back together
 
 
@@ -27,7 +27,7 @@ class FailureKind(StrEnum):
     INFRA = "infra"
     HANDOFF = "handoff"
     TASK = "task"
-    INTERNAL = "internal"  # a fault of our own, whatever the worker did
+    INTERNAL = "internal"  # a fault of Holdfast itself, whatever the worker did
 
 
 _WORDS: Final = {
@@ -40,7 +40,7 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RetryDecision:
-    """What becomes of the task. `wake_ms` goes with WAIT; `spent` is what the run costs in the end."""
+    """What becomes of the task. `wake_ms` goes with WAIT; `spent` is the number of attempts charged."""
 
     move: Move
     reason: str
@@ -57,7 +57,10 @@ def decide_retry(
     jitter: float = 0.0,
     resets_ms: int | None = None,
 ) -> RetryDecision:
-    """`attempts` counts the run that has just ended; `jitter` is a random number from 0 to 1."""
+    """Decide what follows a failed run.
+
+    `attempts` includes the run that has just ended; `jitter` is a random number from 0 to 1.
+    """
     if failure is FailureKind.HANDOFF:
         return RetryDecision(Move.MISS_HANDOFF, "the report of the work is missing", spent=0)
     if failure is FailureKind.AUTH:
@@ -68,12 +71,12 @@ def decide_retry(
     if failure is FailureKind.QUOTA:
         due = resets_ms if resets_ms is not None else now_ms + QUOTA_DELAY_MS
         spread = round(JITTER * jitter * FIRST_DELAY_MS)
-        # Whoever failed has waited for a reset in a second already, more than once.
+        # At least the usual back-off: earlier runs may have failed repeatedly with a reset "in a second".
         return RetryDecision(Move.WAIT, "quota", wake_ms=max(due, now_ms + delay_ms(attempts, 0.0)) + spread)
     return RetryDecision(Move.WAIT, f"cool-down after {failure}", wake_ms=now_ms + delay_ms(attempts, jitter))
 
 
 def delay_ms(attempts: int, jitter: float) -> int:
-    """Doubles with every attempt up to a bound."""
+    """The back-off: doubles with every attempt up to a bound."""
     plain = min(FIRST_DELAY_MS << min(attempts - 1, 20), MAX_DELAY_MS)
     return plain + round(plain * JITTER * jitter)

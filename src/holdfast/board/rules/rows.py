@@ -1,6 +1,6 @@
-"""What the board keeps, as values. Pure module.
+"""The rows of the board, as values. Pure module.
 
-Times are milliseconds since 1970 on the store's clock; nobody else dates anything.
+Times are milliseconds since 1970 on the store's clock; no other clock dates anything.
 """
 
 import functools
@@ -50,7 +50,7 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     created_ms: int
     last_seq: int = 0  # of its newest event
     paused: bool = False  # nothing is claimed
-    archived: bool = False  # likewise, and nothing is made
+    archived: bool = False  # likewise, and no task is created
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     board: str
     title: str
     body: str
-    assignee: str  # the profile whose workers run it; empty while there is none
+    assignee: str  # the profile of the workers that run it; empty while there is none
     status: TaskStatus
     priority: int
     created_by: str
@@ -69,10 +69,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     open_parents: int
     run_id: str | None  # the run that holds it
     generation: int  # of its newest run
-    attempts: int  # spent since a person last gave it a budget
+    attempts: int  # spent since a person last granted new ones
     max_attempts: int
     wake_ms: int | None  # when the clock moves it on
-    question: str | None  # what a person is asked
+    question: str | None  # the question for a person
     options: list[str]
     waiting_for: str
     reason: str  # why it has this status
@@ -81,14 +81,14 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     workspace_kind: WorkspaceKind = WorkspaceKind.SCRATCH
     workspace: str = ""  # the directory or the repository
     max_runtime_s: int | None = None  # of one run
-    report_only: bool = False  # the work is there: its next run only reports it
-    reviewer: str = ""  # who is asked when it is to be looked at; empty: anybody
+    report_only: bool = False  # the work exists: its next run only reports it
+    reviewer: str = ""  # the person who is asked to review it; empty: anyone
     checks: list[str] = []  # commands that must succeed in its workspace before it is done
-    pool: str = ""  # what its runs use up besides, which a cap can bound
+    pool: str = ""  # a shared resource of its runs, which a cap can bound
     max_tokens: int | None = None  # of all its runs together
     max_cost: int | None = None  # likewise, in millionths of a dollar
-    acknowledged_ms: int | None = None  # when a person said that they know that it waits for them
-    environment: str = ""  # the machine that its workers run on; empty: as their profile says
+    acknowledged_ms: int | None = None  # when a person acknowledged that it waits for them
+    environment: str = ""  # the machine that its workers run on; empty: that of their profile
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,17 +112,17 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     metadata: JsonObject
     error: str | None
     workspace: str = ""  # where it works
-    session: str = ""  # as the agent calls it, to go on later
-    tokens: int = 0  # as far as the agent says
+    session: str = ""  # the agent's name for it, to resume it later
+    tokens: int = 0  # as far as the agent reports it
     cost: int = 0  # likewise, in millionths of a dollar
     turns: int = 0
-    stuck: str = ""  # why it looks stuck, while it does
+    stuck: str = ""  # why it looks stuck; empty if it does not
     pool: str = ""
-    environment: str = ""  # the machine that it runs on, by its name on `host`; empty: that host itself
+    environment: str = ""  # the machine that it runs on, by its name on `host`; empty: the host itself
 
     @property
     def ending(self) -> str:
-        """How it ended, in a word, with what it failed by; `running` before that."""
+        """How it ended, in a word, with the class of a failure; `running` if it has not ended."""
         if self.outcome is None:
             return "running"
         return (
@@ -135,7 +135,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunRef(msgspec.Struct, frozen=True):
-    """What a worker shows with everything it says: which run it is. The generation fences off older ones."""
+    """Identifies a run in everything its worker sends. The generation fences off older runs."""
 
     run: str
     generation: int
@@ -159,7 +159,10 @@ class Comment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """To the worker of a run; it has seen what it was handed once it says something after that."""
+    """A message to the worker of a run.
+
+    The worker has seen a delivered message once it sends something after the delivery.
+    """
 
     task_id: str
     number: int
@@ -172,17 +175,17 @@ class TaskMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """A host that no rule decides about: a connection of a run waits until somebody answers.
+    """A host that no rule decides about: a connection of a run waits for a person's answer.
 
-    `answer` is what was said (yes, no, pattern), `outcome` what became of it; both are empty before that.
+    `answer` is the answer given (yes, no, pattern), `outcome` the result; both are empty before that.
     """
 
     task_id: str
     run_id: str
-    request: str  # as the supervisor of its worker calls it
+    request: str  # the supervisor's name for it
     host: str  # with the port
-    program: str  # that wants to reach it, where that is known
-    pattern: str  # what an answer may allow instead; empty: nothing else
+    program: str  # that wants to reach it, if known
+    pattern: str  # the pattern that an answer may allow instead; empty: none
     asked_ms: int
     answer: str = ""
     who: str = ""
@@ -195,24 +198,24 @@ class HostQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_open(self) -> bool:
-        """Whether somebody is to answer it."""
+        """Whether it still needs an answer."""
         return not (self.answer or self.outcome)
 
     @property
     def next(self) -> list[str]:
-        """What to type."""
+        """The commands that answer it."""
         said = ("yes", "no", "pattern") if self.pattern else ("yes", "no")
         return [f"holdfast task answer {self.task_id} {word} {self.host}" for word in said]
 
 
 def describe_asked(asked: list[HostQuestion]) -> str:
-    """What one run waits for, in a line; there is something."""
+    """What one run waits for, in a line. `asked` is not empty."""
     more = len(asked) - 1
     return asked[0].words + (f" (and {more} more)" if more else "")
 
 
 class File(msgspec.Struct, frozen=True, kw_only=True):
-    """What is attached to a task, or with a run what is kept of that; without its content."""
+    """A file attached to a task, or kept with one of its runs; without its content."""
 
     id: str
     task_id: str
@@ -225,7 +228,7 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ParentResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came out of a task that this one waited for."""
+    """The result of a task that this one depended on."""
 
     task_id: str
     title: str
@@ -234,7 +237,7 @@ class ParentResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened; `seq` counts up by one for each board, in the order in which changes took effect."""
+    """An event; `seq` counts up by one for each board, in the order in which changes took effect."""
 
     board: str
     seq: int
@@ -247,7 +250,7 @@ class TaskEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Detail(msgspec.Struct, frozen=True, kw_only=True):
-    """A task with what belongs to it."""
+    """A task with all that belongs to it."""
 
     task: Task
     parents: list[TaskLink]
@@ -258,13 +261,13 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
     results: list[ParentResult]
     files: list[File]
     messages: list[TaskMessage]
-    questions: list[HostQuestion] = []  # of the run that holds it, also those that have their answer
+    questions: list[HostQuestion] = []  # of the run that holds it, including the answered ones
 
 
 Name: TypeAlias = Annotated[str, Meta(max_length=MAX_TITLE)]
 Text: TypeAlias = Annotated[str, Meta(max_length=MAX_TEXT)]
 
-# What a task consists of for whoever asks for one: the bounds and the words of every face.
+# The fields of a new task: the bounds and descriptions for all interfaces.
 _Title: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_TITLE, description="One line.")]
 _Body: TypeAlias = Annotated[
     str, Meta(max_length=MAX_TEXT, description="What is to be done, and when it is done.")
@@ -312,7 +315,7 @@ _Cost: TypeAlias = Annotated[
 
 
 class _Wishes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What could be asked for in the first schema. Its JSON is in the fingerprints that stores keep."""
+    """The fields of the first schema. Their JSON is part of the fingerprints that stores keep."""
 
     title: _Title
     body: _Body = ""
@@ -325,7 +328,7 @@ class _Wishes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class NewTask(_Wishes, frozen=True, kw_only=True):
-    """What is asked for when a task is made."""
+    """The fields of a task that is to be created."""
 
     workspace_kind: _Kind = WorkspaceKind.SCRATCH
     workspace: _Path = ""
@@ -350,9 +353,9 @@ class NewTask(_Wishes, frozen=True, kw_only=True):
             raise UsageError("each check is a command")
 
     def fingerprint_parts(self) -> tuple[object, ...]:
-        """For a fingerprint: as the first schema had it, and what came later only where it is used.
+        """The values for a fingerprint: those of the first schema, and later ones only where they are used.
 
-        Whether there is a time counts, which one does not: "in an hour" said again is another time.
+        Whether there is a `wake_ms` counts, its value does not: "in an hour", repeated, means another time.
         """
         first = _Wishes(**{name: getattr(self, name) for name in _Wishes.__struct_fields__})
         first = msgspec.structs.replace(first, wake_ms=None if self.wake_ms is None else 0)
@@ -366,7 +369,7 @@ class NewTask(_Wishes, frozen=True, kw_only=True):
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is to be different about a task; what is not given stays."""
+    """The changes to a task; fields that are not given stay."""
 
     title: _Title | msgspec.UnsetType = msgspec.UNSET
     body: _Body | msgspec.UnsetType = msgspec.UNSET
@@ -383,11 +386,11 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     environment: _Environment | msgspec.UnsetType = msgspec.UNSET
 
     def members(self) -> list[str]:
-        """What is given."""
+        """The names of the given fields."""
         return [name for name in self.__struct_fields__ if getattr(self, name) is not msgspec.UNSET]
 
     def apply_to(self, task: Task) -> Task:
-        """The task with the changes; raises UsageError for a value out of bounds, or when there is none."""
+        """The changed task. Raises UsageError for a value out of bounds, or if nothing is given."""
         if not self.members():
             raise UsageError("nothing is to be different")
         changed = msgspec.structs.replace(task, **{name: getattr(self, name) for name in self.members()})
@@ -396,7 +399,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 def check(given: msgspec.Struct) -> None:
-    """Hold the values of a struct to the bounds that its annotations say; msgspec does so only for JSON.
+    """Check the values of a struct against the bounds in its annotations; msgspec does so only for JSON.
 
     Raises:
         UsageError: something is too long or too large, or a text has a zero byte, which no store keeps.
@@ -429,7 +432,7 @@ def _check_one(name: str, metas: list[Meta], value: object) -> None:
 
 @functools.cache
 def _bounds(kind: type[msgspec.Struct]) -> tuple[tuple[str, list[Meta], list[Meta]], ...]:
-    """Of each field its own bounds and, of a tuple, those of its items."""
+    """For each field, its own bounds and, for a tuple, those of its items."""
     found = []
     for name, hint in typing.get_type_hints(kind, include_extras=True).items():
         plain, whole = split_annotated(hint)
@@ -442,7 +445,7 @@ _UNIONS: Final = (typing.Union, typing.get_origin(int | str))
 
 
 def split_annotated(hint: Any) -> tuple[Any, list[Meta]]:
-    """A type without its bounds, and those; of a union the first of its types counts."""
+    """A type without its bounds, and the bounds; for a union, those of its first type."""
     if typing.get_origin(hint) in _UNIONS:
         return split_annotated(typing.get_args(hint)[0])
     if typing.get_origin(hint) is not Annotated:
@@ -452,10 +455,10 @@ def split_annotated(hint: Any) -> tuple[Any, list[Meta]]:
 
 
 def check_text(what: str, text: str) -> str:
-    """The text itself.
+    """Return the text if it is valid.
 
     Raises:
-        UsageError: it is too long, or holds a zero byte, which no store keeps.
+        UsageError: it is too long, or contains a zero byte, which no store keeps.
     """
     if len(text) > MAX_TEXT or "\0" in text:
         raise UsageError(f"the {what} has more than {MAX_TEXT} characters, or a zero byte")
@@ -463,7 +466,7 @@ def check_text(what: str, text: str) -> str:
 
 
 def file_name(name: str) -> str:
-    """The name itself.
+    """Return the name if it is valid.
 
     Raises:
         UsageError: it is not one plain part of a path.
@@ -474,7 +477,7 @@ def file_name(name: str) -> str:
 
 
 def metadata_text(metadata: JsonObject) -> str:
-    """As it is stored; raises UsageError when it is too large or no JSON."""
+    """Encode metadata for the store. Raises UsageError when it is too large or not JSON."""
     try:
         text = msgspec.json.encode(metadata)
     except (TypeError, ValueError):

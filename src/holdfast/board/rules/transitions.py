@@ -1,20 +1,19 @@
 """The statuses of a task and its legal moves, as one table. Pure module.
 
-    triage          somebody must say what is to be done
+    triage          a person must specify what is to be done
     todo            waits for other tasks: it has open parents, and a task without them never is here
     scheduled       parked by a person until a time
-    ready           whoever has room may claim it
-    running         one run holds it; there is no other way in than a claim
+    ready           any host with room may claim it
+    running         one run holds it; only a claim leads here
     waiting_human   a person must act; only a person moves it on
     waiting_system  the clock must pass: a back-off, the reset of a quota, a wait that a worker asked for
-    review          the work is reported; a person approves or asks for changes, or first the task's checks do
-    handoff_failed  the work may be there, its report is not; a person accepts, or has it run again
+    review          the work is reported; its checks run first, if any; a person approves or asks for changes
+    handoff_failed  the work may exist, but its report is missing; a person accepts it, or reruns it
     done, failed, cancelled, archived   the ends; a failed task can be tried again, the others are final
 
-"Blocked" is two statuses, because a clock must never do what a person has to, nor the other way round.
-There is no "paused": that is said of a board, not of a task. Whatever becomes free becomes `ready`, or
-`todo` while it has open parents: `settle` decides that in one place. Only `done` satisfies the tasks that
-wait for it.
+"Blocked" is two statuses, because a clock must never do what a person has to, nor the other way round. There
+is no "paused": a board is paused, not a task. A task that is released becomes `ready`, or `todo` while it has
+open parents: `settle` decides that in one place. Only `done` satisfies the tasks that depend on a task.
 """
 
 from enum import StrEnum
@@ -62,7 +61,7 @@ class Move(StrEnum):
 
 
 class Actor(StrEnum):
-    """Who moves: somebody with authority over the board, the run that holds the task, the board's rules."""
+    """Who makes a move: a caller with authority over the board, the run that holds the task, or the board."""
 
     PERSON = "person"
     WORKER = "worker"
@@ -78,7 +77,7 @@ TIMED: Final = frozenset({TaskStatus.SCHEDULED, TaskStatus.WAITING_SYSTEM})  # l
 
 _S = TaskStatus
 _P, _W, _Y = Actor.PERSON, Actor.WORKER, Actor.SYSTEM
-# Of each move: from which statuses, to which, and by whom.
+# For each move: the statuses it starts from, the one it leads to, and the actors that may make it.
 _MOVES: Final[dict[Move, tuple[frozenset[TaskStatus], TaskStatus, frozenset[Actor]]]] = {
     Move.SPECIFY: (frozenset({_S.TRIAGE}), _S.READY, frozenset({_P})),
     Move.RETHINK: (
@@ -116,10 +115,10 @@ WHO: Final[dict[Move, frozenset[Actor]]] = {move: actors for move, (_, _, actors
 
 
 def apply(status: TaskStatus, move: Move, by: Actor) -> TaskStatus:
-    """Where the move leads; nothing has changed when it raises.
+    """Return the status that the move leads to.
 
     Raises:
-        IllegalTransition: not from here, or not by this actor.
+        IllegalTransition: the move is not possible from this status, or not for this actor.
     """
     if by not in WHO[move]:
         raise IllegalTransition(f"a {by} may not {move.replace('_', ' ')} a task")
@@ -135,19 +134,19 @@ def apply(status: TaskStatus, move: Move, by: Actor) -> TaskStatus:
 
 
 def moves(status: TaskStatus, by: Actor) -> set[Move]:
-    """What this actor may do to a task in this status."""
+    """The moves that this actor may make from this status."""
     return {move for before, move in TABLE if before is status and by in WHO[move]}
 
 
 def settle(status: TaskStatus, open_parents: int) -> TaskStatus:
-    """A task that is free to run is `ready`, or `todo` while something that it waits for is not done."""
+    """The status of a released task: `todo` while it has open parents, else `ready`; others stay the same."""
     if status not in RELEASED:
         return status
     return TaskStatus.TODO if open_parents else TaskStatus.READY
 
 
 def pairs() -> set[tuple[TaskStatus, TaskStatus]]:
-    """Every change of status that can happen, as the stores repeat it in their own constraints."""
+    """Every change of status that can happen. The stores repeat these in their own constraints."""
     direct = set(TABLE.items())
     changes = {(before, after) for (before, _), after in direct}
     return changes | {(before, TaskStatus.TODO) for before, after in changes if after is TaskStatus.READY} - {

@@ -1,11 +1,11 @@
-"""The verbs of the board: one table that the commands, the dashboard, MCP and the handoff read. Pure module.
+"""The verbs of the board: one table for the commands, the dashboard, MCP and the handoff. Pure module.
 
-A row says who may use a verb, which arguments it has, and which method of the store it is. The arguments are
-a struct whose annotations say the bounds and the words of each field. To add a field, add it there: MCP, the
-dashboard's requests and the handoff have it at once, and a test names the option and the form that lack it.
+A row defines who may use a verb, its arguments, and the method of the store. The arguments are a struct with
+annotations for the bounds and the description of each field. To add a field, add it there: MCP, the
+dashboard's requests and the handoff get it at once, and a test names the option and the form that lack it.
 
-Whoever asks from outside gives a `form`: of the arguments only what the caller may say, a time as seconds
-from now. A member that nobody knows is refused: what somebody misspells would otherwise be lost silently.
+Outside callers send a `form`: only the arguments that the caller may give, with a time as seconds from now.
+Unknown members are refused, because otherwise a misspelt one would be ignored silently.
 """
 
 import functools
@@ -31,12 +31,12 @@ from holdfast.board.rules.rows import (
 from holdfast.board.rules.transitions import Move
 from holdfast.errors import MethodNotFound, UsageError
 
-MAX_DATA: Final = 360 * 1024  # bytes that a worker attaches: as base64 they still fit into an envelope
-MAX_OPTIONS: Final = 20  # possible answers to one question; nobody reads more
+MAX_DATA: Final = 360 * 1024  # bytes of a worker's attachment: as base64 they still fit into an envelope
+MAX_OPTIONS: Final = 20  # possible answers to one question; more are not readable
 
 
 class BoardCaller(Flag):
-    """Who asks: a person, an agent with authority over a board, or the worker of a run."""
+    """The caller: a person, an agent with authority over a board, or the worker of a run."""
 
     PERSON = auto()
     AGENT = auto()
@@ -44,14 +44,14 @@ class BoardCaller(Flag):
 
 
 class Args(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of any verb. Making one raises UsageError when a value is out of its bounds."""
+    """Base of the arguments of all verbs. Raises UsageError when a value is out of its bounds."""
 
     def __post_init__(self) -> None:
         check(self)
 
 
 class Show(Args, frozen=True):
-    """The worker's own task with what belongs to it, or one that it waited for or made."""
+    """The worker's own task with all that belongs to it, or one that it depended on or made."""
 
     task: Annotated[Name, Meta(description="One that it waited for, or that this run has made.")] | None = (
         None
@@ -89,7 +89,7 @@ class LinkArgs(Args, frozen=True):
 
 
 class Attach(Args, frozen=True):
-    """A file for whoever works on the task or reads its result; as base64 in JSON."""
+    """A file for the workers of the task and the readers of its result; as base64 in JSON."""
 
     name: Annotated[str, Meta(max_length=MAX_NAME, description="One part of a path.")]
     data: Annotated[bytes, Meta(max_length=MAX_FILE)]
@@ -104,7 +104,7 @@ class AttachFromRun(Attach, frozen=True):
 
 
 class Report(Args, frozen=True):
-    """What a worker says at the end of its run."""
+    """A worker's report at the end of its run."""
 
     summary: Annotated[
         str,
@@ -123,7 +123,7 @@ class Report(Args, frozen=True):
 
 
 class Because(Args, frozen=True):
-    """Of any move."""
+    """The arguments of any move."""
 
     reason: Annotated[str, Meta(max_length=MAX_TEXT, description="Why, for later readers of the task.")] = ""
 
@@ -152,16 +152,16 @@ class Verb(NamedTuple):
     callers: BoardCaller
     method: str  # of the store; one for workers takes the run and, unless it is `anew`, the envelope's id
     about: str
-    target: Literal["task", "board", ""] = "task"  # what it is done to, where the arguments do not say it
+    target: Literal["task", "board", ""] = "task"  # what it applies to, if the arguments do not name it
     answers: Literal["task", "comment", "message", "file", "run", "detail", "question"] = "task"
-    whole: str = ""  # the store takes the arguments as they are, under this name
-    fields: tuple[str, ...] = ()  # all that these callers may say; everything when empty
-    keyed: bool = False  # done once for each `key` that is given
-    anew: bool = False  # done again when it is said again
+    whole: str = ""  # the store takes the whole struct, under this name
+    fields: tuple[str, ...] = ()  # all that these callers may give; everything when empty
+    keyed: bool = False  # carried out once for each `key` that is given
+    anew: bool = False  # carried out again when it is repeated
     terminal: bool = False  # the run is over after it
 
     def words(self, args: msgspec.Struct) -> JsonObject:
-        """As the store's method takes them."""
+        """The keyword arguments for the store's method."""
         if self.whole:
             return {self.whole: args}
         given: JsonObject = {name: getattr(args, name) for name in self.fields or args.__struct_fields__}
@@ -169,8 +169,8 @@ class Verb(NamedTuple):
 
 
 _P, _A, _W = BoardCaller.PERSON, BoardCaller.AGENT, BoardCaller.WORKER
-# Where a worker's tasks are worked on, what they may use and who approves them is not for a worker to say: it
-# could name any directory of the host, or a pool without a cap.
+# A worker must not choose where its tasks are worked on, what they may use and who approves them: it could
+# name any directory of the host, or a pool without a cap.
 _OF_WORKER: Final = ("title", "body", "assignee", "priority", "max_attempts", "parents", "triage")
 ROWS: Final = (
     Verb("create", NewTask, _P | _A, "create", "Make a task.", target="board", whole="new", keyed=True),
@@ -248,12 +248,12 @@ ROWS: Final = (
 
 @functools.cache
 def verbs_of(caller: BoardCaller) -> dict[str, Verb]:
-    """What this caller may do, by name."""
+    """The verbs that this caller may use, by name."""
     return {verb.name: verb for verb in ROWS if caller in verb.callers}
 
 
 def find_verb(name: str, caller: BoardCaller) -> Verb:
-    """Raises MethodNotFound when this caller has no such verb."""
+    """The verb of this name. Raises MethodNotFound when this caller has no such verb."""
     known = verbs_of(caller)
     if name not in known:
         who = (caller.name or "").lower()
@@ -263,7 +263,7 @@ def find_verb(name: str, caller: BoardCaller) -> Verb:
 
 @functools.cache
 def form(verb: Verb) -> type[msgspec.Struct]:
-    """What is asked from outside, as a struct."""
+    """The struct that callers outside send."""
     fields: list[tuple[str, Any, Any]] = []
     for field in msgspec.structs.fields(verb.args):
         if verb.fields and field.name not in verb.fields:
@@ -285,7 +285,7 @@ def form(verb: Verb) -> type[msgspec.Struct]:
 
 
 def parse(verb: Verb, given: bytes | msgspec.Raw | JsonObject) -> msgspec.Struct:
-    """The verb's form, from JSON or from values. Raises UsageError when it is none."""
+    """Decode the verb's form, from JSON or from values. Raises UsageError when it is invalid."""
     try:
         if isinstance(given, dict):
             return decoding.convert(given, form(verb))
@@ -296,10 +296,10 @@ def parse(verb: Verb, given: bytes | msgspec.Raw | JsonObject) -> msgspec.Struct
 
 
 def settle(verb: Verb, given: msgspec.Struct, now_ms: int) -> Any:
-    """The arguments that a form means; `now_ms` is the store's clock.
+    """Convert a form to the verb's arguments; `now_ms` is the store's clock.
 
     Raises:
-        UsageError: a value is out of its bounds, or means something else where the store is.
+        UsageError: a value is out of its bounds, or a path is relative and so depends on where it is read.
     """
     values = {name: getattr(given, name) for name in given.__struct_fields__ if name != "key"}
     if "in_s" in values:

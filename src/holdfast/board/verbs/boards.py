@@ -1,4 +1,4 @@
-"""A board itself: made, bounded, standing still or put away."""
+"""The verbs on boards: create, bound, pause and archive."""
 
 import re
 from typing import Final
@@ -13,7 +13,7 @@ SLUG: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 def create(tx: Transaction, slug: str, title: str = "") -> Board:
-    """Raises UsageError for a bad name, Conflict when there is one of this name."""
+    """Create a board. Raises UsageError for a bad name, Conflict when there is one of this name."""
     if not SLUG.fullmatch(slug):
         raise UsageError(
             "the name of a board is 1 to 64 of a-z, 0-9, - and _, and begins with a letter or digit"
@@ -26,7 +26,7 @@ def create(tx: Transaction, slug: str, title: str = "") -> Board:
 
 
 def get(tx: Transaction, slug: str, *, lock: bool = False) -> Board:
-    """The board; with a lock nobody else claims on it, or changes it, until this change is over.
+    """The board; with `lock`, no other change can claim on it or change it until this one is over.
 
     Raises:
         NotFound: there is none.
@@ -42,7 +42,7 @@ def list_boards(tx: Transaction) -> list[Board]:
 
 
 def get_unarchived(tx: Transaction, slug: str) -> Board:
-    """Raises InvalidRequest when it is archived."""
+    """The board. Raises NotFound when there is none, InvalidRequest when it is archived."""
     found = get(tx, slug)
     if found.archived:
         raise InvalidRequest(f"the board {slug} is archived", remedy=f"holdfast board archive {slug} --undo")
@@ -50,15 +50,15 @@ def get_unarchived(tx: Transaction, slug: str) -> Board:
 
 
 def pause(tx: Transaction, slug: str, on: bool, *, who: str = "person") -> Board:
-    """From here on nothing is claimed, or everything may be again. Runs that there are go on."""
+    """Pause or resume a board: while it is paused nothing is claimed. Current runs continue."""
     return _stand(tx, msgspec.structs.replace(get(tx, slug, lock=True), paused=on), who=who)
 
 
 def archive(tx: Transaction, slug: str, on: bool = True, *, who: str = "person") -> Board:
-    """Put away: nothing is claimed or made any more. Nothing is lost either.
+    """Archive a board, or undo that: while archived, nothing is claimed or created; nothing is deleted.
 
     Raises:
-        InvalidRequest: something runs on it.
+        InvalidRequest: tasks of it are running.
     """
     found = get(tx, slug, lock=True)
     if on and tx.row("runs_open", board=slug)["count"]:
@@ -69,10 +69,10 @@ def archive(tx: Transaction, slug: str, on: bool = True, *, who: str = "person")
 
 
 def set_cap(tx: Transaction, slug: str, scope: str, name: str, most: int, *, who: str = "person") -> None:
-    """At most so many runs of this board at once: in all (no name), of a profile, host or pool.
+    """Bound the runs of this board at once: in total (no name), of a profile, a host or a pool.
 
     Raises:
-        UsageError: it is a cap of nothing.
+        UsageError: the scope or the number is invalid.
     """
     if scope not in ("board", "profile", "host", "pool") or most < 0 or (scope == "board") == bool(name):
         raise UsageError("a cap is of the board, of a profile, of a host or of a pool, and not negative")

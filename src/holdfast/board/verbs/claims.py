@@ -1,4 +1,4 @@
-"""Who gets which task. A claim has its board for itself, so that caps and pauses hold among many."""
+"""Claims of tasks. A claim locks its board, so that caps and pauses hold among many claimants."""
 
 from collections.abc import Container, Iterator, Sequence
 from typing import Final
@@ -14,9 +14,9 @@ from holdfast.board.verbs import boards, ledger, lists, messages, tasks
 from holdfast.board.verbs.lists import Offer
 from holdfast.errors import UsageError
 
-LEASE_MS: Final = 60_000  # unless the claim says otherwise; heartbeats come several times in that time
+LEASE_MS: Final = 60_000  # by default; there are several heartbeats in that time
 MAX_LEASE_MS: Final = 24 * 3_600_000  # a worker that is silent for longer is gone
-MAX_PROFILES: Final = 200  # that one claim looks at, one after the other
+MAX_PROFILES: Final = 200  # examined by one claim, one after the other
 MAX_POOLS: Final = 200  # likewise, of each of them
 
 
@@ -31,11 +31,10 @@ def claim(
     assignees: Sequence[str] | None = None,
     places: Places | None = None,
 ) -> tuple[Task, Run] | None:
-    """The best ready task (of these profiles, or this one) for this caller alone; None without any.
+    """Claim the best ready task (of these profiles, or `task`) for this caller; None if there is none.
 
-    With `places` only what is for a place that takes work now; where that is stands in the run then.
-    Pauses, caps and slots hold whoever else is claiming. That this host offers to work is remembered for
-    `why`.
+    With `places`, only a task for a place that takes work now is claimed, and the run records the place.
+    Pauses, caps and slots hold among all claimants. The offer of this host to work is recorded for `why`.
     """
     board = boards.get(tx, slug, lock=True)
     tasks.wake(tx, slug)
@@ -82,16 +81,16 @@ def offer(
     held: str = "",
     places: Places | None = None,
 ) -> None:
-    """This host starts workers for these profiles, or says why not now: `held`.
+    """Record that this host starts workers for these profiles, or why it does not now (`held`).
 
-    To be said again before `lists.OFFER_MS` is over.
+    To be repeated before `lists.OFFER_MS` is over.
     """
     boards.get(tx, slug)
     _note_offer(tx, slug, host, assignees, held, _close_full(tx, slug, places))
 
 
 def _close_full(tx: Transaction, slug: str, places: Places | None) -> Places | None:
-    """Slots of an environment are for all dispatchers of the board together."""
+    """Close full environments: their slots are shared by all dispatchers of the board."""
     if places is None or not places.slots:
         return places
     return places.close_full(lists.busy(tx, slug).environments)
@@ -105,7 +104,7 @@ def _note_offer(
     held: str = "",
     places: Places | None = None,
 ) -> None:
-    """Said often, written seldom. Without profiles it starts workers for all."""
+    """Record an offer; unchanged ones are written only now and then. No profiles means all profiles."""
     said = Offer(None if assignees is None else tuple(sorted(set(assignees))), held, places)
     profiles = None if said == Offer() else msgspec.json.encode(said).decode()
     row = tx.one("offer_get", board=slug, host=host)
@@ -149,10 +148,10 @@ def _claim_best(
 def _heads(
     tx: Transaction, slug: str, assignee: str, drained: Container[str], environments: Sequence[str] | None
 ) -> Iterator[Row]:
-    """The best ready tasks of a profile, one of which is the best of all that there is room for.
+    """The best ready tasks of a profile by environment and pool; the best one that fits is among them.
 
-    One look at the head of an index for each profile, environment, and pool while one is drained: the cost
-    does not depend on how much is ready.
+    This reads the head of one index for each profile and environment, and for each pool while a pool is full,
+    so the cost does not depend on the number of ready tasks.
     """
     pools: list[str | None] = [None]
     if drained:

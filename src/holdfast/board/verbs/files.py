@@ -1,4 +1,4 @@
-"""Files of a board: attachments of a task, and what is kept of a run."""
+"""Files of a board: attachments of a task, and files kept with a run."""
 
 from holdfast.board.database.database import Transaction, row_of
 from holdfast.board.rules.rows import MAX_ATTACHMENTS, MAX_FILE, MAX_KEPT, File, Task, file_name
@@ -7,12 +7,12 @@ from holdfast.errors import Conflict, InvalidRequest, NotFound, StoreDamaged, Us
 
 
 def attach(tx: Transaction, task_id: str, name: str, data: bytes, *, who: str = "person") -> File:
-    """As `add` does."""
+    """Lock the task and attach a file, as `add` does."""
     return add(tx, ledger.lock_task(tx, task_id), name, data, who=who)
 
 
 def add(tx: Transaction, task: Task, name: str, data: bytes, *, who: str, run: str | None = None) -> File:
-    """A file for whoever works on the task, which is locked. The same file again changes nothing.
+    """Attach a file to the task, which is locked. Adding the same file again changes nothing.
 
     Raises:
         Conflict: another file has this name.
@@ -31,7 +31,7 @@ def add(tx: Transaction, task: Task, name: str, data: bytes, *, who: str, run: s
 
 
 def keep(tx: Transaction, run_id: str, name: str, data: bytes) -> File:
-    """Something of a run, also after its end; the same name again replaces it, as a repeated step does."""
+    """Keep a file of a run, also after its end; the same name replaces it, as when a step is repeated."""
     task = ledger.lock_task(tx, ledger.run(tx, run_id).task_id)
     sha256 = ledger.digest(_check_size(data))
     there = {file.name: file for file in list_files(tx, task.id, run_id)}
@@ -45,12 +45,12 @@ def keep(tx: Transaction, run_id: str, name: str, data: bytes) -> File:
 
 
 def list_files(tx: Transaction, task_id: str, run_id: str | None) -> list[File]:
-    """The attachments of a task, or what is kept of one of its runs, by name."""
+    """The attachments of a task, or the files kept with one of its runs, by name."""
     return [row_of(File, row) for row in tx.all("files_of", task=task_id, run=run_id or "")]
 
 
 def content(tx: Transaction, task_id: str, run_id: str | None, name: str) -> bytes:
-    """Raises NotFound, or StoreDamaged when it is not what was put there."""
+    """The content of a file. Raises NotFound, or StoreDamaged when it is not what was stored."""
     row = tx.one("file_get", task=task_id, run=run_id or "", name=name)
     if row is None:
         raise NotFound(f"there is no file {name} of {run_id or task_id}")

@@ -1,8 +1,8 @@
-"""Hosts that the worker of a run is asked about, and what people answer while its connections wait.
+"""Questions of a run about hosts, and people's answers while its connections wait.
 
-Whoever drives the run puts the questions and says what became of them; people and programs with authority
-over the board answer. Nothing here is a verb of a worker. A question is about one host at one port, so an
-answer names that: it cannot be taken for the answer to another one that came up meanwhile.
+The driver of the run puts the questions and records the outcomes; people and programs with authority over the
+board answer. None of these is a verb of a worker. A question is about one host at one port, and an answer
+names that, so it cannot be taken for the answer to another question that came up meanwhile.
 """
 
 from typing import Final
@@ -14,7 +14,7 @@ from holdfast.board.rules.rows import MAX_TITLE, HostQuestion, Run, RunRef, Task
 from holdfast.board.verbs import ledger, lists
 from holdfast.errors import Conflict, InvalidRequest, StaleRun, UsageError
 
-MAX_ASKED: Final = 128  # of one run, as of one command; whoever asks on and on is not asked on
+MAX_ASKED: Final = 128  # of one run, as of one command; after that its questions are refused
 ANSWERED: Final = "host_answered"  # events
 SETTLED: Final = "host_settled"
 LATE: Final = "the answer came too late"
@@ -23,10 +23,10 @@ LATE: Final = "the answer came too late"
 def put(
     tx: Transaction, ref: RunRef, *, request: str, host: str, program: str = "", pattern: str = ""
 ) -> HostQuestion | None:
-    """Ask about a host; asked again, nothing is done. None: this run has asked too much.
+    """Ask about a host; a repeated question changes nothing. None: this run has asked too much.
 
     Raises:
-        StaleRun: it does not hold its task.
+        StaleRun: the run does not hold its task.
     """
     task, run = _lock_held(tx, ref)
     asked = HostQuestion(
@@ -53,12 +53,12 @@ def put(
 
 
 def answer(tx: Transaction, task_id: str, answer: str, host: str, *, who: str = "person") -> HostQuestion:
-    """What somebody says about a host that the run of a task waits for; the first answer counts.
+    """Answer a question about a host that the run of a task waits for; the first answer counts.
 
     Raises:
-        InvalidRequest: it does not ask about that, or not any more.
-        Conflict: somebody has answered it.
-        UsageError: nothing but that host can be allowed.
+        InvalidRequest: the task does not ask about that, or not any more.
+        Conflict: it has been answered.
+        UsageError: only that host can be allowed, not a pattern.
     """
     task = ledger.lock_task(tx, task_id)
     asked = [one for one in lists.list_asked(tx, task.run_id) if one.host == host] if task.run_id else []
@@ -76,7 +76,7 @@ def answer(tx: Transaction, task_id: str, answer: str, host: str, *, who: str = 
 
 
 def settle(tx: Transaction, ref: RunRef, request: str, outcome: str) -> HostQuestion | None:
-    """Write down, once, what became of a question, also after the end of its run; None: there is none."""
+    """Record once the outcome of a question, also after its run ended; None: no such question."""
     _, run = ledger.lock_run(tx, ref)
     found = next((one for one in lists.list_asked(tx, run.id) if one.request == request), None)
     if found is None or found.outcome:

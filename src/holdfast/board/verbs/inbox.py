@@ -1,4 +1,4 @@
-"""What waits for a person: whom, since when, and what to type next."""
+"""The tasks that wait for a person: for which person, since when, and what to type next."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ from holdfast.errors import InvalidRequest, NotFound, UsageError
 
 MAX_LISTED: Final = 500  # tasks of each status
 MAX_QUESTION: Final = 500  # characters: a line; the task has the rest
-CHECKS_MS: Final = 15 * 60_000  # checks that take longer are worth a look: perhaps nobody runs them any more
+CHECKS_MS: Final = 15 * 60_000  # checks that take longer need attention: perhaps no process runs them
 
 _NEXT: Final[dict[TaskStatus, tuple[str, ...]]] = {
     TaskStatus.WAITING_HUMAN: ("holdfast task unblock {id} --reason ANSWER",),
@@ -25,7 +25,7 @@ WAITING: Final = tuple(_NEXT)
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """A task that waits for a person, or whose worker does. `who` is empty when anybody is asked."""
+    """A task that waits for a person, or has a worker that does. `who` is empty when any person may act."""
 
     task: str
     board: str
@@ -35,19 +35,19 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     who: str
     question: str
     options: list[str]
-    next: list[str]  # what to type
+    next: list[str]  # the commands to type
     acknowledged_ms: int | None
 
 
 class Inbox(msgspec.Struct, frozen=True):
-    """Those that wait for longest first; `more` names the statuses of which there are more than listed."""
+    """The longest waiting tasks first; `more` names the statuses with more tasks than listed."""
 
     waiting: list[Waiting]
     more: list[TaskStatus]
 
 
 def list_waiting(tx: Transaction, slug: str, *, name: str = "", limit: int = 100) -> Inbox:
-    """At most so many of each status, the newest tasks; the cost does not depend on what waits for nobody."""
+    """The newest tasks of each status, up to `limit`; the cost does not depend on other tasks."""
     if not 0 < limit <= MAX_LISTED:
         raise UsageError(f"an inbox has 1 to {MAX_LISTED} tasks of each status")
     boards.get(tx, slug)
@@ -88,7 +88,7 @@ def describe(task: Task) -> Waiting:
 
 
 def describe_hosts(task: Task, asked: list[HostQuestion]) -> Waiting:
-    """A task that runs, and whose worker waits until somebody has decided about hosts; the oldest first."""
+    """A running task with a worker that waits for decisions about hosts; the oldest question comes first."""
     first = asked[0]
     return Waiting(
         task=task.id,
@@ -105,7 +105,7 @@ def describe_hosts(task: Task, asked: list[HostQuestion]) -> Waiting:
 
 
 def find_waiting(tx: Transaction, task_id: str) -> Waiting | None:
-    """The task, if it waits for a person now, and not for something that comes before."""
+    """The task, if it waits for a person now; None while something else, such as checks, comes first."""
     try:
         task = ledger.task(tx, task_id)
     except NotFound:
@@ -117,13 +117,15 @@ def find_waiting(tx: Transaction, task_id: str) -> Waiting | None:
 
 
 def may_begin(event: TaskEvent) -> bool:
-    """Whether a task may wait for a person since this event; look at it to be sure."""
+    """Whether a task may have begun to wait for a person with this event; read the task to be sure."""
     moved = event.payload.get("to", event.payload.get("status"))
     return event.kind == lists.HOST_ASKED or moved in WAITING
 
 
 def acknowledge(tx: Transaction, task_id: str, *, who: str = "person") -> Task:
-    """Somebody knows that it waits for them; said again it changes nothing, and any move takes it back.
+    """Record that a person knows that the task waits for them.
+
+    Repeating it changes nothing, and any move of the task clears it.
 
     Raises:
         InvalidRequest: it does not wait for a person.

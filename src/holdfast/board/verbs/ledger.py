@@ -1,4 +1,4 @@
-"""What every verb of the board is made of: reading rows, moving a task, answering the same question once."""
+"""Common parts of the verbs: read rows, move a task, answer the same question only once."""
 
 import os
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from holdfast.errors import Conflict, NotFound, StaleRun, UsageError
 
 S = TypeVar("S", bound=msgspec.Struct)
 
-# Members of a task that change; the others are written once.
+# Members of a task that change; the others are written only once.
 _SAVED: Final = (
     *("id", "version", "title", "body", "assignee", "status", "priority", "status_ms", "ended_ms", "run_id"),
     *("attempts", "max_attempts", "wake_ms", "question", "waiting_for", "reason", "result", "open_parents"),
@@ -29,7 +29,7 @@ def new_id(kind: str) -> str:
 
 
 def task(tx: Transaction, task_id: str, query: str = "task_get") -> Task:
-    """Raises NotFound."""
+    """The task. Raises NotFound."""
     row = tx.one(query, id=task_id)
     if row is None:
         raise NotFound(f"there is no task {task_id}", remedy="holdfast task list")
@@ -37,12 +37,12 @@ def task(tx: Transaction, task_id: str, query: str = "task_get") -> Task:
 
 
 def lock_task(tx: Transaction, task_id: str) -> Task:
-    """The task, and nobody else changes it until this change is over. Raises NotFound."""
+    """The task, locked against other changes until this one is over. Raises NotFound."""
     return task(tx, task_id, "task_lock")
 
 
 def run(tx: Transaction, run_id: str) -> Run:
-    """Raises NotFound."""
+    """The run. Raises NotFound."""
     row = tx.one("run_get", id=run_id)
     if row is None:
         raise NotFound(f"there is no run {run_id}", remedy="holdfast task runs ID")
@@ -50,11 +50,11 @@ def run(tx: Transaction, run_id: str) -> Run:
 
 
 def find_run(tx: Transaction, ref: RunRef) -> Run:
-    """The run that is meant, whether it holds its task or not.
+    """The run of this reference, whether it holds its task or not.
 
     Raises:
         NotFound: there is none.
-        StaleRun: it is not of this generation.
+        StaleRun: it has another generation.
     """
     found = run(tx, ref.run)
     if found.generation != ref.generation:
@@ -63,13 +63,13 @@ def find_run(tx: Transaction, ref: RunRef) -> Run:
 
 
 def lock_run(tx: Transaction, ref: RunRef) -> tuple[Task, Run]:
-    """Its task, locked, and the run as it is from then on. Raises as `referred` does."""
+    """Its task, locked, and the run as it is from then on. Raises as `find_run` does."""
     found = lock_task(tx, find_run(tx, ref).task_id)
     return found, find_run(tx, ref)
 
 
 def apply_move(tx: Transaction, task: Task, move: Move, by: Actor, **changes: object) -> Task:
-    """The task after a move, not saved yet. What only belonged to its old status is gone.
+    """The task after a move, not saved yet. Values that belonged to its old status are cleared.
 
     Raises:
         IllegalTransition: the table does not have this move.
@@ -88,14 +88,14 @@ def apply_move(tx: Transaction, task: Task, move: Move, by: Actor, **changes: ob
         "acknowledged_ms": None,
     }
     if by is Actor.PERSON and status in transitions.RELEASED | {TaskStatus.SCHEDULED}:
-        cleared["attempts"] = 0  # whoever sends it back to work gives it a new budget
+        cleared["attempts"] = 0  # a person who sends it back to work grants new attempts
     if by is not Actor.SYSTEM:
-        cleared["report_only"] = False  # a failure on the way to the report does not make the work undone
+        cleared["report_only"] = False  # a failure on the way to the report does not undo the work
     return msgspec.structs.replace(task, **cleared | changes)
 
 
 def save(tx: Transaction, task: Task) -> Task:
-    """Raises Conflict when somebody saved it since it was read."""
+    """Save the task. Raises Conflict when it was changed since it was read."""
     values = {name: getattr(task, name) for name in _SAVED}
     row = tx.one(
         "task_save",
@@ -112,7 +112,7 @@ def save(tx: Transaction, task: Task) -> Task:
 def move_task(
     tx: Transaction, task: Task, move: Move, by: Actor, *, who: str, run: str | None = None, **changes: object
 ) -> Task:
-    """Move, save, write the event, and release those that waited for the task when it is done."""
+    """Move the task, save it, log the event, and release its children when it is done."""
     after = save(tx, apply_move(tx, task, move, by, **changes))
     told: dict[str, object] = {"from": task.status, "to": after.status}
     if after.reason:
@@ -124,7 +124,7 @@ def move_task(
 
 
 def release_children(tx: Transaction, parent: Task) -> None:
-    """One thing less to wait for, for the children only: the cost does not depend on the board."""
+    """Decrement the open parents of the children; the cost does not depend on the size of the board."""
     for row in tx.all("children_release", parent=parent.id, now=tx.now_ms):
         if row["status"] == TaskStatus.READY:
             tx.log(parent.board, Move.PROMOTE, "board", task=str(row["id"]), after=parent.id)
@@ -141,7 +141,7 @@ def add_comment(
     path: str = "",
     line: int | None = None,
 ) -> Comment:
-    """The task is locked, so that comments are numbered without gaps."""
+    """Add a comment. The task must be locked, so that comments are numbered without gaps."""
     if not body.strip():
         raise UsageError("a comment says something")
     row = tx.row(
@@ -169,7 +169,7 @@ def end_run(
     metadata: JsonObject | None = None,
     error: str | None = None,
 ) -> None:
-    """What was kept of its metadata before stays, unless there is something newer of the same name."""
+    """End a run. Its earlier metadata is kept, except where the new metadata has the same name."""
     before = row_of(Run, tx.row("run_get", id=run)).metadata
     tx.row(
         "run_end",
@@ -184,21 +184,21 @@ def end_run(
 
 
 def fingerprint(*parts: object) -> str:
-    """Two questions are the same when this is."""
+    """A digest by which two questions are compared."""
     return digest(msgspec.json.encode(parts, order="deterministic"))
 
 
 def digest(data: bytes) -> str:
-    import hashlib  # many commands never need it, and all would wait for it
+    import hashlib  # imported here because many commands never need it, and all would pay for it
 
     return hashlib.sha256(data).hexdigest()
 
 
 def once(tx: Transaction, scope: str, name: str, question: str, kind: type[S], answer: Callable[[], S]) -> S:
-    """Answer a question; asked again under the same name, give the first answer and do nothing.
+    """Answer a question once; when it is repeated under the same name, return the first answer.
 
     Raises:
-        Conflict: under this name something else was asked before.
+        Conflict: another question was asked under this name before.
     """
     if tx.one("answer_reserve", scope=scope, name=name, question=question, now=tx.now_ms) is None:
         return recall_answer(tx, scope, name, question, kind)

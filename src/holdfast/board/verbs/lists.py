@@ -1,4 +1,4 @@
-"""Looking at the board. Nothing here changes anything."""
+"""Queries of the board. Nothing here changes anything."""
 
 import re
 from collections import Counter
@@ -33,12 +33,10 @@ from holdfast.errors import NotFound, UsageError
 
 T = TypeVar("T")
 
-MAX_PAGE: Final = 500  # rows; a reader that wants more asks again
-OFFER_MS: Final = (
-    90_000  # how long it counts that somebody offered to work; dispatchers say so far more often
-)
+MAX_PAGE: Final = 500  # rows; a reader that needs more asks again
+OFFER_MS: Final = 90_000  # how long an offer to work counts; dispatchers repeat it far more often
 MAX_OFFERS: Final = 500  # hosts of one board
-MAX_LIKELY: Final = 5  # tasks that are named when a short id means several
+MAX_LIKELY: Final = 5  # tasks that are named when a short id is ambiguous
 SHOWN: Final = 50  # comments, runs, links and events of one task, the newest
 HOST_ASKED: Final = "host_asked"  # the event of a question about a host
 _AFTER_A_RUN: Final = (TaskStatus.FAILED, TaskStatus.HANDOFF_FAILED, TaskStatus.WAITING_SYSTEM)
@@ -65,11 +63,11 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     tasks: dict[str, int]
     total: int
     running: int
-    oldest_ready_ms: int | None  # how long the task that is ready for longest has been so
+    oldest_ready_ms: int | None  # how long the longest waiting ready task has been ready
 
 
 class Offer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a host says: which profiles it starts workers for, or all; why it starts none now; and where."""
+    """The offer of a host: its profiles (None: all), why it starts none now, and its environments."""
 
     profiles: tuple[str, ...] | None = None
     held: str = ""
@@ -77,7 +75,7 @@ class Offer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class HostPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """Where runs of a board are: a host (no name), or an environment of it. `shut`: why none is begun now."""
+    """A place of runs: a host (no environment), or an environment of it. `shut`: why none is begun now."""
 
     host: str
     environment: str = ""
@@ -128,7 +126,7 @@ def page(
 
 
 def detail(tx: Transaction, task_id: str) -> Detail:
-    """Raises NotFound."""
+    """A task with its details. Raises NotFound."""
     task = ledger.task(tx, task_id)
     return Detail(
         task=task,
@@ -153,10 +151,10 @@ def list_kept(tx: Transaction, run_id: str) -> list[File]:
 
 
 def task_id(tx: Transaction, text: str) -> str:
-    """The id that this is, or that alone begins with it; `t_` may be left out.
+    """The id of the one task that has this id or begins with it; `t_` may be left out.
 
     Raises:
-        NotFound: no task begins so.
+        NotFound: no id begins so.
         UsageError: several do.
     """
     if tx.one("task_get", id=text) is not None:
@@ -175,7 +173,7 @@ def task_id(tx: Transaction, text: str) -> str:
 
 
 def runs(tx: Transaction, task_id: str) -> list[Run]:
-    """The newest runs of a task, the oldest of them first."""
+    """The newest runs of a task, in order of age, the oldest first."""
     ledger.task(tx, task_id)
     return _newest(tx, "runs_of_task", task_id, Run)
 
@@ -186,7 +184,7 @@ def list_held(tx: Transaction, host: str) -> list[Run]:
 
 
 def events(tx: Transaction, slug: str, *, after: int = 0, limit: int = 100) -> list[TaskEvent]:
-    """What happened after an event that the reader has seen."""
+    """The events after one that the reader has seen."""
     if not 0 < limit <= MAX_PAGE:
         raise UsageError(f"a page has 1 to {MAX_PAGE} events")
     boards.get(tx, slug)
@@ -194,7 +192,7 @@ def events(tx: Transaction, slug: str, *, after: int = 0, limit: int = 100) -> l
 
 
 def counts(tx: Transaction, slug: str) -> dict[str, int]:
-    """How many tasks there are in each status; cheaper than `stats`."""
+    """The number of tasks in each status; cheaper than `stats`."""
     found = {str(row["status"]): int(str(row["count"])) for row in tx.all("board_counts", board=slug)}
     return {status: found.get(status, 0) for status in TaskStatus}
 
@@ -213,7 +211,7 @@ def stats(tx: Transaction, slug: str) -> Stats:
 
 
 def recent(tx: Transaction, slug: str) -> Recent:
-    """What the newest events tell; they are found by the key of the log, and their runs by theirs."""
+    """The activity in the newest events; these and their runs are found by primary key."""
     last = boards.get(tx, slug).last_seq
     after = max(0, last - metrics.WINDOW)
     runs = [row_of(Runs, row) for row in tx.all("runs_recent", board=slug, after=after)]
@@ -226,7 +224,7 @@ def recent(tx: Transaction, slug: str) -> Recent:
 
 
 def why(tx: Transaction, task_id: str) -> Reason:
-    """Why a task waits, or that it does not; and how its last run failed, if that is the cause."""
+    """Why a task waits, or that it does not; with the failure of its last run if that is the cause."""
     found = ledger.task(tx, task_id)
     reason = reasons(tx, found.board, [found])[found.id]
     last = runs(tx, task_id)[-1:] if found.status in _AFTER_A_RUN else []
@@ -240,7 +238,7 @@ def why(tx: Transaction, task_id: str) -> Reason:
 
 
 def reasons(tx: Transaction, slug: str, found: Iterable[Task]) -> dict[str, str]:
-    """Likewise for tasks of one board, each by itself: as if there were no other to be claimed."""
+    """The same for several tasks of one board, each judged as if it were the only one to be claimed."""
     bounds, running, offers = capacity(tx, slug), busy(tx, slug), _offers(tx, slug)
     still = assign.why_stopped(boards.get(tx, slug))
     listed = list(found)
@@ -273,7 +271,7 @@ def reasons(tx: Transaction, slug: str, found: Iterable[Task]) -> dict[str, str]
 
 
 def find_spent(tx: Transaction, found: Iterable[Task]) -> dict[str, str]:
-    """Of these tasks those that have spent their budgets, and which; the others may be claimed."""
+    """Those of these tasks that have used up a budget, and which budget; the others may be claimed."""
     said = {}
     for task in found:
         if task.max_tokens is None and task.max_cost is None:
@@ -286,7 +284,7 @@ def find_spent(tx: Transaction, found: Iterable[Task]) -> dict[str, str]:
 
 
 def list_places(tx: Transaction, slug: str) -> list[HostPlace]:
-    """The hosts that start workers for a board, or whose runs hold tasks of it, with their environments."""
+    """The hosts that offer to work for a board or have running tasks of it, with their environments."""
     running: Counter[tuple[str, str]] = Counter()
     for row in tx.all("board_running", board=slug):
         running[str(row["host"]), str(row["environment"])] += int(str(row["count"]))
@@ -312,7 +310,7 @@ def list_wanted(tx: Transaction, slug: str) -> list[str]:
 
 
 def find_stuck(tx: Transaction, slug: str) -> dict[str, str]:
-    """The tasks of a board whose runs look stuck now, and why."""
+    """The tasks of a board with runs that look stuck now, and why."""
     return {str(row["task_id"]): str(row["stuck"]) for row in tx.all("runs_stuck", board=slug)}
 
 
@@ -322,12 +320,12 @@ def list_asked(tx: Transaction, run_id: str) -> list[HostQuestion]:
 
 
 def list_open_of(tx: Transaction, task: Task) -> list[HostQuestion]:
-    """Those that the run which holds a task waits for."""
+    """The open questions of the run that holds a task."""
     return [one for one in list_asked(tx, task.run_id) if one.is_open] if task.run_id else []
 
 
 def list_open(tx: Transaction, slug: str) -> dict[str, list[HostQuestion]]:
-    """Likewise of all runs of a board, by task."""
+    """The open questions of all runs of a board, by task."""
     found: dict[str, list[HostQuestion]] = {}
     for one in map(_read_question, tx.all("hosts_asked_on", board=slug, scope=asked_scope(""))):
         if one.is_open:
@@ -336,7 +334,7 @@ def list_open(tx: Transaction, slug: str) -> dict[str, list[HostQuestion]]:
 
 
 def asked_scope(run_id: str) -> str:
-    """Under which questions of a run about hosts are kept, with their answers."""
+    """The scope under which a run's questions about hosts are kept, with their answers."""
     return f"hosts of {run_id}"
 
 
@@ -352,8 +350,8 @@ def _waits_for(tx: Transaction, found: Task) -> list[str]:
 
 
 def _offers(tx: Transaction, slug: str) -> dict[str, Offer]:
-    """What hosts have said lately about starting workers."""
-    until = assign.find_future(tx.now_ms)  # what was said later than now was said before the clock went back
+    """The recent offers of hosts to start workers."""
+    until = assign.find_future(tx.now_ms)  # an offer dated in the future was made before the clock went back
     rows = tx.all("offers_since", board=slug, since=tx.now_ms - OFFER_MS, until=until, most=MAX_OFFERS)
     return {str(row["host"]): _offer(row["profiles"]) for row in rows}
 
@@ -361,12 +359,12 @@ def _offers(tx: Transaction, slug: str) -> dict[str, Offer]:
 def _offer(said: object) -> Offer:
     if said is None:
         return Offer()
-    found = decoding.decode(str(said), Offer | list[str])  # a list: from before there was more to say
+    found = decoding.decode(str(said), Offer | list[str])  # a list: the format before offers had more fields
     return found if isinstance(found, Offer) else Offer(tuple(found))
 
 
 def capacity(tx: Transaction, slug: str) -> Capacity:
-    """The bounds that are kept with the board."""
+    """The caps that are kept with the board."""
     rows = [
         (str(row["scope"]), str(row["name"]), int(str(row["most"]))) for row in tx.all("caps_get", board=slug)
     ]

@@ -1,8 +1,8 @@
-"""What people say to a worker while it runs.
+"""Messages from people to a running worker.
 
-A message is handed out with the answer to what the worker says next, and it has seen it once it says
+A message is handed out with the answer to the worker's next envelope. It counts as seen once the worker sends
 something after that. An envelope that is repeated, because its answer was lost, gets the same messages again.
-What nobody has seen when a run ends is for the next one.
+Messages that were not seen when a run ends go to the next run.
 """
 
 from typing import Final
@@ -15,22 +15,22 @@ from holdfast.board.verbs import ledger
 from holdfast.errors import InvalidRequest, UsageError
 
 MAX_MESSAGE: Final = 2_000  # characters: many of them fit into one answer, and into a prompt
-MAX_UNSEEN: Final = 10  # of one run: a worker that does not listen is not talked at
+MAX_UNSEEN: Final = 10  # of one run: a worker that does not read its messages gets no more
 MAX_TOLD: Final = 1_000  # of one task
 
 
 class Handed(msgspec.Struct, frozen=True):
-    """The numbers that went out with one envelope, from the first to the last; none without a first."""
+    """The range of messages delivered with one envelope; empty if `first` is 0."""
 
     first: int = 0
     last: int = 0
 
 
 def tell(tx: Transaction, task_id: str, body: str, *, who: str = "person") -> TaskMessage:
-    """A message to the worker that has the task now.
+    """Send a message to the worker that has the task now.
 
     Raises:
-        InvalidRequest: nobody works on it, or too much is waiting to be heard.
+        InvalidRequest: no run holds the task, or too many messages are unseen.
     """
     if not body.strip() or len(body) > MAX_MESSAGE or "\0" in body:
         raise UsageError(
@@ -62,10 +62,10 @@ def has_pending(tx: Transaction, ref: RunRef, envelope: str) -> bool:
 
 
 def hand_out(tx: Transaction, ref: RunRef, envelope: str, *, ends: bool) -> list[TaskMessage]:
-    """What goes with the answer to this envelope of a run that holds its task; nothing for any other run.
+    """The messages to send with the answer to this envelope; none if the run does not hold its task.
 
-    What was handed out before has been seen now. With an answer that ends the run nothing is handed out:
-    nobody could act on it, so it waits for the next run.
+    Messages delivered before count as seen now. With an answer that ends the run nothing is handed out: the
+    worker could not act on it any more, so the messages wait for the next run.
     """
     task = _lock_held(tx, ref)
     if task is None:
@@ -82,7 +82,7 @@ def hand_out(tx: Transaction, ref: RunRef, envelope: str, *, ends: bool) -> list
 
 
 def brief(tx: Transaction, ref: RunRef) -> list[TaskMessage]:
-    """What goes into the prompt of a run that begins, and is delivered with it."""
+    """The messages that go into the prompt of a starting run; they count as delivered."""
     task = _lock_held(tx, ref)
     if task is None:
         return []
@@ -91,26 +91,26 @@ def brief(tx: Transaction, ref: RunRef) -> list[TaskMessage]:
 
 
 def pass_on(tx: Transaction, task: Task) -> None:
-    """What earlier runs have not seen is for the one that has the task now."""
+    """Give the messages that earlier runs have not seen to the run that has the task now."""
     tx.all("messages_pass_on", task=task.id, run=task.run_id)
 
 
 def state(message: TaskMessage) -> str:
-    """How far it has come, in a word."""
+    """The state of delivery, in a word."""
     if message.seen_ms is not None:
         return "seen"
     return "waiting" if message.delivered_ms is None else "delivered"
 
 
 def to_json(detail: Detail) -> JsonObject:
-    """A task as JSON; each of its messages says how far it has come."""
+    """A task as JSON, with the state of delivery of each message."""
     told = [{**msgspec.structs.asdict(message), "state": state(message)} for message in detail.messages]
     found: JsonObject = msgspec.to_builtins(detail)
     return found | {"messages": told}
 
 
 def _lock_held(tx: Transaction, ref: RunRef) -> Task | None:
-    """The task, locked, if the run has it now."""
+    """The task, locked, if the run holds it now; otherwise None."""
     task = ledger.lock_task(tx, ledger.run(tx, ref.run).task_id)
     return task if (task.run_id, task.generation) == (ref.run, ref.generation) else None
 

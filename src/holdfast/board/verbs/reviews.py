@@ -1,7 +1,7 @@
-"""Reviews: a person, or the checks of a task, say whether its work will do.
+"""Reviews: a person, or the checks of a task, decide whether its work is accepted.
 
-What a review asks for are comments. The event `reviewed` says which, so the next run is told exactly those,
-however much is said besides.
+The requested changes are comments. The event `reviewed` has their numbers, so the next run gets exactly
+those, however many other comments there are.
 """
 
 from collections.abc import Sequence
@@ -17,21 +17,21 @@ from holdfast.board.rules.transitions import Actor, Move, TaskStatus
 from holdfast.board.verbs import ledger
 from holdfast.errors import IllegalTransition, InvalidRequest, UsageError
 
-CHECKS: Final = "checks"  # what a task in review waits for before a person is asked; and who then speaks
-MAX_REMARKS: Final = 100  # of one review; a worker is told all of them
+CHECKS: Final = "checks"  # `waiting_for` while the checks come first; also the actor of their events
+MAX_REMARKS: Final = 100  # of one review; a worker gets all of them
 MAX_LINE: Final = 10_000_000
 MAX_SHOWN: Final = 200  # characters of a command in a reason
 
 
 class Remark(msgspec.Struct, frozen=True):
-    """About a line of a file, which is named as seen from the workspace."""
+    """A remark about a line of a file; the path is relative to the workspace."""
 
     path: str
     line: int
     body: str
 
     def __post_init__(self) -> None:
-        """Raises UsageError for a path that is not below the workspace, or nothing said."""
+        """Raises UsageError for a path that is not below the workspace, a bad line, or an empty body."""
         parts = self.path.split("/")
         if len(self.path) > MAX_PATH or not self.path.isprintable() or {"", ".", ".."} & set(parts):
             raise UsageError(f"`{self.path[:MAX_SHOWN]}` is not a path as seen from the workspace")
@@ -42,7 +42,7 @@ class Remark(msgspec.Struct, frozen=True):
 
 
 class Review(msgspec.Struct, frozen=True, kw_only=True):
-    """What a reviewer says. `anyway`: although somebody else is asked, or the checks have not been run."""
+    """A reviewer's verdict. `anyway`: even if another reviewer is asked, or the checks have not been run."""
 
     approve: bool = False
     changes: str = ""
@@ -50,14 +50,17 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     anyway: bool = False
 
     def __post_init__(self) -> None:
-        """Raises UsageError when there is too much of it."""
+        """Raises UsageError when it is too long or has too many remarks."""
         check_text("text", self.changes)
         if len(self.remarks) > MAX_REMARKS:
             raise UsageError(f"a review has at most {MAX_REMARKS} remarks")
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """How a command ended in the workspace. Without an exit code it was ended, and `said` says why."""
+    """The result of a command in the workspace.
+
+    Without an exit code it was stopped; `said` has the reason.
+    """
 
     command: str
     exit_code: int | None
@@ -69,7 +72,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestedChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """The changes that a review asked for, and of which run."""
+    """The changes that a review asked for, and the run that it was about."""
 
     who: str
     at_ms: int
@@ -78,12 +81,12 @@ class RequestedChanges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def review(tx: Transaction, task_id: str, given: Review, *, who: str = "person") -> Task:
-    """Approve what is in review, or ask for changes, which the next run is told.
+    """Approve work that is in review, or ask for changes, which the next run gets.
 
     Raises:
-        IllegalTransition: it is not.
-        InvalidRequest: somebody else is asked, or its checks have not been run; `anyway` overrules both.
-        UsageError: nothing is said, or it both approves and asks for changes.
+        IllegalTransition: the task is not in review.
+        InvalidRequest: another reviewer is asked, or its checks have not been run; `anyway` overrules both.
+        UsageError: the review is empty, or it both approves and asks for changes.
     """
     task = ledger.lock_task(tx, task_id)
     if task.status is not TaskStatus.REVIEW:
@@ -110,24 +113,24 @@ def review(tx: Transaction, task_id: str, given: Review, *, who: str = "person")
 
 
 def gate(task: Task, move: Move, changes: JsonObject) -> tuple[Move, JsonObject]:
-    """Where a worker's answer leads: work that has checks is not done before they have been run."""
+    """The move for a worker's answer: work with checks goes to review until they have been run."""
     if not task.checks or move not in (Move.COMPLETE, Move.REQUEST_REVIEW):
         return move, changes
     return Move.REQUEST_REVIEW, changes | {"waiting_for": CHECKS, "reason": "its checks are to be run"}
 
 
 def list_due(tx: Transaction, ref: RunRef) -> list[str] | None:
-    """The commands that decide about what this run left; None when there is nothing to decide."""
+    """The checks that decide about the work of this run; None when there is nothing to decide."""
     run = ledger.find_run(tx, ref)
     task = ledger.task(tx, run.task_id)
     return list(task.checks) if _is_due(task, run) else None
 
 
 def record_checks(tx: Transaction, ref: RunRef, results: Sequence[Check]) -> Task:
-    """What came of the checks. Nothing changes when these are not, or not any more, what is due.
+    """Record the results of the checks; ignored if other checks are due, or none any more.
 
-    Completed work whose checks all pass is done. Where one fails, changes are asked for, unless all attempts
-    are spent: then a person decides, as they do about work that a worker wanted to be looked at.
+    If all pass, completed work is done, and work that the worker wanted reviewed is left to a person. If one
+    fails, changes are requested, unless all attempts are spent: then a person decides.
     """
     task, run = ledger.lock_run(tx, ref)
     if not _is_due(task, run) or [one.command for one in results] != task.checks:
@@ -144,7 +147,7 @@ def record_checks(tx: Transaction, ref: RunRef, results: Sequence[Check]) -> Tas
 
 
 def find_requested(tx: Transaction, task_id: str) -> RequestedChanges | None:
-    """What the last review of a task asked for; None when there was none, or it approved."""
+    """The changes that the last review of a task asked for; None when there was none, or it approved."""
     row = tx.one("review_last", task=task_id)
     event = None if row is None else row_of(TaskEvent, row)
     if event is None or not event.payload.get("comments"):
@@ -166,7 +169,7 @@ def _ask_for_changes(tx: Transaction, task: Task, failed: Sequence[Check]) -> Ta
 
 
 def _leave_to_person(tx: Transaction, task: Task, reason: str) -> Task:
-    """It stays in review, and from now on a person is asked."""
+    """Keep the task in review and let a person decide from now on."""
     tx.log(
         *(task.board, "review_due", CHECKS),
         task=task.id,

@@ -1,8 +1,8 @@
-"""The life of a run once it has its task: alive, answered or lost.
+"""The life of a run once it has its task: heartbeats, answers and loss.
 
-Everything a worker says carries its run and generation, and is refused unless that run holds its task now.
-Safety never depends on a clock: a run whose lease is over is only stale once somebody has ended it, and a
-clock that jumps ends none (`rules/leases.py`).
+Everything a worker sends carries its run and generation, and is refused unless that run holds its task now.
+Safety never depends on a clock: a run with an expired lease becomes stale only when it is ended explicitly,
+and a clock that jumps ends none (`rules/assign.py`).
 """
 
 import os
@@ -36,14 +36,14 @@ from holdfast.errors import Conflict, InvalidRequest, NotFound, StaleRun, UsageE
 
 S = TypeVar("S", bound=msgspec.Struct)
 
-MAX_ANSWERS: Final = 1000  # envelopes of one run: a worker in a loop does not fill the board
-LOST_AT_ONCE: Final = 100  # leases ended in one change, so that others get their turn
-CARDS: Final = "created_cards"  # in a run's metadata, as the tools of workers call them
+MAX_ANSWERS: Final = 1000  # envelopes of one run: a worker in a loop must not fill the board
+LOST_AT_ONCE: Final = 100  # leases ended in one change, so that other changes get their turn
+CARDS: Final = "created_cards"  # in a run's metadata, under the name that the tools of workers use
 FILES: Final = "artifacts"
-MAX_NAMED: Final = 100  # of each that are looked at
-MAX_WORD: Final = 300  # characters of each that are written down
+MAX_NAMED: Final = 100  # of each kind that are checked
+MAX_WORD: Final = 300  # characters of each that are recorded
 UNVERIFIED: Final = "claims_unverified"
-MAX_REFUSED_FILES: Final = 20  # of one run that are written down
+MAX_REFUSED_FILES: Final = 20  # of one run that are recorded
 RUN_NETWORK: Final = "run_network"
 FILE_REFUSED: Final = "file_refused"
 CLOCK_JUMPED: Final = "clock_jumped"
@@ -59,14 +59,14 @@ _OUTCOMES: Final = {
 
 
 class RefusedAnswer(msgspec.Struct, frozen=True):
-    """An answer that was refused and written down; asked again it is refused again."""
+    """An answer that was refused and recorded; if repeated, it is refused again."""
 
     refused: str
 
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """A terminal answer, in the form in which all of them are handled."""
+    """A terminal answer in the common form."""
 
     move: Move
     outcome: str
@@ -76,7 +76,7 @@ class RunReport:
 
 
 class Unverified(msgspec.Struct, frozen=True, kw_only=True):
-    """Tasks that the run did not make, files that are not in its workspace."""
+    """Claimed tasks that the run did not make, and claimed files that are not in its workspace."""
 
     cards: list[str]
     files: list[str]
@@ -84,7 +84,7 @@ class Unverified(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """What a look at the leases of a board came to; `offset_ms` is for the next one."""
+    """The result of a look at the leases of a board; `offset_ms` is for the next look."""
 
     lost: list[Task]
     renewed: int
@@ -96,7 +96,7 @@ Answered: TypeAlias = Task | RefusedAnswer
 
 
 def heartbeat(tx: Transaction, ref: RunRef, *, lease_ms: int = claims.LEASE_MS, note: str = "") -> Run:
-    """Still there; the lease begins anew. No event: the run's own row says it."""
+    """Renew the lease of a live run. This logs no event: the run's own row has the time."""
     _, run = _lock_held(tx, ref)
     row = tx.row(
         "run_beat",
@@ -117,18 +117,18 @@ def comment(tx: Transaction, ref: RunRef, envelope: str, body: str) -> Comment:
 
 
 def create_child(tx: Transaction, ref: RunRef, envelope: str, new: NewTask, question: str = "") -> Task:
-    """A task on the same board that waits for this one, besides whatever else it names.
+    """Create a task on the same board that depends on this one, besides its other parents.
 
-    It is for the same machine: where a worker's tasks are worked on is not for a worker to say.
+    It is for the same machine: a worker must not choose where its tasks are worked on.
 
-    With a `question` it waits for a person as well, who is asked that before it may run.
+    With a `question` it also waits for a person, who must answer before it may run.
     """
 
     def add(task: Task, run: Run) -> Task:
         parents = tuple(sorted({*new.parents, task.id}))
         child = msgspec.structs.replace(new, parents=parents, environment=task.environment)
         made = tasks.add(tx, task.board, child, who=run.worker, run=run.id)
-        if not question or made.status is TaskStatus.TRIAGE:  # which only a person ends
+        if not question or made.status is TaskStatus.TRIAGE:  # only a person ends triage
             return made
         return ledger.move_task(
             tx,
@@ -144,10 +144,10 @@ def create_child(tx: Transaction, ref: RunRef, envelope: str, new: NewTask, ques
 
 
 def link(tx: Transaction, ref: RunRef, envelope: str, parent: str, child: str) -> Task:
-    """Let a task that this run made wait for another one.
+    """Let a task that this run created depend on another one.
 
     Raises:
-        InvalidRequest: the run did not make the child, or the two cannot be linked.
+        InvalidRequest: the run did not create the child, or the two cannot be linked.
     """
 
     def connect(_: Task, run: Run) -> Task:
@@ -159,7 +159,7 @@ def link(tx: Transaction, ref: RunRef, envelope: str, parent: str, child: str) -
 
 
 def attach(tx: Transaction, ref: RunRef, envelope: str, name: str, data: bytes) -> File:
-    """A file for the worker's own task."""
+    """Attach a file to the worker's own task."""
     question = ledger.fingerprint("attach", name, ledger.digest(data))
     return _say_once(
         *(tx, ref, envelope, question, File),
@@ -168,7 +168,7 @@ def attach(tx: Transaction, ref: RunRef, envelope: str, name: str, data: bytes) 
 
 
 def show(tx: Transaction, ref: RunRef, task: str | None = None) -> Detail:
-    """The worker's own task, one that it waited for, or one that this run made.
+    """The worker's own task, one that it depends on, or one that this run created.
 
     Raises:
         StaleRun: the run does not hold its task.
@@ -194,7 +194,7 @@ def set_run(
     session: str | None = None,
     metadata: JsonObject | None = None,
 ) -> Run:
-    """What is found out about a run, also after its end. Metadata is added to what is there."""
+    """Record facts about a run, also after its end. Metadata is merged into the existing one."""
     _, run = ledger.lock_run(tx, ref)
     row = tx.row(
         "run_set",
@@ -212,10 +212,10 @@ def set_run(
 
 
 def occupy(tx: Transaction, ref: RunRef, path: str) -> Run:
-    """As `set_run` with a directory that several hosts may name: one run at a time is in it.
+    """Like `set_run` with a directory that several hosts may name: only one host's runs may use it at a time.
 
     Raises:
-        Conflict: a run of another host is in it; to be asked again. One host sees to its own.
+        Conflict: a run of another host uses it; try again later. Each host keeps its own runs apart.
     """
     tx.all("links_alone", board=f"directory {path}")  # no board has such a name
     run = set_run(tx, ref, workspace=path)
@@ -226,10 +226,10 @@ def occupy(tx: Transaction, ref: RunRef, path: str) -> Run:
 
 
 def use(tx: Transaction, ref: RunRef, used: BudgetUse) -> Run:
-    """Keep what a run has used so far, also after its end. What is known never becomes less.
+    """Record the usage of a run so far, also after its end. Recorded values never decrease.
 
     Raises:
-        StaleRun: it is not of this generation.
+        StaleRun: the reference has another generation.
     """
     _, run = ledger.lock_run(tx, ref)
     after = budget.of_run(run).at_least(used)
@@ -240,7 +240,7 @@ def use(tx: Transaction, ref: RunRef, used: BudgetUse) -> Run:
 
 
 def set_stuck(tx: Transaction, ref: RunRef, why: str) -> Run:
-    """Say that a run looks stuck, for this reason; without one it moves again. Nothing is ended for it.
+    """Record why a run looks stuck; an empty reason means that it moves again. It is not ended for that.
 
     Raises:
         StaleRun: the run does not hold its task any more.
@@ -256,15 +256,15 @@ def set_stuck(tx: Transaction, ref: RunRef, why: str) -> Run:
 
 
 def names_in(run: Run, what: str) -> list[str]:
-    """What a run says that it made; anything but names is no claim."""
+    """The names that a run claims under this key; entries that are not strings are ignored."""
     found = run.metadata.get(what)
     return [one for one in found if isinstance(one, str)][:MAX_NAMED] if isinstance(found, list) else []
 
 
 def verify(tx: Transaction, ref: RunRef, missing: Sequence[str]) -> Unverified:
-    """Write down, once, what a run said at its end that is not so; `missing` are the files among that.
+    """Record once the claims of a run that are not true; `missing` are the files among them.
 
-    Its answer stands; whoever reads the result is told.
+    Its answer stands; readers of the result see the event.
     """
     run = ledger.find_run(tx, ref)
     found = Unverified(
@@ -279,7 +279,7 @@ def verify(tx: Transaction, ref: RunRef, missing: Sequence[str]) -> Unverified:
 
 
 def tell_network(tx: Transaction, ref: RunRef, told: JsonObject) -> None:
-    """Write down, once, what of the network a run had and what went out; nobody but its host knows."""
+    """Record once a run's network access and traffic; only its host knows these."""
     run = ledger.find_run(tx, ref)
     events = lists.detail(tx, run.task_id).events
     if not any(event.kind == RUN_NETWORK and event.run_id == run.id for event in events):
@@ -287,7 +287,7 @@ def tell_network(tx: Transaction, ref: RunRef, told: JsonObject) -> None:
 
 
 def refuse_file(tx: Transaction, ref: RunRef, file: str, reason: str) -> None:
-    """Write down that a file of a run's outbox came to nothing: once for each name, up to so many."""
+    """Record that a file of a run's outbox was rejected: once for each name, up to a bound."""
     run = ledger.find_run(tx, ref)
     scope = f"refused files of {run.id}"
     if int(str(tx.row("answers_count", scope=scope)["count"])) >= MAX_REFUSED_FILES:
@@ -299,7 +299,7 @@ def refuse_file(tx: Transaction, ref: RunRef, file: str, reason: str) -> None:
 def complete(
     tx: Transaction, ref: RunRef, envelope: str, summary: str, *, metadata: JsonObject | None = None
 ) -> Answered:
-    """The work is done. The same envelope again gets the same answer."""
+    """Report that the work is done. The same envelope again gets the same answer."""
     report = RunReport(Move.COMPLETE, "completed", summary, metadata or {}, {"result": summary})
     return _answer(tx, ref, envelope, report)
 
@@ -314,7 +314,7 @@ def block(
     waiting_for: str = "",
     until_ms: int | None = None,
 ) -> Answered:
-    """A person must act, or with `until_ms` the clock must pass."""
+    """Wait for a person or, with `until_ms`, for the clock."""
     if until_ms is not None:
         changes: JsonObject = {"reason": question, "wake_ms": until_ms}
         return _answer(tx, ref, envelope, RunReport(Move.WAIT, "waiting", question, {}, changes))
@@ -329,16 +329,16 @@ def block(
 def request_review(
     tx: Transaction, ref: RunRef, envelope: str, summary: str, *, metadata: JsonObject | None = None
 ) -> Answered:
-    """The work is there for a person to look at."""
+    """Report that the work is ready for a person to review."""
     changes: JsonObject = {"result": summary}
     report = RunReport(Move.REQUEST_REVIEW, "review_requested", summary, metadata or {}, changes)
     return _answer(tx, ref, envelope, report)
 
 
 def _answer(tx: Transaction, ref: RunRef, envelope: str, report: RunReport) -> Answered:
-    """A terminal answer: state, run, result, children and event at once, and exactly once.
+    """Handle a terminal answer: state, run, result, children and event in one change, exactly once.
 
-    The same envelope again gets the first answer. Any other after it is refused, and that is written down.
+    The same envelope again gets the first answer. Any other after it is refused, and the refusal is recorded.
     """
     question = ledger.fingerprint(report.move, report.summary, report.metadata, report.changes)
     task, run = ledger.lock_run(tx, ref)
@@ -354,12 +354,12 @@ def _answer(tx: Transaction, ref: RunRef, envelope: str, report: RunReport) -> A
             RefusedAnswer,
             lambda: _refuse(tx, task, run, envelope, report),
         )
-    metadata_text(report.metadata)  # refused before anything is written
+    metadata_text(report.metadata)  # raises before anything is written
     summary = check_text("summary", report.summary)
 
     def carry_out() -> Task:
         move, changes = report.move, report.changes
-        if move is Move.WAIT and task.attempts >= task.max_attempts:  # there is no run left to wait for
+        if move is Move.WAIT and task.attempts >= task.max_attempts:  # no attempt is left to wait for
             move, changes = Move.BLOCK, {"question": f"all attempts are spent; it waits: {summary}"}
         move, changes = reviews.gate(task, move, changes)
         ledger.end_run(tx, run.id, report.outcome, summary=summary, metadata=report.metadata)
@@ -379,7 +379,7 @@ def fail(
     metadata: JsonObject | None = None,
     outcome: str | None = None,
 ) -> Task:
-    """What the supervisor says when a run ended without an answer; the one retry policy decides what follows.
+    """End a run without an answer, as the supervisor reports it; the retry policy decides what follows.
 
     `jitter` is a random number from 0 to 1, to spread retries.
 
@@ -406,7 +406,7 @@ def fail(
 
 
 def give_back(tx: Transaction, ref: RunRef, *, reason: str) -> Task:
-    """End a run that was cut short on purpose: it spends no attempt, and its task may be claimed at once.
+    """End a run that was stopped on purpose: no attempt is spent, and its task may be claimed at once.
 
     Raises:
         StaleRun: the run does not hold its task any more.
@@ -427,12 +427,12 @@ def expire(
     ends: bool = True,
     jitter: float | None = None,
 ) -> Expired:
-    """End the runs whose lease is over by the store's clock, unless it has jumped.
+    """End the runs with a lease that is over by the store's clock, unless the clock has jumped.
 
-    `living` are those that the caller attends to: they get a lease of `lease_ms` instead, whatever the clock
-    says. With the `offset_ms` of its last look it is noticed that the clock was set or the machine slept:
-    every run of the board has a whole lease before it, and whoever attends to it has the time to say
-    so. Without `ends` nothing is ended.
+    `living` are the runs that the caller drives: they get a lease of `lease_ms` instead, whatever the clock
+    says. With the `offset_ms` of the last look, a clock that was set or a machine that slept is detected.
+    Then every run of the board gets a whole lease, so that its driver has time to send a heartbeat. Without
+    `ends` nothing is ended.
     """
     jump_ms = assign.find_jump(offset_ms, tx.clock, lease_ms=claims.check_lease(lease_ms))
     if jump_ms or offset_ms is None:
@@ -455,8 +455,10 @@ def expire(
 
 
 def _begin_anew(tx: Transaction, slug: str, jump_ms: int) -> None:
-    """Every lease has its whole term before it once the clock has jumped, and every pause that was dated in
-    what is now the future. Somebody who does not know of a jump sees only one that went back."""
+    """Restart every lease after a clock jump, and every pause that is now dated in the future.
+
+    Without a known jump, only a clock that went back can be detected.
+    """
     future = assign.find_future(tx.now_ms)
     waits = tx.all("waits_anew", board=slug, now=tx.now_ms, after=future)
     anew = tx.all("leases_anew", board=slug, now=tx.now_ms, after=-1 if jump_ms else future)
@@ -465,7 +467,7 @@ def _begin_anew(tx: Transaction, slug: str, jump_ms: int) -> None:
 
 
 def stop_spent(tx: Transaction, ref: RunRef, words: str, *, error: str = "") -> Task:
-    """End a run that has spent a budget, which `words` says: its task is not tried again by itself.
+    """End a run that has used up a budget, as `words` says: its task is not retried automatically.
 
     Raises:
         StaleRun: the run does not hold its task any more.
@@ -490,7 +492,7 @@ def _same(event: TaskEvent, run: Run, told: object) -> bool:
 
 
 def _lock_held(tx: Transaction, ref: RunRef) -> tuple[Task, Run]:
-    """The run and the task it holds, locked."""
+    """The run and the task it holds, locked. Raises StaleRun if it does not hold it."""
     task, run = ledger.lock_run(tx, ref)
     if not _holds(task, run, ref):
         raise _stale(run)
@@ -505,7 +507,7 @@ def _say_once(
     kind: type[S],
     act: Callable[[Task, Run], S],
 ) -> S:
-    """What a run that holds its task says, done once for an envelope; the first answer is given for ever."""
+    """Carry out a request of a run that holds its task, once per envelope; repeats get the first answer."""
     run = ledger.find_run(tx, ref)
     if _has_answered(tx, run, envelope):
         return ledger.recall_answer(tx, _scope(run), envelope, question, kind)

@@ -1,4 +1,4 @@
-"""What people and programs with authority over a board do to its tasks."""
+"""Verbs on tasks for people and programs with authority over a board."""
 
 from typing import Final
 
@@ -16,11 +16,13 @@ _AS_WISHED: Final = tuple({*NewTask.__struct_fields__} - {"parents", "triage", "
 _PLACE: Final = ("workspace_kind", "workspace", "environment")  # where it is worked on
 _ENDED_RUN: Final = {
     Move.CANCEL: "cancelled"
-}  # of a run whose task a person takes away; otherwise "superseded"
+}  # for a run that loses its task to a person; otherwise "superseded"
 
 
 def create(tx: Transaction, slug: str, new: NewTask, *, who: str = "person", key: str | None = None) -> Task:
-    """A new task. With an idempotency key, unique on its board, it is made once and the answer repeated.
+    """Create a task.
+
+    With an idempotency key, unique on its board, it is created once and the answer repeated.
 
     Raises:
         Conflict: the key was used for something else.
@@ -65,10 +67,10 @@ def add(tx: Transaction, slug: str, new: NewTask, *, who: str, run: str | None =
 
 
 def link(tx: Transaction, parent: str, child: str, *, who: str = "person") -> Task:
-    """The child waits for the parent. Answers the child; a link that exists stays as it is.
+    """Let the child wait for the parent; return the child. An existing link stays as it is.
 
     Raises:
-        InvalidRequest: it would wait for itself, the two are on different boards, or one of them has ended.
+        InvalidRequest: a cycle would result, the two are on different boards, or one of them has ended.
     """
     if parent == child:
         raise InvalidRequest("a task cannot wait for itself")
@@ -90,7 +92,7 @@ def link(tx: Transaction, parent: str, child: str, *, who: str = "person") -> Ta
 
 
 def unlink(tx: Transaction, parent: str, child: str, *, who: str = "person") -> Task:
-    """Raises NotFound when there is no such link."""
+    """Remove a link; return the child. Raises NotFound when there is no such link."""
     below = ledger.lock_task(tx, child)
     row = tx.one("link_remove", parent=parent, child=child)
     if row is None:
@@ -117,14 +119,14 @@ def move(
     result: str | None = None,
     report_only: bool = False,
 ) -> Task:
-    """A person's move. A run that held the task ends with it, and nothing it says later counts.
+    """Carry out a person's move. A run that held the task ends with it, and its later answers are refused.
 
-    `report_only` goes with RETRY of work whose report is missing: the next run only asks for that.
+    `report_only` goes with RETRY of work without a report: the next run only asks for that.
 
     Raises:
-        IllegalTransition: it does not go that way from where it is.
+        IllegalTransition: the move is not possible from the task's status.
     """
-    if move is Move.REQUEST_CHANGES:  # there is one way, and on it something is said
+    if move is Move.REQUEST_CHANGES:  # this move always goes through a review, which says what to change
         return reviews.review(tx, task_id, Review(changes=reason), who=who)
     task = ledger.lock_task(tx, task_id)
     transitions.apply(task.status, move, Actor.PERSON)
@@ -153,11 +155,11 @@ def move(
 
 
 def edit(tx: Transaction, task_id: str, change: Edit, *, who: str = "person") -> Task:
-    """Another wish for a task that has not ended; where it stands stays.
+    """Change the fields of a task that has not ended; its status stays.
 
     Raises:
-        InvalidRequest: it is done or given up, is working where it should not any more, or has spent what is
-            left of its attempts.
+        InvalidRequest: it is done or given up, its place would change while it runs, or it has already spent
+            the attempts that it would have.
     """
     task = ledger.lock_task(tx, task_id)
     if task.status in transitions.ENDS - {TaskStatus.FAILED}:
@@ -174,7 +176,7 @@ def edit(tx: Transaction, task_id: str, change: Edit, *, who: str = "person") ->
 
 
 def assign(tx: Transaction, task_id: str, assignee: str, *, who: str = "person") -> Task:
-    """Raises InvalidRequest while it runs: whose run would it be?"""
+    """Change the profile of a task. Raises InvalidRequest while it runs: its run has the old profile."""
     task = ledger.lock_task(tx, task_id)
     if task.status is TaskStatus.RUNNING:
         raise InvalidRequest(f"{task.id} is running", remedy="block it first")
@@ -183,7 +185,7 @@ def assign(tx: Transaction, task_id: str, assignee: str, *, who: str = "person")
 
 
 def wake(tx: Transaction, slug: str, *, most: int = 100) -> int:
-    """Move on what the clock was waited for with; how many."""
+    """Move on the tasks that the clock has released; return how many."""
     due = [row_of(Task, row) for row in tx.all("tasks_due", board=slug, now=tx.now_ms, most=most)]
     for task in due:
         ledger.move_task(tx, task, Move.WAKE, Actor.SYSTEM, who="board")
@@ -200,7 +202,7 @@ def _parent(tx: Transaction, task_id: str, slug: str) -> Task:
 
 
 def _recount(tx: Transaction, child: Task, open_parents: int) -> Task:
-    """The child with another number of open parents; a task that is free to run moves with it."""
+    """Save the child with another number of open parents; if it is released, its status follows."""
     status = transitions.settle(child.status, open_parents)
     changed = msgspec.structs.replace(child, open_parents=open_parents)
     if status is child.status:

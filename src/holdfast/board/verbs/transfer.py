@@ -1,9 +1,9 @@
-"""A whole store as lines of JSON, out of one and into another, and what a sound store looks like.
+"""Export a whole store as lines of JSON, import it into another, and check a store.
 
-{"holdfast": "board", "schema": 4}
+{"holdfast": "board", "schema": 5}
 {"table": "boards", "row": {...}}
 ...
-{"end": true, "rows": 17, "sha256": "..."}       of all the lines before it
+{"end": true, "rows": 17, "sha256": "..."}       over all lines before it
 """
 
 import base64
@@ -26,7 +26,7 @@ _BATCH: Final = 500  # rows read at once
 _BATCH_OF_FILES: Final = 4  # likewise, where each can be large
 _BINARY: Final = "data"  # the one column that is neither text nor a number
 
-# In the order in which rows may refer to each other; the keys give the order of their rows.
+# In an order in which rows may refer to earlier ones; the keys give the order of the rows.
 _TABLES: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "boards": (("slug",), Board.__struct_fields__),
     "tasks": (("id",), Task.__struct_fields__),
@@ -39,7 +39,7 @@ _TABLES: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "caps": (("board", "scope", "name"), ("board", "scope", "name", "most")),
     "events": (("board", "seq"), TaskEvent.__struct_fields__),
 }
-# What came with a later schema: an export of an earlier one does not have it, and the database fills it in.
+# Columns added by later schemas: an export of an earlier one lacks them, and the database fills them in.
 _ADDED: Final[dict[int, dict[str, set[str]]]] = {
     2: {
         "boards": {"paused", "archived"},
@@ -79,12 +79,12 @@ class _End(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def faults(tx: Transaction) -> list[str]:
-    """Everything counted anew; empty when it all agrees."""
+    """Recount everything; return the faults found."""
     return [f"{row['id']}: {text}" for query, text in _WRONG.items() for row in tx.all(query)]
 
 
 def export_lines(tx: Transaction, write: Callable[[bytes], object]) -> int:
-    """Write every line; how many rows. One transaction sees one moment."""
+    """Write every line; return the number of rows. All rows are from one transaction, thus of one moment."""
     digest, count = hashlib.sha256(), 0
 
     def put(value: msgspec.Struct) -> None:
@@ -101,7 +101,9 @@ def export_lines(tx: Transaction, write: Callable[[bytes], object]) -> int:
 
 
 def import_lines(tx: Transaction, lines: Iterable[bytes]) -> int:
-    """Fill an empty store; how many rows. Nothing is kept unless all of it arrived and agrees.
+    """Fill an empty store; return the number of rows.
+
+    Nothing is kept unless the lines are complete and consistent.
 
     Raises:
         Conflict: the store is not empty.

@@ -1,4 +1,4 @@
-"""What a dispatcher says of itself: counted as it happens, told when somebody asks. Pure module."""
+"""The status of a dispatcher: updated as things happen, reported on request. Pure module."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -7,13 +7,13 @@ from typing import Final
 import msgspec
 
 SCHEMA: Final = 1
-SAME_S: Final = 10.0  # for which a report that says nothing new is not written again
-MAX_STARTS: Final = 500  # the newest, which say how long a start takes
+SAME_S: Final = 10.0  # after this a report is written again even if it says nothing new
+MAX_STARTS: Final = 500  # the newest, used to report how long a start takes
 MAX_ERROR: Final = 300  # characters
 
 
 class DispatcherReport(msgspec.Struct, kw_only=True, rename="camel"):
-    """Times are seconds since 1970 on this machine's clock; None is what has not happened yet."""
+    """Times are seconds since 1970 on this machine's clock; None means that it has not happened yet."""
 
     schema: int = SCHEMA
     host: str
@@ -21,7 +21,7 @@ class DispatcherReport(msgspec.Struct, kw_only=True, rename="camel"):
     boards: list[str]
     since: float
     at: float  # when this was written
-    round_at: float | None = None  # when it last looked at the board and could do what was to be done
+    round_at: float | None = None  # when it last looked at the board and completed the round
     runs: list[str] = []
     profiles: list[str] = []
     claims: int = 0
@@ -29,14 +29,14 @@ class DispatcherReport(msgspec.Struct, kw_only=True, rename="camel"):
     starts: int = 0
     start_p50_s: float | None = None  # from the claim until the worker runs, of the newest starts
     start_p95_s: float | None = None
-    error: str = ""  # the newest, and when; it goes on after that
+    error: str = ""  # the newest, and when; the dispatcher goes on after it
     error_at: float | None = None
     reloads: int = 0  # of worker-profiles.toml
-    reload_error: str = ""  # why the file that is there now is not what holds, if it is not
+    reload_error: str = ""  # why the file that is there now is not in force; empty if it is
 
 
 class DispatcherStatus:
-    """Of one dispatcher. `now` is seconds since 1970. What is only counted is counted in `so_far`."""
+    """The status of one dispatcher. `now` is seconds since 1970. Plain counters are fields of `so_far`."""
 
     def __init__(self, host: str, pid: int, boards: Sequence[str], now: float) -> None:
         self.so_far = DispatcherReport(host=host, pid=pid, boards=list(boards), since=now, at=now)
@@ -50,7 +50,7 @@ class DispatcherStatus:
         self.so_far.error, self.so_far.error_at = words[:MAX_ERROR], now
 
     def note_reload(self, error: str = "") -> None:
-        """The profiles were read again; a file that cannot be used changes nothing."""
+        """Record that the profiles were read again; an unusable file counts as no reload."""
         self.so_far.reloads += not error
         self.so_far.reload_error = error[:MAX_ERROR]
 
@@ -66,9 +66,9 @@ class DispatcherStatus:
 
 
 def is_news(before: DispatcherReport | None, now: DispatcherReport) -> bool:
-    """Is it worth writing: something but the time differs, or it was long ago?
+    """Whether the report is worth writing: something but the time differs, or the last write is long ago.
 
-    That it looked at the board for the first time is no time: until then it said that it had not.
+    The first look at the board counts as a difference, because the report showed that there had been none.
     """
     if before is None or not 0 <= now.at - before.at < SAME_S:
         return True
@@ -79,6 +79,6 @@ def is_news(before: DispatcherReport | None, now: DispatcherReport) -> bool:
 
 
 def quantile(values: Iterable[float], share: float) -> float | None:
-    """The smallest value that so large a share of them does not exceed."""
+    """The smallest value that is not exceeded by the given share of the values."""
     ordered = sorted(values)
     return ordered[max(0, -int(-share * len(ordered) // 1) - 1)] if ordered else None

@@ -1,7 +1,7 @@
-"""Which environments are given work, and how a run stands that is on one. Pure module.
+"""Which environments are given work, and the state of a run that is on one. Pure module.
 
-An environment that does not answer is unreachable: nothing is begun there, and what runs there is waited for.
-That is never taken for a failure of the work.
+An environment that does not answer is unreachable: nothing is begun there, and the dispatcher waits for what
+runs there. Being unreachable is never taken for a failure of the work.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,27 +15,27 @@ from holdfast.dispatch.rules.pressure import HostLoad, MemoryLoad, most_here
 from holdfast.dispatch.rules.profiles import WorkerProfile
 from holdfast.dispatch.rules.runsteps import ANSWERED
 
-FRESH_S: Final = 60.0  # for which what a machine said of itself is believed
+FRESH_S: Final = 60.0  # how long the facts that a machine reported are trusted
 AGAIN_S: Final = 10.0  # between looks at one that was not reached
 WAITS: Final = "waiting(environment unreachable)"  # the beginning of a run's note
 MAX_WHY: Final = 300  # characters
 
 
 def is_due(facts: EnvironmentFacts | None, now: float) -> bool:
-    """Whether to look at an environment that work is for."""
+    """Whether to look now at an environment that has work."""
     if facts is None or now < facts.at:  # the clock went back
         return True
     return now - facts.at >= (FRESH_S if facts.reached else AGAIN_S)
 
 
 def count_slots(facts: EnvironmentFacts) -> int:
-    """How many runs at once it can be given, as for a host that nobody has said anything about."""
+    """How many runs at once it can be given, computed like the default of a host without settings."""
     memory = MemoryLoad(facts.memory, facts.free) if facts.memory else None
     return most_here(HostLoad(cpus=float(facts.cpus or 1), memory=memory))
 
 
 def find_holdup(facts: EnvironmentFacts | None, running: int) -> str:
-    """Why nothing is begun on an environment now; empty if something may be. All work there is confined."""
+    """Why nothing is begun on an environment now; empty if something may be. All work is confined there."""
     if facts is None:
         return "it has not been checked yet"
     if not facts.reached:
@@ -52,7 +52,7 @@ def make_places(
     running: Mapping[str, int],
     profiles: Iterable[WorkerProfile],
 ) -> Places:
-    """What a host offers; `named` are its environments, each with why it can be none for the board, or ""."""
+    """What a host offers. `named` are its environments, each with why the board cannot use it, or ""."""
     return Places(
         {name: bad or find_holdup(facts.get(name), running.get(name, 0)) for name, bad in named.items()},
         {one.name: one.environment for one in profiles if one.environment},
@@ -61,18 +61,19 @@ def make_places(
 
 
 def describe_waiting(environment: str, why: str) -> str:
-    """The note of a run whose environment is not reached."""
+    """The note of a run on an environment that is not reached."""
     return f"{WAITS}: {environment}: {why}"[:MAX_WHY]
 
 
 def is_unreached(state: str, detail: str) -> bool:
-    """Whether a worker's report says that its machine is away."""
+    """Whether a worker's report says that its machine is unreachable."""
     return (state, detail) == (WorkerState.STALLED, UNREACHABLE)
 
 
 def is_waited_for(outcome: str | None, *, unreached: bool) -> bool:
-    """Whether a worker whose run is over is left alone until its machine is back.
+    """Whether to wait for the machine of a worker that is unreachable although its run is over.
 
-    Its work is over there: one that answered has done it. Whoever takes a task away does not wait for that.
+    Only a run that the worker answered itself is waited for, since its work is done there. When a person or
+    another process ended the run, such as by taking the task away, there is nothing to wait for.
     """
     return unreached and outcome in ANSWERED

@@ -1,7 +1,7 @@
-"""What the worker of one profile could reach through a task for another one. Pure module.
+"""What a worker of one profile could reach by making a task for another profile. Pure module.
 
-A worker chooses the words of the tasks that it makes, and whoever works on them does what they say. So a task
-for a profile that may more than the worker's own is not started until a person has agreed.
+A worker chooses the words of the tasks that it makes, and the workers of those tasks follow them. So a task
+for a profile with more rights than the worker's own is not started until a person has agreed.
 """
 
 from collections.abc import Collection
@@ -18,7 +18,7 @@ from holdfast.wire.permissions import AllowedHosts
 
 
 def find_excess(parent: WorkerProfile, child: WorkerProfile, names: Collection[str]) -> list[str]:
-    """What the child's profile gives and the parent's does not, where the variables `names` are set."""
+    """What the child's profile grants and the parent's does not; `names` are the variables that are set."""
     found = _find_more_network(parent, child)
     passed = ({*child.env} - {*parent.env}) & {*names}
     found += [f"the variable {name}" for name in sorted(passed)]
@@ -48,7 +48,7 @@ def ask_about(parent: str, child: str, excess: Collection[str]) -> str:
 
 
 def _find_more_network(parent: WorkerProfile, child: WorkerProfile) -> list[str]:
-    """All of it, or the hosts that the parent lacks: rules are compared as they are written."""
+    """The whole network, or the hosts that the parent lacks; rules are compared as they are written."""
     if _has_all(parent):
         return []
     if _has_all(child):
@@ -69,7 +69,7 @@ def _find_more_network(parent: WorkerProfile, child: WorkerProfile) -> list[str]
 
 
 def _find_more_requests(above: AllowedHosts, below: AllowedHosts) -> list[str]:
-    """Hosts that a pattern gives the child as a whole, of which the parent may ask certain requests alone."""
+    """Hosts open to the child by a pattern, while the parent is limited to certain requests there."""
     parent, child = parse_rules(above.allow, above.deny), parse_rules(below.allow, below.deny)
     found = []
     for name, port in parent.requested:
@@ -80,14 +80,17 @@ def _find_more_requests(above: AllowedHosts, below: AllowedHosts) -> list[str]:
 
 
 def _has_all(profile: WorkerProfile) -> bool:
-    """Has its worker the whole network?"""
+    """Whether its worker has the whole network."""
     agent = CATALOG.get(profile.cli)
     unknown = agent is None or agent.reach is None
     return bool(profile.network) or (profile.network is None and unknown and profile.allowed_hosts is None)
 
 
 def _hosts_of(profile: WorkerProfile) -> AllowedHosts:
-    """Those of its provider too: also one whose commands have none talks to its model."""
+    """Its hosts with those of its provider.
+
+    A CLI talks to its model even if its commands have no network.
+    """
     agent, named = CATALOG.get(profile.cli), profile.allowed_hosts or AllowedHosts([])
     if agent is None or (profile.network is False and agent.own_sandbox is None):
         return named
@@ -96,7 +99,7 @@ def _hosts_of(profile: WorkerProfile) -> AllowedHosts:
 
 
 def _variables(profile: WorkerProfile, agent: Agent) -> list[str]:
-    """Addresses of providers that the profile itself says; its user's settings are the same for all."""
+    """Provider addresses set by the profile itself; the user's own settings are the same for all."""
     names = () if agent.reach is None else agent.reach.variables
     return [profile.variables[name] for name in names if name in profile.variables]
 

@@ -1,9 +1,9 @@
-"""Whether a worker gets anywhere: looks at it over time in, a reason to call it stuck out. Pure module.
+"""Whether a worker makes progress: from samples over time to a reason to call it stuck. Pure module.
 
-Three signals, each weaker evidence of life than the next: the *process* is there; there is *activity*, as the
-supervisor judges it; there is *progress*: files of the workspace changed, another note or plan step, a tool
-call that was not made lately. Output alone is no progress: a loop talks as well. A reason is a hint for
-people, and nothing is ended for it.
+Three signals, from the weakest evidence of life to the strongest: the *process* exists; there is *activity*,
+as the supervisor judges it; there is *progress*: files of the workspace changed, another note or plan step, a
+tool call that was not made lately. Output alone is not progress: a loop produces output as well. A reason is
+a hint for people, and no worker is ended because of it.
 """
 
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from holdfast.agents.catalog.output import WINDOW
 from holdfast.agents.evidence.evidence import WorkerState
 
 LOOK_S: Final = 20.0  # between two looks: each walks through a workspace
-STILL_S: Final = 5 * 60.0  # a CLI that waits for somebody or something for so long has nobody to wait for
-LOOP_CALLS: Final = 12  # the same again: a retry or a poll is seldom tried so often
-LOOP_S: Final = 5 * 60.0  # and in this time something else would have come of it
+STILL_S: Final = 5 * 60.0  # a CLI that has waited for this long has nothing that will answer it
+LOOP_CALLS: Final = 12  # the same call again: a retry or a poll is seldom tried so often
+LOOP_S: Final = 5 * 60.0  # and in this time a healthy worker would have done something else
 FEW: Final = 3  # different calls among the newest: edit, build, test, over and over
 NOTHING_S: Final = 30 * 60.0  # long builds and long thoughts are shorter
 
 _STILL: Final = frozenset({WorkerState.WAITING, WorkerState.BLOCKED, WorkerState.STALLED})
-_BEFORE: Final = "before"  # the kind of a reason that somebody gave who looked before us
+_BEFORE: Final = "before"  # the kind of a reason that was recorded by an earlier dispatcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class LivenessLimits:
 
 @dataclass(frozen=True, slots=True)
 class CallCounts:
-    """Its tool calls, as agents/calls.py counts them."""
+    """The worker's tool calls, as agents/catalog/output.py counts them."""
 
     fresh: int
     in_a_row: int
@@ -47,7 +47,7 @@ class CallCounts:
 
 @dataclass(frozen=True, slots=True)
 class LivenessSample:
-    """At one moment. `calls` is None where they cannot be seen, `files` where there are too many."""
+    """A worker at one moment. `calls` is None if they cannot be seen, `files` if there are too many."""
 
     at: float
     state: WorkerState
@@ -56,11 +56,11 @@ class LivenessSample:
     calls: CallCounts | None = None
     files: tuple[int, ...] | None = None
     note: str = ""
-    asks: bool = False  # a connection of it waits until somebody has decided about a host
+    asks: bool = False  # one of its connections waits for a decision about a host
 
 
 class LivenessWatch:
-    """Of one run, once it takes part. `stuck` is a reason given before: it stands until something moves."""
+    """The watch of one run. `stuck` is a reason recorded earlier: it stands until there is progress."""
 
     def __init__(self, limits: LivenessLimits, *, stuck: str = "") -> None:
         self._limits = limits
@@ -69,11 +69,11 @@ class LivenessWatch:
         self._kind, self._reason = _BEFORE if stuck else "", stuck
 
     def look(self, look: LivenessSample) -> str:
-        """Why it looks stuck; empty while it does not. The same cause keeps its words."""
+        """Why it looks stuck; empty while it does not. The text stays the same while the cause does."""
         if self._last is None or self._last.state is WorkerState.STARTING:
             self._began = self._progress_at = look.at
         elif look.asks or self._last.asks or _has_progressed(self._last, look):
-            self._progress_at = look.at  # what it waits for a person is no time of its own
+            self._progress_at = look.at  # time spent waiting for a person does not count
         self._last = look
         kind, reason = self._judge(look)
         if kind != self._kind and (kind or not self._is_as_before(look)):
@@ -81,7 +81,7 @@ class LivenessWatch:
         return self._reason
 
     def _is_as_before(self, look: LivenessSample) -> bool:
-        """Our own clocks began when we did, so for a while only progress says that it moves again."""
+        """Whether to keep the earlier reason: our clocks are new, so for a while only progress clears it."""
         young = look.at - self._began < self._limits.nothing_s
         return self._kind == _BEFORE and young and self._progress_at == self._began
 
@@ -112,7 +112,7 @@ def _has_progressed(before: LivenessSample, now: LivenessSample) -> bool:
 
 
 def span(seconds: float) -> str:
-    """As people say it."""
+    """A duration in s, min or h."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"

@@ -10,7 +10,7 @@ HOME/worker-profiles.toml:
     max_runtime_s = 3600
     limits = { memory = "8G", pids = 500 }
     hosts = { "registry.example.com" = "allow", presets = ["npm"] }  # besides those of its model provider
-    ask_network = true          # a connection to another host waits until somebody answers
+    ask_network = true          # a connection to another host waits for an answer
     keys_inside = false         # true: keys that its CLI takes by a variable enter its sandbox
     prompt = "You review code.\n\n{brief}"
 """
@@ -37,8 +37,8 @@ from holdfast.sandbox.policy import amounts, profile
 from holdfast.sandbox.policy.hostwish import ASK_WORKER_S
 from holdfast.wire.permissions import AllowedHosts
 
-DEFAULT_RUNTIME_S: Final = 4 * 3600.0  # a worker that needs longer is told so by its task or its profile
-MAX_ASK_S: Final = 86_400  # for an answer about a host; a connection that waits for longer is forgotten
+DEFAULT_RUNTIME_S: Final = 4 * 3600.0  # a worker that needs longer has a limit in its task or its profile
+MAX_ASK_S: Final = 86_400  # the longest wait for an answer about a host; a longer one would be forgotten
 BRIEF: Final = "{brief}"
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _ENVIRONMENT: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -48,14 +48,14 @@ _SHELL: Final = "shell"
 
 
 class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One profile.
+    """How the workers of one profile are started.
 
     `env` are names of variables that pass through, `variables` are set. `success` says whether an exit code
-    alone may complete a task, or only a report may. In `prompt`, `{brief}` is all that a worker is told,
-    `{body}` the body of its task alone. In `command`, `{prompt}` is the prompt. `session` is a pattern that
-    finds the name of the CLI's session in its output, as its first group; `resume` are the arguments that go
-    on with it, `{session}` in them, instead of the record's. A profile of an agent whose
-    sessions are known has both without saying so.
+    alone may complete a task, or only a report may. In `prompt`, `{brief}` is the whole text for a worker,
+    `{body}` is the body of its task alone. In `command`, `{prompt}` is the prompt. `session` is a pattern
+    that finds the name of the CLI's session in its output, as its first group; `resume` are the arguments
+    that continue that session, with `{session}` in them, in place of the record's arguments. A profile of an
+    agent with known sessions gets both by default.
     """
 
     name: str = ""
@@ -68,9 +68,9 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     hosts: dict[
         str, str | bool | list[str] | dict[str, str]
     ] = {}  # besides, as [hosts] in a permission profile
-    # A connection to any other host waits until somebody answers: for ten minutes, or for so many seconds.
+    # A connection to any other host waits for an answer: for ten minutes, or for this many seconds.
     ask_network: bool | float = False
-    keys_inside: bool = False  # what its CLI takes by variables enters, as it is
+    keys_inside: bool = False  # true: keys that its CLI takes by variables enter the sandbox unchanged
     env: tuple[str, ...] = ()
     variables: dict[str, str] = {}
     writable: tuple[str, ...] = ()  # besides the workspace; `~/` is the home
@@ -79,19 +79,19 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     success: Literal["report", "exit"] = "report"
     max_runtime_s: float | None = DEFAULT_RUNTIME_S
     idle_s: float | None = None
-    max_tokens: int | None = None  # of one run; a task bounds all its runs together
+    max_tokens: int | None = None  # of one run; a task's own limit covers all its runs together
     max_cost: float | None = None  # likewise, in dollars
     limits: dict[str, str | int | float] = {}  # on what it uses: memory, pids, cpus, disk, open_files
     prompt: str = BRIEF
     session: str = ""
     resume: tuple[str, ...] = ()
-    setup: str = ""  # a shell script in the workspace before the worker starts, confined as it is
-    teardown: str = ""  # likewise after it has ended, however it did
+    setup: str = ""  # a shell script run in the workspace before the worker starts, confined like the worker
+    teardown: str = ""  # likewise after the worker has ended, for whatever reason
     environment: str = ""  # the machine that its workers run on, unless their task names one
     copy: tuple[str, ...] = ()  # files of the repository that git does not keep, for its worktrees: ".env*"
 
     def __post_init__(self) -> None:
-        """Raises UsageError when it cannot be meant."""
+        """Raises UsageError when the fields contradict each other or are invalid."""
         if bool(self.agent) == bool(self.command):
             raise UsageError(f"worker profile {self.name}: give either an agent or a command")
         for variable in (*self.env, *self.variables):
@@ -135,7 +135,7 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise UsageError(f"worker profile {self.name}: a budget is more than 0 tokens or dollars")
 
     def find_bound_here(self) -> str | None:
-        """What of it works on this machine alone, in words; None if its workers can run elsewhere."""
+        """Which setting works on this machine only, in words; None if its workers can run elsewhere."""
         if self.channel == "mcp":
             return (
                 'channel = "mcp" is not for another machine: a server of this one is not reached from there'
@@ -168,7 +168,7 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def allowed_hosts(self) -> AllowedHosts | None:
-        """The hosts that it names, and whether somebody is asked about others; None: neither."""
+        """The hosts that it names, and whether to ask about others; None if it does neither."""
         if not self.hosts and not self.ask_network:
             return None
         wish = forget_keys(profile.hosts_of(self.hosts, source=f"worker profile {self.name}"))
@@ -179,25 +179,25 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def presets(self) -> tuple[str, ...]:
-        """The clients whose hosts it allows, as `--allow-net` has them."""
+        """The clients with hosts that it allows, as `--allow-net` names them."""
         if not self.hosts:
             return ()
         return profile.hosts_of(self.hosts, source=f"worker profile {self.name}").presets
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The keys that stay outside besides those of its CLI, as `--secret` has them."""
+        """The keys besides those of its CLI that stay outside of the sandbox, in the form of `--secret`."""
         return (
             profile.hosts_of(self.hosts, source=f"worker profile {self.name}").secrets if self.hosts else ()
         )
 
     @property
     def cli(self) -> str:
-        """The agent that runs it; a command is run by a shell."""
+        """The agent that runs it; commands are run by the `shell` agent."""
         return self.agent or _SHELL
 
     def program(self, known: Mapping[str, Agent]) -> str:
-        """What must be on the PATH for it.
+        """The program that must be on the PATH.
 
         Raises:
             UsageError: no such agent is known, or its record is wrong.
@@ -211,27 +211,27 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def budget(self) -> Budget:
-        """Of one run."""
+        """The budget of one run."""
         return Budget(self.max_tokens, None if self.max_cost is None else budget.millionths(self.max_cost))
 
     @property
     def can_be_asked(self) -> bool:
-        """Whether it understands words; a script does what it does."""
+        """Whether it understands a prompt in words, which a script does not."""
         return self.cli != _SHELL or bool(self.command)
 
     def resume_arguments(self, session: str) -> list[str] | None:
-        """The arguments that go on with this session, if there is a way and a session."""
+        """The arguments that continue this session; None if there is no session or no way to resume."""
         if not session or not self.resume:
             return None
         return [part.replace("{session}", session) for part in self.resume]
 
     def session_in(self, output: str) -> str:
-        """The name of the session, from what the CLI said; empty when it did not say."""
+        """The name of the session, from the CLI's output; empty when it is not there."""
         found = re.search(self.session, output) if self.session else None
         return found[1] if found else ""
 
     def build_prompt(self, prompt: str) -> str:
-        """What is given to the agent as its prompt: for a command, the line that a shell executes."""
+        """The prompt for the agent; for a command, the line that a shell executes."""
         if not self.command:
             return prompt
         return "exec " + shlex.join(part.replace(_PROMPT, prompt) for part in self.command)
@@ -274,7 +274,7 @@ def decode(
     """The profiles that a user's file adds or replaces, for agents that are known.
 
     Raises:
-        UsageError: naming the profile and what is wrong with it.
+        UsageError: the text names the profile and what is wrong with it.
     """
     try:
         tables = tomllib.loads(text)
@@ -306,25 +306,25 @@ def combine(
     known: Mapping[str, Agent] = CATALOG,
     described: Sequence[str] = (),
 ) -> dict[str, WorkerProfile]:
-    """Ours, one for each agent of the records `described`, and the user's instead of one of the same name."""
+    """Built-in profiles, those of the agents in `described`, and the user's, which replace equal names."""
     others = {name: _agent(name, known[name].keys) for name in described}
     return {**others, **BUILTIN, **(decode(text, source=source, known=known) if text else {})}
 
 
-RESUMES: Final = "resumes"  # in a run's metadata: the run in whose state its CLI went on
+RESUMES: Final = "resumes"  # in a run's metadata: the run that owns the CLI state it continued in
 
 
 class AgentSession(NamedTuple):
     name: str
-    owner: str  # the run whose worker's state holds it
+    owner: str  # the run with the state directory that holds it
 
 
 def session_before(runs: Sequence[Run], run: Run) -> AgentSession | None:
-    """Of the runs of a task, the oldest first, what this one can go on with.
+    """The session of an earlier run of the task (`runs`, oldest first) that this run can continue.
 
-    A later run (after a review, an answer, a failure) goes on where the one before it was, if its profile
-    and host are the same: the CLI's state is there. A session that did not even name itself when it was gone
-    on with is given up, and the next run begins a fresh one.
+    A later run (after a review, an answer, a failure) continues the session of the one before it, if its
+    profile and host are the same, because the CLI's state is there. If a resumed run did not even report a
+    session name, that session is abandoned, and the next run begins a fresh one.
     """
     own = [
         one
@@ -333,7 +333,7 @@ def session_before(runs: Sequence[Run], run: Run) -> AgentSession | None:
     ]
     for earlier in reversed(own):
         named = earlier.metadata.get(RESUMES)
-        # A worker can write there too: it is believed about runs of its own task only.
+        # A worker can write this metadata too, so it is trusted only for runs of its own task.
         owner = next((one.id for one in own if one.id == named), None)
         if earlier.session:
             return AgentSession(earlier.session, owner or earlier.id)

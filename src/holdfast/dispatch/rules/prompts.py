@@ -1,4 +1,4 @@
-"""The words that a worker is given. Pure module.
+"""The text of a worker's prompt. Pure module.
 
 What others wrote (results of other tasks, comments) is marked as such: it is information, not an order.
 """
@@ -13,7 +13,7 @@ from holdfast.board.rules.rows import Comment, Detail, TaskEvent
 from holdfast.board.rules.transitions import Move
 
 MAX_BODY: Final = 48_000  # characters; with all the rest it fits into one argument of a command line
-MAX_RESULT: Final = 4_000  # of one task that this one waited for
+MAX_RESULT: Final = 4_000  # of one task that this one depended on
 MAX_COMMENT: Final = 2_000
 MAX_COMMENTS: Final = 10  # the newest
 MAX_PARENTS: Final = 10
@@ -25,7 +25,7 @@ ATTACHED: Final = ".holdfast/files"  # likewise, what is attached to the task
 MAX_REVIEW: Final = 16_000  # characters of all of it; with a task's body it still fits into a prompt
 MAX_REMARK: Final = 6_000  # of one comment: the end of a check's output is there
 MAX_SHOWN_LINE: Final = 300  # of a line of the diff
-ANSWER: Final = ".holdfast/answer.txt"  # in the workspace: what a person said, alone, for a script
+ANSWER: Final = ".holdfast/answer.txt"  # in the workspace: a person's answer alone, for a script
 REVIEWED: Final = ".holdfast/reviewed.patch"  # in the workspace: what was reviewed
 _ELSEWHERE: Final = (
     f"The work was done on another machine and is not here; its diff is in {REVIEWED}: apply it first."
@@ -44,13 +44,13 @@ class ReportChannel:
 
 
 def build_prompt(template: str, detail: Detail, channel: ReportChannel, more: Sequence[str] = ()) -> str:
-    """A profile's template with the task in it, and what is to be said besides."""
+    """Fill a profile's template with the task and the additional parts."""
     words = {"body": detail.task.body, "brief": build_brief(detail, channel, more)}
     return _WORD.sub(lambda match: words[match[1]], template)
 
 
 def build_brief(detail: Detail, channel: ReportChannel, more: Sequence[str] = ()) -> str:
-    """All that a worker needs to know: the task, what was before, how to report."""
+    """All that a worker needs to know: the task, what happened before, how to report."""
     task = detail.task
     parts = [f"# Task {task.id}: {task.title}", _cut(task.body, MAX_BODY, f"the whole text is in {FILE}")]
     results = [one for one in detail.results if one.result][:MAX_PARENTS]
@@ -80,7 +80,7 @@ def build_brief(detail: Detail, channel: ReportChannel, more: Sequence[str] = ()
 
 
 def describe_reporting(channel: ReportChannel) -> str:
-    """How to say what became of the task."""
+    """The instructions for reporting the result of the task."""
     if channel.tools:
         ways = [
             "call the tool kanban_complete with a summary when the work is done",
@@ -105,7 +105,7 @@ def describe_reporting(channel: ReportChannel) -> str:
 
 
 def build_report_request(detail: Detail, channel: ReportChannel) -> str:
-    """For a worker whose work is there and whose report is missing."""
+    """The prompt of a worker that is to send only the missing report for work that is already there."""
     task = detail.task
     return (
         f"# Task {task.id}: {task.title}\n\n"
@@ -116,12 +116,12 @@ def build_report_request(detail: Detail, channel: ReportChannel) -> str:
 
 
 def fits(text: str) -> bool:
-    """Whether it can be given as an argument of a command."""
+    """Whether it can be passed as an argument of a command."""
     return len(text.encode()) <= MAX_PROMPT
 
 
 def describe_changes(who: str, comments: Sequence[Comment], diff: str, *, here: bool) -> str:
-    """The describe_changes that a review asked for, each with the line of the reviewed diff that it is about.
+    """The changes that a review asked for, each with the line of the reviewed diff that it is about.
 
     `here`: the work that was reviewed is in the workspace; otherwise it was done on another host.
     """
@@ -134,7 +134,7 @@ def describe_changes(who: str, comments: Sequence[Comment], diff: str, *, here: 
 
 
 def read_answer(detail: Detail) -> str | None:
-    """What a person said who sent the task back to work, if nothing then empty; None if nobody did."""
+    """What the person said who sent the task back to work, maybe empty; None if no person did."""
     newest = _find_sent_back(detail)
     said = "" if newest is None else newest.payload.get("reason")
     return None if newest is None else said if isinstance(said, str) else ""
@@ -145,7 +145,7 @@ def _find_sent_back(detail: Detail) -> TaskEvent | None:
 
 
 def describe_answer(detail: Detail) -> str:
-    """The same for a prompt, with the question of a worker that it answers."""
+    """The answer as a section of a prompt, with the question of a worker that it answers."""
     newest, said = _find_sent_back(detail), read_answer(detail)
     if newest is None or not said:
         return ""
@@ -162,7 +162,7 @@ def diff_line(diff: str, path: str, line: int) -> str | None:
 
 
 def _diff_lines(diff: str) -> Iterator[tuple[str, int, str]]:
-    """Every line that a diff shows of files as they are after it."""
+    """Every line of the diff that is in a file after the change."""
     path, number, inside = "", 0, False
     for text in diff.splitlines():
         if text.startswith("diff --git "):

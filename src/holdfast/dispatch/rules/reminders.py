@@ -1,7 +1,7 @@
-"""Whom to tell what, and when again: the tasks that wait for a person. Pure module.
+"""Which reminders are due, and when again: for tasks that wait for a person. Pure module.
 
-A reminder is owed from the event that made its task wait until somebody acknowledges it or moves it on. What
-could not be delivered is tried again soon; what was delivered is repeated after longer and longer pauses.
+A reminder is owed from the event that made its task wait until a person acknowledges it or moves it on. A
+failed delivery is tried again soon; a successful one is repeated after longer and longer pauses.
 """
 
 from collections.abc import Mapping
@@ -11,15 +11,15 @@ import msgspec
 
 from holdfast.board.rules import assign
 
-MOST: Final = 1000  # reminders that are owed at once; before that, those that were delivered are forgotten
+MOST: Final = 1000  # reminders owed at once; above that, the oldest delivered ones are forgotten
 AGAIN_MS: Final = 10_000  # after a delivery that failed, doubling
 MAX_AGAIN_MS: Final = 10 * 60_000
-REPEAT_MS: Final = 15 * 60_000  # after one that did not, doubling
+REPEAT_MS: Final = 15 * 60_000  # after a successful delivery, doubling
 MAX_REPEAT_MS: Final = 24 * 3_600_000
 
 
 class Owed(msgspec.Struct, frozen=True, kw_only=True):
-    """One task. `since_ms` tells its waits apart."""
+    """The reminder of one task. `since_ms` distinguishes its waits."""
 
     since_ms: int
     due_ms: int = 0
@@ -36,7 +36,7 @@ class ReminderBook(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def note(book: ReminderBook, board: str, seq: int, waiting: Mapping[str, int]) -> ReminderBook:
-    """Events were read up to `seq`; these tasks wait since these times."""
+    """Record that events were read up to `seq`, and that these tasks wait since these times."""
     new = {
         task: Owed(since_ms=since)
         for task, since in waiting.items()
@@ -48,12 +48,15 @@ def note(book: ReminderBook, board: str, seq: int, waiting: Mapping[str, int]) -
 
 
 def has_room(book: ReminderBook) -> bool:
-    """Whether more events may be read: what nobody has been told yet is never forgotten."""
+    """Whether more events may be read: a reminder that was never delivered must not be forgotten."""
     return sum(not one.delivered for one in book.owed.values()) < MOST
 
 
 def find_due(book: ReminderBook, now_ms: int) -> list[str]:
-    """The tasks to remind of now; also those due later than their pause lasts: the clock went back."""
+    """The tasks to remind of now.
+
+    A reminder that is due further ahead than its pause lasts is included, too: the clock went back.
+    """
     return [
         task
         for task, one in book.owed.items()
@@ -62,7 +65,7 @@ def find_due(book: ReminderBook, now_ms: int) -> list[str]:
 
 
 def is_still_owed(owed: Owed, since_ms: int, acknowledged_ms: int | None) -> bool:
-    """Whether a reminder is owed any longer of a task that waits since then."""
+    """Whether a reminder is still owed for a task that waits since `since_ms`."""
     return acknowledged_ms is None and since_ms == owed.since_ms
 
 
@@ -81,14 +84,14 @@ def record_try(book: ReminderBook, task: str, *, delivered: bool, now_ms: int) -
 
 
 def _last_pause_ms(one: Owed) -> int:
-    """How long the pause is that it is in; of one that was never tried, none."""
+    """The length of the current pause; 0 if delivery was never tried."""
     if one.failed:
         return min(AGAIN_MS << min(one.failed - 1, 20), MAX_AGAIN_MS)
     return min(REPEAT_MS << min(one.delivered - 1, 20), MAX_REPEAT_MS) if one.delivered else 0
 
 
 def _make_room(owed: dict[str, Owed], *, most: int) -> dict[str, Owed]:
-    """Without the oldest of those that were delivered, as far as there are too many."""
+    """Drop the oldest delivered reminders while there are more than `most`."""
     surplus = len(owed) - most
     told = sorted((one.since_ms, task) for task, one in owed.items() if one.delivered)
     gone = {task for _, task in told[: max(0, surplus)]}

@@ -1,7 +1,7 @@
-"""What a dispatcher has to do in a round, from what the board says, what it drives itself, and the time.
+"""What a dispatcher has to do in a round, from the board's state, the runs it drives itself, and the time.
 
-Pure module. Every round begins from the board, so a dispatcher that was killed is followed by another that
-comes to the same conclusions. Only when something was last done is remembered, once it is done.
+Pure module. Every round begins from the board, so a dispatcher that takes over after a kill comes to the same
+conclusions. The only memory is when something was last done, and it is updated once that is done.
 """
 
 from collections import deque
@@ -23,12 +23,12 @@ from holdfast.errors import (
     is_storage_fault,
 )
 
-TICK_S: Final = 1.0  # between rounds when nothing is heard, and between looks for leases that ran out
+TICK_S: Final = 1.0  # between rounds without news, and between looks for expired leases
 REST_S: Final = 10.0  # likewise, while no task is in a status that time alone could end
 _MOVED_BY_TIME: Final = OPEN - {TaskStatus.TRIAGE, TaskStatus.WAITING_HUMAN, TaskStatus.REVIEW}
-BEATS: Final = 4  # renewals in one lease: three may be lost
-TRIES: Final = 3  # of what cannot be helped by waiting
-OVER_TRIES: Final = 30  # of a run that is over on the board: its slot is not held for what may never come
+BEATS: Final = 4  # renewals in one lease: three may fail
+TRIES: Final = 3  # for errors that waiting cannot fix
+OVER_TRIES: Final = 30  # of a run that is over on the board: it must not hold its slot for ever
 _WAITED_FOR: Final = (
     OperationFailed,
     OutputLost,
@@ -43,9 +43,9 @@ _WAITED_FOR: Final = (
 class Round:
     """What to do, in this order."""
 
-    give_back: tuple[Run, ...]  # to the board, which lets somebody else begin again
-    drive: tuple[Run, ...]  # held by this host, and nobody here drives them
-    over: tuple[str, ...]  # driven here, and not held any more: somebody ended them
+    give_back: tuple[Run, ...]  # to the board, so that another dispatcher can begin them again
+    drive: tuple[Run, ...]  # held by this host, and without a driver here
+    over: tuple[str, ...]  # driven here, but not held any more: they were ended on the board
     renew: tuple[Run, ...]  # leases
     expire: bool  # look for leases that ran out
     end_lost: bool  # ... and end the runs of others
@@ -53,7 +53,7 @@ class Round:
 
 
 class Rounds:
-    """Of one dispatcher. `once`: claims in one round only; without `claiming`: in none."""
+    """The rounds of one dispatcher. `once`: claims in one round only; without `claiming`: in none."""
 
     def __init__(self, *, lease_s: float, claiming: bool, once: bool) -> None:
         self._renew_s = lease_s / BEATS
@@ -65,7 +65,7 @@ class Rounds:
         self._leaving = False
 
     def leave(self) -> None:
-        """From now on nothing is begun, and what runs is given back."""
+        """From now on start nothing and give back what runs."""
         self._leaving = True
         self._claiming = False
 
@@ -82,13 +82,14 @@ class Rounds:
             over=tuple(id for id in driven if id not in ours),
             renew=tuple(ours.values()) if _is_due(self._renewed_at, self._renew_s, now) else (),
             expire=_is_due(self._expired_at, TICK_S, now),
-            # If the clock jumped just before we came, the others see it within a tick and we never can.
+            # If the clock jumped just before our start, other dispatchers notice it within a tick, but we
+            # cannot.
             end_lost=self._once or self._expired_at is not None,
             claim=self._claiming,
         )
 
     def finish(self, done: Round, now: float) -> None:
-        """All of it was done. A round that failed half-way is planned again as if it had not been tried."""
+        """Record that all of it was done. Without this call, a failed round is planned again."""
         if _is_due(self._renewed_at, self._renew_s, now):
             self._renewed_at = now
         if done.expire:
@@ -98,12 +99,12 @@ class Rounds:
         self._looked = True
 
     def is_over(self, driven: Collection[str]) -> bool:
-        """Whether there is nothing left to do, nor will be."""
+        """Whether there is nothing left to do and nothing more will come."""
         return self._looked and not self._claiming and not driven
 
 
 def find_pause(boards: Iterable[Mapping[str, int]]) -> float:
-    """Until the next round, if nothing is heard, by how many tasks of each status a board has."""
+    """Seconds until the next round without news, from each board's number of tasks by status."""
     return TICK_S if any(counts.get(status) for counts in boards for status in _MOVED_BY_TIME) else REST_S
 
 
@@ -121,21 +122,21 @@ class Starts:
         self._at.append(now)
 
     def young(self, running: int, now: float) -> int:
-        """How many of those that run have only just been started."""
+        """How many of the running workers have only just been started."""
         return min(running, sum(now - at < YOUNG_S for at in self._at))
 
 
 def hold_up(
     running: int, young: int, *, most: int, held: Callable[[int, int], str | None]
 ) -> tuple[str | None, bool]:
-    """Why this host starts nothing now, or None; and whether that is only because it is full."""
+    """Why this host starts nothing now, or None; and whether the reason is only that it is full."""
     if running >= most:
         return f"{most} runs at once are the most", True
     return held(running, young), False
 
 
 def max_tries(exc: Exception, *, over: bool) -> int | None:
-    """How often a run is attended to that fails like this; None: until what it needs is back."""
+    """How often to try driving a run that fails with this error; None: until what it needs is back."""
     if isinstance(exc, TimeoutError) or (isinstance(exc, HoldfastError) and exc.retryable):
         return None
     if is_storage_fault(exc):

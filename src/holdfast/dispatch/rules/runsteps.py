@@ -1,14 +1,16 @@
-"""The life of one run: which step follows which, and what the board is told at its end. Pure module.
+"""The life of one run: which step follows which, and what is recorded on the board at its end.
 
-FIND      is there a worker under the run's name? Whoever comes after a crash finds what was started before
+Pure module.
+
+FIND      is there a worker with the run's name? It may have been started before a crash
 BEGIN     workspace, capability, prompt; then the worker is started
 FOLLOW    until its leader ends, the board says that the run is over, or its budget is spent
-KEEP      outbox read, changes, output and report kept, the board told how it ended
+KEEP      outbox read, changes, output and report kept, the outcome recorded on the board
 CHECK     the commands that must succeed before the work counts
 TEAR_DOWN the script of its worker profile
-FORGET    the mark that says somebody owes this run its end is removed
+FORGET    the mark that this run still has to be finished is removed
 
-A driver that fails in any of them begins again at FIND, in this process or in the next.
+When a driver fails in any step, it begins again at FIND, in this process or in the next.
 """
 
 import enum
@@ -39,8 +41,8 @@ class RunEvent(enum.Enum):
     MISSING = enum.auto()  # there never was one
     OVER = enum.auto()  # there never was one, and the run is over
     STARTED = enum.auto()
-    REFUSED = enum.auto()  # it could not be started, and the board was told; or the run was over meanwhile
-    UNDONE = enum.auto()  # its start on another machine came to nothing: it is to be begun again
+    REFUSED = enum.auto()  # it could not be started, and the board knows why; or the run was over meanwhile
+    UNDONE = enum.auto()  # its start on another machine failed without effect and is to be repeated
     DONE = enum.auto()
 
 
@@ -59,12 +61,12 @@ TABLE: Final[Mapping[tuple[RunStep, RunEvent], RunStep]] = {
 }
 
 ANSWERED_S: Final = 5.0  # for a worker to end by itself once it has answered
-# Outcomes that the worker itself brought about; any other end of a run is somebody else's.
+# Outcomes that the worker itself brought about; any other end of a run comes from elsewhere.
 ANSWERED: Final = frozenset({"completed", "blocked", "waiting", "review_requested"})
 
 
 def after(step: RunStep, event: RunEvent) -> RunStep:
-    """Raises AssertionError where a step cannot have ended so."""
+    """Return the next step. Raises AssertionError when the step cannot end with this event."""
     try:
         return TABLE[step, event]
     except KeyError:
@@ -72,35 +74,35 @@ def after(step: RunStep, event: RunEvent) -> RunStep:
 
 
 def farewell_s(outcome: str | None) -> float:
-    """How long a worker may go on by itself when its run is over, as the board has it."""
+    """How long a worker may keep running after its run has ended with this outcome on the board."""
     return ANSWERED_S if outcome in ANSWERED else 0.0
 
 
 # --- how a run ends
 #
-# A worker that answered has said it itself. One that did not is judged by how it ended, whether it changed
-# anything, and whether its profile lets an exit code speak. Work without a report is a failed handoff, never
-# a crash: whoever did the work is not made to do it again.
+# A worker that reported has stated its outcome itself. One that did not is judged by how it ended, whether it
+# changed anything, and whether its profile accepts an exit code. Work without a report is a failed handoff,
+# never a crash: the work must not be done again.
 
 MAX_REASON: Final = 2_000  # characters
-MAX_DENIALS: Final = 3  # named in a reason: the cause comes first, and the run's own page has all of them
+MAX_DENIALS: Final = 3  # named in a reason: the cause comes first, and all of them are kept with the run
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerEnd:
-    """How a worker ended, from the supervisor's report of it."""
+    """How a worker ended, from the supervisor's report."""
 
     state: str
     failure: str | None
     about: str
     exit_code: int | None = None
     denials: tuple[str, ...] = ()  # paths that the sandbox refused
-    limit_s: float | None = None  # for how long a limit lasts that it ran into
+    limit_s: float | None = None  # how long the limit that it ran into still lasts
 
 
 @dataclass(frozen=True, slots=True)
 class WorkFound:
-    """What is there besides. `refused` is why an answer of the worker was not taken, if one was not."""
+    """What else was found. `refused` is why an answer of the worker was rejected, empty if none was."""
 
     changed: int = 0
     refused: str = ""
@@ -109,7 +111,7 @@ class WorkFound:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """Its exit code speaks for it."""
+    """Completed by its exit code."""
 
     summary: str
 
@@ -118,12 +120,12 @@ class Complete:
 class Fail:
     failure: FailureKind
     reason: str
-    resets_s: float | None = None  # of a quota: when it is over, from now on
+    resets_s: float | None = None  # of a quota: seconds until it resets
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A budget is spent, as `spent` says: a person must raise it."""
+    """The budget named by `spent` is used up: a person must raise it."""
 
     spent: str
     reason: str
@@ -139,11 +141,11 @@ _CLASSES: Final[Mapping[str, FailureKind]] = {
     evidence.Failure.NETWORK: FailureKind.INFRA,
     evidence.Failure.LAUNCH: FailureKind.INFRA,
     evidence.Failure.STATE: FailureKind.INFRA,
-}  # all others are of the task: another try may go better, a third will not
+}  # all others are failures of the task: another try may go better, a third will not
 
 
 def judge(end: WorkerEnd, work: WorkFound, success: Literal["report", "exit"], *, said: str = "") -> Outcome:
-    """`said` is the end of its output, which stands for a summary where an exit code completes a task."""
+    """The outcome of a run. `said` is the end of its output, the summary if an exit code completes a task."""
     if end.exit_code == 0 and success == "exit" and not work.refused and not work.report_only:
         return Complete(_replace_zero_bytes(said.strip()[-MAX_REASON:]) or "exit code 0")
     if _lacks_only_report(end, work):
@@ -158,14 +160,14 @@ def judge(end: WorkerEnd, work: WorkFound, success: Literal["report", "exit"], *
 
 
 def apply_budget(judged: Outcome, spent: str | None) -> Outcome:
-    """What is done is done, and so is work without a report; whatever else came of it is not tried again."""
+    """Stop instead of retrying when the budget is spent; keep completed work and work without a report."""
     if spent is None or not isinstance(judged, Fail) or judged.failure is FailureKind.HANDOFF:
         return judged
     return Stop(spent, judged.reason)
 
 
 def apply_return(judged: Outcome, problem: str) -> Outcome:
-    """Work on another machine that is not in its workspace is not done: a person says what becomes of it."""
+    """Fail completed work that did not return from another machine: a person decides what becomes of it."""
     if not problem or not isinstance(judged, Complete):
         return judged
     return Fail(FailureKind.HANDOFF, f"it ended well, but its work is not here: {problem}"[:MAX_REASON])
@@ -180,11 +182,11 @@ def _classify(end: WorkerEnd) -> FailureKind:
 
 
 def _lacks_only_report(end: WorkerEnd, work: WorkFound) -> bool:
-    """Is the work there, or was it there before, so that only the report is missing?"""
+    """Whether the work is there, now or from before, so that only the report is missing."""
     ended_well = end.state == WorkerState.COMPLETED
     if work.refused:
         return work.changed > 0 or ended_well
-    if work.report_only:  # what is no fault of the worker's is tried again; the work is not
+    if work.report_only:  # a failure that is not the worker's fault is retried; the work is not done again
         return ended_well or _classify(end) is FailureKind.TASK
     return work.changed > 0 and ended_well
 
@@ -206,19 +208,19 @@ def _describe(what: str, end: WorkerEnd) -> str:
 
 
 def _replace_zero_bytes(text: str) -> str:
-    """Without what no store keeps."""
+    """Replace zero bytes, which no store keeps."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
-# --- what of the network it had, and what went out of it
+# --- the network access of a run, and its traffic
 
-MAX_ROWS: Final = 20  # of hosts, and of refused ones: an event is read by everybody who follows a board
+MAX_ROWS: Final = 20  # of hosts, and of refused ones: the event is read by every process that follows a board
 
 
 def make_account(hosts: Sequence[str], told: NetworkReport | None, *, whole: bool) -> JsonObject:
-    """The hosts that it was allowed, what passed to which, and what was refused; bounded.
+    """The hosts that it was allowed, the traffic with each, and what was refused; bounded.
 
-    `counted` is false where nobody could count: it had the whole network, or its end was not seen.
+    `counted` is false where counting was impossible: it had the whole network, or its end was not observed.
     """
     found: JsonObject = {"whole": whole, "hosts": [*hosts[:MAX_ROWS]], "counted": told is not None}
     if told is None:

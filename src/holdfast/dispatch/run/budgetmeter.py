@@ -1,4 +1,4 @@
-"""What one run uses: kept on the board while it lives, and held against what it may use."""
+"""What one run uses: recorded on the board while it lives, and compared with its budget."""
 
 import asyncio
 import glob
@@ -19,9 +19,9 @@ from holdfast.dispatch.context import DispatchContext
 
 
 class BudgetMeter:
-    """`empty` is set once nothing is left of what the run, or all runs of its task, may use.
+    """Measures the use of one run. `empty` is set once the budget of the run or its task is used up.
 
-    `session` says what the CLI calls its session.
+    The budget of a task covers all its runs. `session` returns the CLI's name for its session.
     """
 
     def __init__(self, context: DispatchContext, run: Run, session: Callable[[], str]) -> None:
@@ -32,11 +32,11 @@ class BudgetMeter:
         self._used = BudgetUse()
         profile = context.profiles.get(run.profile)
         self._budget = Budget() if profile is None else profile.budget
-        # Only ours write down what they use; a record cannot say where.
+        # Only built-in CLIs have a known transcript of their use; a record cannot name one.
         self._agent = None if profile is None else CATALOG.get(profile.cli)
 
     async def take(self, report: WorkerReport) -> None:
-        """Keep what the worker says that it has used.
+        """Record the usage that the worker reports.
 
         Raises:
             HoldfastError: the store does not answer.
@@ -50,7 +50,7 @@ class BudgetMeter:
         self._used = used
 
     async def describe_spent(self) -> str | None:
-        """Of what nothing is left, in words, whoever attended to the run when it was used."""
+        """Which budget is used up, in words, even if another dispatcher followed the run at that time."""
         return await self._context.store.ask(self._describe_spent)
 
     def _take(self, store: Store, used: BudgetUse) -> str | None:
@@ -61,7 +61,7 @@ class BudgetMeter:
         return self._describe_spent(store)
 
     def _subtract_session(self, store: Store, used: BudgetUse, agent: Agent) -> BudgetUse:
-        """Without what earlier runs used in the session that this one goes on with, and counts again."""
+        """Subtract the use of earlier runs in the session that this run continues: the CLI counts it too."""
         session = self._session()
         earlier = [
             one
@@ -80,9 +80,9 @@ class BudgetMeter:
 
 
 def count_tokens(state: Path, agent: Agent, session: str) -> int:
-    """What a CLI writes down while it goes on: of this session, or without a name of the largest there is.
+    """The tokens in a CLI's transcript: of this session, or without a name of the largest one there is.
 
-    0 when that is not known: no such file, or nothing about it in its end.
+    0 when that is not known: no such file, or no count at its end.
     """
     if agent.transcript is None:
         return 0

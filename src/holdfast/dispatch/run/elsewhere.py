@@ -1,7 +1,7 @@
-"""What a run on another machine needs besides: it begins when the machine is there, and its work comes home.
+"""Additional steps of a run on another machine: wait for the machine to start, and bring its work back.
 
 What came back is content of a workspace, as a local worker could have left it: it is written by the rules of
-`agents.fleet.returned`, and nothing of it is run on this machine.
+`agents.fleet.returned`, and nothing of it is executed on this machine.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from holdfast.errors import HoldfastError, InvalidRequest, StaleRun, Unreachable
 
 MAX_LISTED: Final = 20  # paths that are written down
 UNRETURNED: Final = "unreturned"  # in a run's metadata: why its work is not in its workspace
-LEFT_OUT: Final = "left_out"  # likewise: what of it is not
+LEFT_OUT: Final = "left_out"  # likewise: which parts of it are missing there
 
 
 class ReachNote:
-    """What the board is told of a run while its machine is not reached; said once, and taken back once."""
+    """The run's note on the board while its machine is unreachable; written once, and removed once."""
 
     def __init__(self, context: DispatchContext, run: Run) -> None:
         self._context = context
@@ -37,16 +37,16 @@ class ReachNote:
         self._said = run.note if run.note.startswith(fleet.WAITS) else ""
 
     async def tell(self, why: str) -> None:
-        """`why` it is not reached; empty: it is."""
+        """Report `why` it is not reached; empty: it is."""
         note = fleet.describe_waiting(self._run.environment, why) if why else ""
         if note == self._said:
             return
-        with contextlib.suppress(StaleRun):  # it is over: nobody asks how it stands
+        with contextlib.suppress(StaleRun):  # the run is over, so its state is of no interest any more
             await self._context.store.ask(Store.heartbeat, self._run.ref, note=note)
         self._said = note
 
     async def take(self, report: WorkerReport) -> None:
-        """From a report of its worker."""
+        """Update the note from a report of its worker."""
         away = fleet.is_unreached(report.state, report.detail)
         await self.tell(report.about or "no answer" if away else "")
 
@@ -57,10 +57,10 @@ async def start_when_reached(
     over: Callable[[], Awaitable[object]],
     tell: Callable[[str], Awaitable[None]],
 ) -> WorkerReport | None:
-    """Start a worker, once its machine is there; None if it was over before that.
+    """Start a worker once its machine is reachable; return None if `over` happened before that.
 
     Raises:
-        HoldfastError: it cannot be started, or on this machine the exec server is not reached.
+        HoldfastError: it cannot be started, or it is for this machine and the exec server is not reached.
     """
     waits = delays(random.random)
     while True:
@@ -91,7 +91,7 @@ async def _waiting(thing: Awaitable[object]) -> AsyncIterator["asyncio.Future[ob
 
 @dataclass(frozen=True, slots=True)
 class BroughtHome:
-    """`problem`: why nothing of it is in the workspace; `left_out`: what is not, and why."""
+    """`problem`: why nothing of it is in the workspace; `left_out`: which parts are not, and why."""
 
     problem: str = ""
     left_out: tuple[str, ...] = ()
@@ -106,7 +106,7 @@ class BroughtHome:
 
 
 async def bring_home(context: DispatchContext, run: Run, report: WorkerReport) -> BroughtHome:
-    """Write what a worker on another machine changed into its workspace; done again, it changes nothing."""
+    """Write what a worker changed on another machine into its workspace; repeating it changes nothing."""
     if report.returned is None:
         return BroughtHome(report.unreturned or f"nothing came back from {report.host}")
     book = WorkerRecords(context.home)

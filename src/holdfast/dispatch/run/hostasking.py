@@ -1,7 +1,7 @@
-"""Hosts that a run waits for: what its worker asks is put on the board, and what people say there reaches it.
+"""Questions about hosts: put a worker's questions on the board, and pass people's answers on to the worker.
 
-The supervisor has the questions and knows what became of them; the board has what people answered. Each look
-compares the two, so whoever comes after a crash goes on from there, and nothing is asked or answered twice.
+The supervisor has the questions and their outcomes; the board has the answers. Each look compares the two, so
+after a crash the next process continues from there, and nothing is asked or answered twice.
 """
 
 import contextlib
@@ -20,19 +20,19 @@ from holdfast.errors import InvalidRequest, StaleRun
 from holdfast.local.shown import show_text
 
 GONE: Final = "the connection does not wait any more"
-_OPTIONS: Final = {"yes": "host", "pattern": "pattern", "no": "no"}  # as the supervisor calls an answer
+_OPTIONS: Final = {"yes": "host", "pattern": "pattern", "no": "no"}  # the supervisor's names for the answers
 
 
 @dataclass(frozen=True, slots=True)
 class PutQuestion:
-    """Ask on the board."""
+    """Put the question on the board."""
 
     asked: AskedHost
 
 
 @dataclass(frozen=True, slots=True)
 class PassAnswer:
-    """Tell the supervisor what was answered."""
+    """Pass the answer to the supervisor."""
 
     request: str
     option: str
@@ -40,7 +40,7 @@ class PassAnswer:
 
 @dataclass(frozen=True, slots=True)
 class NoteOutcome:
-    """Tell the board what became of a question."""
+    """Record the outcome of a question on the board."""
 
     request: str
     outcome: str
@@ -52,10 +52,10 @@ HostStep: TypeAlias = PutQuestion | PassAnswer | NoteOutcome
 def plan_steps(
     asked: Sequence[AskedHost], kept: Sequence[HostQuestion], *, ended: bool = False
 ) -> list[HostStep]:
-    """What is to be done where a worker asks this, or asked it, and the board has that.
+    """The steps that bring a worker's questions (`asked`) and those on the board (`kept`) into agreement.
 
-    One question on the board stands for all that ask about a host while it is open. Once the worker has
-    `ended` nobody waits for anything.
+    While a question on the board is open, it stands for all connections that ask about its host. Once the
+    worker has `ended`, no connection waits for an answer.
     """
     waiting = [one for one in asked if not one.told and not ended]
     told = {one.request: one.told for one in asked}
@@ -84,10 +84,10 @@ class HostDesk:
         self._context = context
         self._run = run
         self._worker = worker_of(run.id)
-        self.waits = True  # until somebody has looked: a predecessor may have put some
+        self.waits = True  # until the first look, as a predecessor may have put some
 
     async def take(self, report: WorkerReport) -> None:
-        """Bring board and worker together, from a report of its worker.
+        """Bring board and worker into agreement, from a report of the worker.
 
         Raises:
             HoldfastError: the store or the supervisor does not answer.
@@ -117,5 +117,5 @@ class HostDesk:
                 await self._context.store.ask(Store.settle_host, self._run.ref, request, outcome)
 
     async def _pass(self, request: str, option: str) -> None:
-        with contextlib.suppress(InvalidRequest):  # it was answered otherwise, or too late: its report says
+        with contextlib.suppress(InvalidRequest):  # answered otherwise, or too late: its report tells
             await self._context.supervisor.answer_host(self._worker, request, option)

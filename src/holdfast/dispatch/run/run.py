@@ -1,7 +1,7 @@
-"""One run from its claim to its end: what each step of `runsteps` does.
+"""One run from its claim to its end: the work of each step of `runsteps`.
 
-Whoever is killed here is followed by another who begins from the top. The mark HOME/board/runs/RUN says that
-somebody owes this run its end; it is written before the worker is started, and removed last.
+If this process is killed, its successor begins again from the first step. The mark HOME/board/runs/RUN means
+that the run still has to be finished; it is written before the worker is started, and removed last.
 """
 
 import asyncio
@@ -61,23 +61,23 @@ from holdfast.local.shown import show_text
 
 log = logging.getLogger(__name__)
 
-GRACE_S: Final = 2.0  # between asking it to end and ending it
-MAX_OUTPUT: Final = 1 << 20  # bytes of what it said that are kept; the end of it
-MAX_SUMMARY: Final = 2_000  # bytes of it that stand for a summary
-MAX_NAME: Final = 300  # characters of a file's name that was refused
-MAX_HEAD: Final = 64 * 1024  # bytes of its beginning
+GRACE_S: Final = 2.0  # between asking the worker to end and killing it
+MAX_OUTPUT: Final = 1 << 20  # bytes of its output that are kept, from the end
+MAX_SUMMARY: Final = 2_000  # bytes of its output that stand for a summary
+MAX_NAME: Final = 300  # characters of the name of a refused file
+MAX_HEAD: Final = 64 * 1024  # bytes of the beginning of its output
 PLACE_S: Final = 1.0  # between looks whether a directory is free
 LAST_LOOKS: Final = 20  # at an outbox that is full: 256 envelopes each
-BY_EXIT: Final = "board:exit"  # of an answer by exit code: a name that no worker can use
-INTERNAL: Final = "internal.log"  # the file of a run that we failed on ourselves
+BY_EXIT: Final = "board:exit"  # the key of an answer by exit code: a name that no worker can use
+INTERNAL: Final = "internal.log"  # the file of a run that failed because of an internal error
 
 
 class RunMark(msgspec.Struct, frozen=True):
-    """What is known about a run before its worker starts."""
+    """What is recorded about a run before its worker starts."""
 
     run: str
     before: Manifest = Manifest()
-    laid: Manifest | None = None  # what was there when its profile's setup had ended
+    laid: Manifest | None = None  # what was there after its profile's setup script
     schema: int = 1
 
 
@@ -86,7 +86,7 @@ def marks(home: Path) -> Path:
 
 
 class RunDriver:
-    """`over` is set when the board says that the run is over, `done` when nothing is left to do for it."""
+    """Drives one run. `over`: the run is over on the board; `done`: nothing is left to do for it."""
 
     def __init__(self, context: DispatchContext, run: Run) -> None:
         self.context = context
@@ -96,19 +96,19 @@ class RunDriver:
         self.place: Path | None = None
         self._worker = worker_of(run.id)
         self._refused = ""
-        self._away = False  # the machine that its worker runs on
+        self._away = False  # whether the machine that its worker runs on is unreachable
         self._claimed_at = context.clock()
         profile = context.profiles.get(run.profile)
-        asked = profile is None or profile.can_be_asked  # a script uses nothing of a budget
+        asked = profile is None or profile.can_be_asked  # a script uses no budget
         self._meter = BudgetMeter(context, run, self._session) if asked else None
         self._reach = ReachNote(context, run) if run.environment else None
         self.hosts = HostDesk(context, run) if profile is None or profile.ask_network else None
 
     async def drive(self) -> None:
-        """Returns when nothing is left to do for it.
+        """Take the steps of the run until nothing is left to do.
 
         Raises:
-            HoldfastError: store or supervisor do not answer; to be done again from the top.
+            HoldfastError: store or supervisor do not answer; call again to restart from the first step.
         """
         context = self.context
         detail = await context.store.ask(Store.show, self.run.task_id)
@@ -138,15 +138,15 @@ class RunDriver:
             step = runsteps.after(step, event)
 
     async def locate(self) -> str:
-        """Where it works: two runs are never there at once."""
+        """The directory where it works; the dispatcher never lets two runs work in one directory at once."""
         task = await self.context.store.ask(Store.task, self.run.task_id)
         return str(await asyncio.to_thread(lambda: workspace.locate(self.context.home, task).path))
 
     async def give_up(self, exc: Exception) -> None:
-        """End a run that cannot be attended to: its worker and its place on the board; the evidence is kept.
+        """Fail a run that cannot be driven: stop its worker and end it on the board; the evidence is kept.
 
         Raises:
-            HoldfastError: store or supervisor do not answer; to be done again.
+            HoldfastError: store or supervisor do not answer; to be called again.
         """
         context, run = self.context, self.run
         if await context.supervisor.find(self._worker) is not None:
@@ -195,7 +195,7 @@ class RunDriver:
     # --- the start
 
     async def _begin(self, detail: Detail, profile: WorkerProfile | None) -> RunEvent:
-        """The worker is started, or the board has been told why not."""
+        """Start the worker, or record on the board why it cannot be started."""
         try:
             if profile is None:
                 raise OperationFailed(f"this dispatcher has no worker profile {self.run.profile}")
@@ -207,7 +207,7 @@ class RunDriver:
             wish = await self._prepare(detail, profile)
         except (UsageError, NotFound, OperationFailed) as exc:
             if is_storage_fault(exc):
-                raise  # it costs no attempt: it is prepared when there is room again
+                raise  # costs no attempt: it is prepared again when there is room
             failure = FailureKind.INFRA if isinstance(exc, OperationFailed) else FailureKind.TASK
             await self._tell(Fail(failure, f"it could not be prepared: {exc}"))
             return RunEvent.REFUSED
@@ -218,7 +218,7 @@ class RunDriver:
                 begun: WorkerReport | None = await self.context.supervisor.start(wish)
             else:
                 begun = await start_when_reached(self.context, wish, self.over.wait, self._reach.tell)
-        except (UsageError, NotFound) as exc:  # nothing was started; after any other error that is not known
+        except (UsageError, NotFound) as exc:  # nothing was started; after other errors that is unknown
             await self._tell(Fail(FailureKind.TASK, f"it could not be started: {exc}"))
             return RunEvent.REFUSED
         if begun is None:
@@ -253,7 +253,7 @@ class RunDriver:
         return await self._resume(spec, detail, profile)
 
     def _lay_out(self, place: Path) -> Path:
-        """Where its worker finds its grant, whose token nobody else can read."""
+        """Write the worker's grant and return its path; no other worker can read the grant's token."""
         folder = rundirs.prepare(self.run.id)
         grant = self.context.grant(self.run, place, folder)
         whole = outbox.put_grant(self.run.id, grant)
@@ -262,7 +262,7 @@ class RunDriver:
 
     @contextlib.asynccontextmanager
     async def _listening(self) -> AsyncIterator[None]:
-        """Hear its worker on the run's own socket; where that cannot be had, its outbox is read as always."""
+        """Listen on the run's own socket for its worker; without a socket only its outbox is read."""
         context = self.context
         async with contextlib.AsyncExitStack() as opened:
             try:
@@ -280,7 +280,10 @@ class RunDriver:
             yield
 
     async def _add_messages(self, detail: Detail, profile: WorkerProfile) -> Detail:
-        """With the messages that go into its prompt, if that tells any; a script gets them with an answer."""
+        """Add the messages to go into the prompt, if the template has room for any.
+
+        A script gets them with an answer.
+        """
         told: list[TaskMessage] = []
         waiting = any(message.run_id == self.run.id for message in detail.messages)
         if waiting and BRIEF in profile.prompt and not detail.task.report_only:
@@ -288,7 +291,7 @@ class RunDriver:
         return msgspec.structs.replace(detail, messages=told)
 
     async def _resume(self, wish: WorkerSpec, detail: Detail, profile: WorkerProfile) -> WorkerSpec:
-        """In the session of the run before, where the CLI can do that and its state is still there."""
+        """Continue the session of the run before, if the CLI can do that and its state is still there."""
         before = None if self.run.environment else profiles.session_before(detail.runs, self.run)
         arguments = None if before is None else profile.resume_arguments(before.name)
         if before is None or arguments is None or not self.context.state(before.owner).is_dir():
@@ -310,7 +313,7 @@ class RunDriver:
     def _build_prompt(
         self, detail: Detail, profile: WorkerProfile, review: RequestedChanges | None, diff: str
     ) -> str:
-        """Its prompt, with what was said about the work of an earlier run."""
+        """The prompt, with what was said about the work of an earlier run."""
         more = [prompts.describe_answer(detail)]
         if review is not None:
             before = {run.id for run in detail.runs if run.host == self.run.host}
@@ -335,7 +338,7 @@ class RunDriver:
             self._write(RunMark(self.run.id, changes.look(space.path) if space.kind == "dir" else Manifest()))
 
     def _mark_laid(self, space: Workspace) -> None:
-        """What its profile's setup left is not its work."""
+        """Record the files that the profile's setup left, so that they do not count as the worker's."""
         found = changes.look(space.path)
         self._write(RunMark(self.run.id, found if space.kind == "dir" else Manifest(), found))
 
@@ -352,7 +355,7 @@ class RunDriver:
     # --- the end
 
     async def _follow(self) -> RunEvent:
-        """Until its leader has ended, by itself or because the run is over or has spent its budget."""
+        """Wait until the worker's leader has ended; stop it when the run is over or has spent its budget."""
         loop = asyncio.get_running_loop()
         ended = loop.create_task(self.context.supervisor.wait_ended(self._worker, self._take))
         sooner = [loop.create_task(self.over.wait())]
@@ -371,7 +374,7 @@ class RunDriver:
         except NotFound:
             if not self.run.environment:
                 raise
-            return RunEvent.UNDONE  # the link was lost before it ran
+            return RunEvent.UNDONE  # the link was lost before the worker ran
         finally:
             for task in (ended, *sooner):
                 task.cancel()
@@ -379,7 +382,7 @@ class RunDriver:
         return RunEvent.DONE
 
     async def _take(self, report: WorkerReport) -> None:
-        """What its worker says of itself meanwhile."""
+        """Process a report of the running worker."""
         if self._meter is not None:
             await self._meter.take(report)
         if self._reach is not None:
@@ -388,14 +391,14 @@ class RunDriver:
         await self._take_hosts(report)
 
     async def _take_hosts(self, report: WorkerReport) -> None:
-        """Its profile may be another one since it began."""
+        """Create the desk on demand: the profile may have changed since the run began."""
         if self.hosts is None and report.asked_hosts:
             self.hosts = HostDesk(self.context, self.run)
         if self.hosts is not None:
             await self.hosts.take(report)
 
     async def _keep(self, detail: Detail, profile: WorkerProfile | None) -> RunEvent:
-        """End what its leader left behind, keep what it made and said, and tell the board how it ended."""
+        """Stop the leader's remaining processes, keep the results, and record the outcome on the board."""
         context, space = self.context, workspace.locate(self.context.home, detail.task)
         report = await context.supervisor.stop(self._worker, grace_s=0.0)
         await self._take_hosts(report)
@@ -438,7 +441,7 @@ class RunDriver:
         return RunEvent.DONE
 
     def _session(self) -> str:
-        """As its CLI called it, if it did."""
+        """The CLI's name for its session; empty if it gave none."""
         profile = self.context.profiles.get(self.run.profile)
         return profile.session_in(_read_head(self.context.home, self._worker)) if profile else ""
 
@@ -457,7 +460,7 @@ class RunDriver:
         return manifest.compare(self._read_mark().before, changes.look(path))
 
     def _count_worked(self, path: Path, changed: Changes) -> int:
-        """How many files this run changed, where its profile's setup made some before."""
+        """How many files this run changed, not counting those that its profile's setup made before."""
         laid = self._read_mark().laid
         return changed.count if laid is None else manifest.compare(laid, changes.look(path)).count
 
@@ -471,12 +474,12 @@ class RunDriver:
         ref = self.run.ref
 
         def tell(store: Store) -> None:
-            with contextlib.suppress(StaleRun):  # somebody ended it meanwhile, and that is how it ended
+            with contextlib.suppress(StaleRun):  # ended otherwise meanwhile: that outcome stands
                 match judged:
                     case Complete(summary):
                         store.complete(ref, BY_EXIT, summary)
                     case Fail(failure, reason, resets_s):
-                        # by the store's clock, whatever the one here says
+                        # by the store's clock, which may differ from the local one
                         resets_ms = None if resets_s is None else store.now_ms() + round(resets_s * 1000)
                         store.fail(ref, failure, error=reason, resets_ms=resets_ms)
                     case Stop(spent, reason):
@@ -486,7 +489,7 @@ class RunDriver:
 
 
 def _read_head(home: Path, worker: str) -> str:
-    """The beginning of what it said, where CLIs name their session."""
+    """The beginning of the worker's output, where CLIs name their session."""
     for name in ("output.log.1", "output.log"):
         with contextlib.suppress(OSError), open(home / "workers" / worker / name, "rb") as file:
             return file.read(MAX_HEAD).decode("utf-8", "replace")
@@ -505,7 +508,7 @@ def _end(report: WorkerReport) -> WorkerEnd:
 
 
 def _record(run: Run, report: WorkerReport, changed: Changes, judged: Outcome | None) -> bytes:
-    """How it ended, for whoever asks later."""
+    """A record of how the run ended, for later inspection."""
     told = None if judged is None else {"kind": type(judged).__name__.lower(), **_words(judged)}
     data = {
         "schemaVersion": 1,
@@ -529,7 +532,7 @@ def _words(judged: Outcome) -> dict[str, str]:
 
 
 async def _enter(context: DispatchContext, run: Run, space: Workspace, over: asyncio.Event) -> None:
-    """Say where a run works; a directory that a run of another host is in is waited for.
+    """Record where a run works; wait while a run of another host occupies the directory.
 
     Raises:
         OperationFailed: the run was over before that.
@@ -556,7 +559,7 @@ async def _enter(context: DispatchContext, run: Run, space: Workspace, over: asy
 
 
 async def _verify(context: DispatchContext, run: Run, space: Workspace) -> None:
-    """Look for what a run says that it made, and write down what is not there. Its answer stands."""
+    """Check the files that a run claims to have made; record the missing ones. Its answer stands."""
     if runs.CARDS in run.metadata or runs.FILES in run.metadata:
         files = runs.names_in(run, runs.FILES)
         missing = await asyncio.to_thread(workspace.find_absent, space.path, files)

@@ -1,8 +1,8 @@
-"""What is run around a worker in its workspace, confined as that is: the scripts of its profile before it
-starts and after it ended, and the checks of its task once it has reported.
+"""Scripts run around a worker in its workspace: a profile's setup and teardown, and the checks of a task.
 
-Each is a worker of the supervisor under a name of its own, so whoever comes after a crash finds what was
-started before, and none runs twice at once.
+They are confined like the worker. Setup runs before it starts, teardown after it ended, and the checks run
+once it has reported. Each is a worker of the supervisor under a name of its own, so after a crash the next
+process finds what was started before, and none runs twice at once.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ from holdfast.errors import NotFound, OperationFailed, UsageError
 
 log = logging.getLogger(__name__)
 
-SCRIPT_S: Final = 900.0  # for a script: dependencies are fetched and built
+SCRIPT_S: Final = 900.0  # for a script, which may fetch and build dependencies
 CHECK_S: Final = 1800.0  # for one check; a suite that takes longer is no check before every review
-LOOK_S: Final = 1.0  # between looks whether somebody decided before the checks
-GRACE_S: Final = 2.0  # between asking one to end and ending it
-TRIES: Final = 3  # of a check whose end nobody saw: its exec server died, or the machine
-MAX_OUTPUT: Final = 1 << 20  # bytes of what it said that are kept; the end of it
-MAX_SAID: Final = 500  # bytes of that in an error
-MAX_CHECK_SAID: Final = 4_000  # bytes of what a check said, for whoever is to mend it
+LOOK_S: Final = 1.0  # between checks whether a decision was made before the checks ended
+GRACE_S: Final = 2.0  # between asking a script to end and killing it
+TRIES: Final = 3  # of a check that ended unobserved: its exec server died, or the machine
+MAX_OUTPUT: Final = 1 << 20  # bytes of the output that are kept, from the end
+MAX_SAID: Final = 500  # bytes of the output that are put into an error
+MAX_CHECK_SAID: Final = 4_000  # bytes of a check's output, for the worker or person that is to fix it
 
 ScriptKind = Literal["setup", "teardown"]
 
@@ -46,7 +46,7 @@ async def run_script(
     kind: ScriptKind,
     over: asyncio.Event,
 ) -> None:
-    """Run the profile's script of this kind to its end, or until the run is over; what it said is kept.
+    """Run the profile's script of this kind to its end, or until the run is over; keep its output.
 
     Raises:
         OperationFailed: it failed.
@@ -68,7 +68,7 @@ async def run_script(
 async def tear_down(
     context: DispatchContext, run: Run, task: Task, profile: WorkerProfile, place: Path
 ) -> None:
-    """After a run; however that ends, it changes nothing about the run."""
+    """Run the teardown script after a run; its result does not affect the run."""
     if task.report_only:
         return
     try:
@@ -78,10 +78,10 @@ async def tear_down(
 
 
 async def run_checks(context: DispatchContext, run: Run, task: Task, place: Path) -> None:
-    """Run the checks that are due for this run, if any are, and tell the board.
+    """Run the checks that are due for this run, if any are, and record the results on the board.
 
     Raises:
-        HoldfastError: store or supervisor do not answer; to be done again from the top.
+        HoldfastError: store or supervisor do not answer; call again to start from the beginning.
     """
     profile = context.profiles.get(run.profile, BUILTIN["script"])
     while (commands := await context.store.ask(Store.checks_due, run.ref)) is not None:
@@ -107,7 +107,7 @@ async def run_checks(context: DispatchContext, run: Run, task: Task, place: Path
 async def _run_check(
     context: DispatchContext, run: Run, wish: WorkerSpec, command: str, number: int
 ) -> Check | None:
-    """How it ended; None when somebody decided meanwhile."""
+    """Run one check and return its result; None when a decision was made meanwhile."""
     for again in range(TRIES):
         named = msgspec.structs.replace(wish, id=f"{wish.id}-{again}")
         name = named.id or ""
@@ -132,11 +132,11 @@ async def _run_check(
 
 
 async def _say_nothing(_why: str) -> None:
-    """The run is over, and its task says that its checks are waited for."""
+    """Ignore that the machine is unreachable: the run is over, and its task shows that checks are pending."""
 
 
 async def _wait_decided(context: DispatchContext, run: Run) -> None:
-    """Until somebody has decided about the work, so that no check is due."""
+    """Wait until a decision about the work was made, so that no check is due."""
     while True:
         if await context.store.ask(Store.checks_due, run.ref) is None:
             return
@@ -144,7 +144,7 @@ async def _wait_decided(context: DispatchContext, run: Run) -> None:
 
 
 async def _ends_before(context: DispatchContext, name: str, other: Coroutine[Any, Any, object]) -> bool:
-    """Whether a worker has ended by itself before the other thing happened."""
+    """Whether the worker ended by itself before the other event happened."""
     loop = asyncio.get_running_loop()
     ended, happened = loop.create_task(context.supervisor.wait_ended(name)), loop.create_task(other)
     try:
@@ -164,5 +164,5 @@ async def _keep_output(context: DispatchContext, run: Run, name: str, kind: str)
 
 
 def _decode(said: bytes) -> str:
-    """Without what no store keeps."""
+    """Decode the output and replace zero bytes, which no store keeps."""
     return said.decode("utf-8", "replace").replace("\0", "\N{REPLACEMENT CHARACTER}")

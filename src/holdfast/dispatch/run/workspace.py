@@ -1,9 +1,9 @@
-"""Where a task is worked on: made outside the sandbox, kept between runs, and removed with its task.
+"""The workspace of a task: made outside the sandbox, kept between runs, and removed with its task.
 
     HOME/board/TASK        a scratch directory, or a git worktree on the branch holdfast/TASK
     HOME/board/TASK.json   what it is, and the commit that the work began from
 
-The record is written first: whoever is killed in between finds out from it what to make.
+The record is written first: after a kill, the next process learns from it what to make.
 """
 
 import asyncio
@@ -32,27 +32,27 @@ from holdfast.local.atomicfile import open_folder, replace_file, write_below
 from holdfast.local.shown import is_text
 from holdfast.local.trees import remove_tree
 
-SWEEP_S: Final = 30.0  # between sweeps; nobody waits for one
-MAX_COPIED: Final = 100  # files; a rule that means more means a build, which is for `setup`
+SWEEP_S: Final = 30.0  # between sweeps, which nothing depends on
+MAX_COPIED: Final = 100  # files; a rule that matches more means a build, which is for `setup`
 MAX_BYTES: Final = 16 << 20  # of all of them
 MAX_LISTED: Final = 20_000  # names in the directories that the rules lead through
 LEFT_OUT: Final = frozenset({".git", ".holdfast"})
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-_HIDDEN: Final = ".copy"  # below .holdfast: half a file is never seen
+_HIDDEN: Final = ".copy"  # temporary name below .holdfast, so that a half-written file is never seen
 
 
 class Made(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept about a workspace."""
+    """The record of a workspace."""
 
     task: str
     kind: WorkspaceKind
     repository: str = ""
     branch: str = ""
     base: str = ""
-    copied: tuple[str, ...] = ()  # from the repository, by rule: no work of anybody's
-    kept: bool = False  # although its task is archived: there is work in it that is nowhere else
-    unfinished: bool = False  # a worktree that is being made; nobody has been in it
+    copied: tuple[str, ...] = ()  # from the repository, by rule: not counted as the worker's changes
+    kept: bool = False  # although its task is archived, because it contains work that exists nowhere else
+    unfinished: bool = False  # a worktree that is still being made; no run has used it
     schema: int = 1
 
 
@@ -68,7 +68,7 @@ class Workspace:
 
 
 async def prepare(context: DispatchContext, task: Task, copy: Sequence[str] = ()) -> Workspace:
-    """The workspace of a task, which is made if it is not there.
+    """Return the workspace of a task, and make it if it is missing.
 
     `copy` are patterns of files that a worktree gets from its repository where it lacks them.
 
@@ -96,7 +96,7 @@ async def prepare(context: DispatchContext, task: Task, copy: Sequence[str] = ()
 
 
 def locate(home: Path, task: Task) -> Workspace:
-    """Where the workspace of a task is, made or not."""
+    """Where the workspace of a task is, whether it exists or not."""
     if task.workspace_kind is WorkspaceKind.DIR:
         return Workspace(Path(os.path.realpath(task.workspace)), task.workspace_kind)
     made = _read(home, task.id)
@@ -110,7 +110,7 @@ def folder(home: Path) -> Path:
 
 
 def put(workspace: Path, data: bytes, *names: str) -> None:
-    """A file in its `.holdfast`, whole; whatever a worker of an earlier run left there is not followed.
+    """Write a file into its `.holdfast`, atomically. Links left by earlier workers are not followed.
 
     Raises:
         OperationFailed: it cannot be written.
@@ -122,7 +122,7 @@ def put(workspace: Path, data: bytes, *names: str) -> None:
 
 
 def find_absent(workspace: Path, names: Sequence[str]) -> list[str]:
-    """Those of these paths that are not in it; a link that stays in it may lead there."""
+    """Those of these paths that do not exist in it; links are followed only if their target is inside."""
     top = os.path.realpath(workspace)
 
     def there(name: str) -> bool:
@@ -170,12 +170,12 @@ def _read(home: Path, task: str) -> Made | None:
 
 
 def write(home: Path, made: Made) -> None:
-    """Replace a record, whole."""
+    """Replace a record atomically."""
     replace_file(folder(home) / f"{made.task}.json", msgspec.json.encode(made))
 
 
 def records(home: Path) -> list[Made]:
-    """Of all workspaces that are ours; one that cannot be read is left alone."""
+    """The records of all workspaces made here; unreadable ones are skipped."""
     found = []
     for place in sorted(folder(home).glob("*.json")):
         with contextlib.suppress(OSError, msgspec.MsgspecError):
@@ -202,7 +202,7 @@ async def give_back(git: Git, made: Made, path: Path) -> None:
 
 
 async def _check_out(git: Git, home: Path, made: Made, path: Path) -> Made:
-    """The worktree with its branch; git reads its files by objects alone, and runs no filter."""
+    """Create the worktree with its branch; git reads its files as objects only, and runs no filter."""
     repository = await asyncio.to_thread(find_repository, made.repository)
     async with git.alone(repository), git.open() as session:
         await asyncio.to_thread(_make_empty, path)
@@ -233,7 +233,7 @@ async def _check_out(git: Git, home: Path, made: Made, path: Path) -> Made:
 
 
 def _make_empty(path: Path) -> None:
-    if path.is_dir():  # by somebody who was killed over it
+    if path.is_dir():  # left by a process that was killed while making it
         remove_tree(path)
     path.mkdir(mode=0o700)
 
@@ -241,7 +241,7 @@ def _make_empty(path: Path) -> None:
 def _with_copies(home: Path, made: Made, path: Path, patterns: Sequence[str]) -> Made:
     top = find_repository(made.repository).top
     names = find_missing(top, path, patterns)
-    if names:  # written down before they are there: a kill in between makes no work of them
+    if names:  # recorded before they are copied: after a kill in between they do not count as work
         made = msgspec.structs.replace(made, copied=tuple(dict.fromkeys([*made.copied, *names])))
         write(home, made)
         copy_files(top, path, names)
@@ -249,13 +249,13 @@ def _with_copies(home: Path, made: Made, path: Path, patterns: Sequence[str]) ->
 
 
 def find_missing(repository: Path, worktree: Path, patterns: Sequence[str]) -> list[str]:
-    """Files that git does not keep: what the rules name and the worktree lacks, as relative paths.
+    """Files that git does not keep: those that the rules name and the worktree lacks, as relative paths.
 
     Both sides are walked by descriptor, and no link is followed on either: what a rule names lies in the
     repository, and what is written lies in the worktree.
 
     Raises:
-        OperationFailed: that is more than is copied, or the repository cannot be read.
+        OperationFailed: there are more than may be copied, or the repository cannot be read.
     """
     found: set[str] = set()
     listed = [0]
@@ -272,7 +272,9 @@ def find_missing(repository: Path, worktree: Path, patterns: Sequence[str]) -> l
 
 
 def copy_files(repository: Path, worktree: Path, names: Sequence[str]) -> None:
-    """Copy these, except what is there by now, and what only a link leads to. Nothing is overwritten.
+    """Copy these files.
+
+    Files that exist by now, and those reached only through a link, are left out. Nothing is overwritten.
 
     Raises:
         OperationFailed: they are too large, or cannot be written.
@@ -302,7 +304,7 @@ def _match(folder: int, parts: Sequence[str], at: str, listed: list[int]) -> Ite
 
 
 def _copy_file(repository: Path, worktree: Path, name: str, most: int) -> int:
-    """How many bytes; none of what is there already."""
+    """Copy one file without overwriting; return the number of bytes."""
     *folders, last = name.split("/")
     with contextlib.ExitStack() as opened:
         source = opened.enter_context(open_folder(str(repository)))
@@ -320,7 +322,7 @@ def _copy_file(repository: Path, worktree: Path, name: str, most: int) -> int:
             for folder in folders:
                 place = opened.enter_context(_open_or_make(folder, place))
         except OSError as exc:
-            if exc.errno in (errno.ENOTDIR, errno.ELOOP):  # what lies behind a link is not the worktree's
+            if exc.errno in (errno.ENOTDIR, errno.ELOOP):  # a link leads out of the worktree
                 return 0
             raise
         with open(os.open(_HIDDEN, _WRITE, 0o600, dir_fd=own), "wb") as written:
@@ -334,7 +336,7 @@ def _copy_file(repository: Path, worktree: Path, name: str, most: int) -> int:
 
 @contextlib.contextmanager
 def _open_or_make(name: str, above: int) -> Iterator[int]:
-    """A directory, which is made if there is nothing."""
+    """Open a directory; make it if it does not exist."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(name, 0o777, dir_fd=above)
     with open_folder(name, above) as fd:
@@ -345,10 +347,10 @@ log = logging.getLogger(__name__)
 
 
 async def sweep(context: DispatchContext) -> None:
-    """Remove the workspaces of archived tasks, which is an event each; work that is nowhere else stays.
+    """Remove the workspaces of archived tasks and log an event for each; work that exists nowhere else stays.
 
     Raises:
-        HoldfastError: store or exec server do not answer; the rest is for the next time.
+        HoldfastError: store or exec server do not answer; the rest is done by the next sweep.
     """
     for made in await asyncio.to_thread(records, context.home):
         if made.kept:
@@ -362,7 +364,7 @@ async def sweep(context: DispatchContext) -> None:
                 await _remove_workspace(context, task, made)
             except HoldfastError:
                 raise
-            except Exception:  # whatever is in there, others are removed
+            except Exception:  # an unexpected error here must not keep other workspaces from being removed
                 log.exception("a workspace could not be removed", extra={"task_id": task.id})
 
 
@@ -392,7 +394,7 @@ async def _remove_workspace(context: DispatchContext, task: Task, made: Made) ->
 
 
 async def _log_event(context: DispatchContext, task: Task, kind: str, files: list[str]) -> None:
-    """Events are the store's, and so is the clock that dates them."""
+    """Log the event through the store, because the store's clock dates events."""
     await context.store.ask(
         lambda store: store.database.write(
             lambda tx: tx.log(task.board, kind, context.host, task=task.id, files=files)

@@ -1,6 +1,6 @@
 """The boot assertion: does this agent run commands here, and is what must be denied really denied?
 
-Nothing is inferred: a program runs inside, the way the agent would run it, and says what it could touch.
+Nothing is inferred: a program runs inside, the way the agent would run it, and reports what it could access.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ from holdfast.sandbox.reasons import fingerprints
 
 MAX_EVIDENCE: Final = 600  # characters; a line of an error, not a whole log
 
-# What Codex warns of that is not about its configuration: whether it matters, a command shows.
+# Warnings of Codex that are not about its configuration: running a command shows whether they matter.
 _OTHER_WARNINGS: Final = (
     "could not find bubblewrap on PATH",
     "needs access to create user namespaces",
@@ -51,14 +51,14 @@ _PRESETS: Final[Mapping[str, tuple[str, ...]]] = {
     "full-access": ("--full-access",),
 }
 MAX_PROOFS: Final = 64  # the newest; a machine has a few homes and workspaces
-MAX_BYTES: Final = 64 * 1024  # of the file; larger is none of ours
+MAX_BYTES: Final = 64 * 1024  # of the file; a larger one is not ours
 NAME: Final = "assertions.json"
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
 class AssertOrder:
-    """What to assert of whom. Paths are absolute; without a binary it is about our own sandbox."""
+    """What to assert about which agent. Paths are absolute; without a binary it is about our own sandbox."""
 
     cwd: Path
     home: Path
@@ -80,7 +80,7 @@ class AssertionStep:
     seconds: float = 0.0
     exit_code: int | None = None
     facts: Mapping[str, object] = field(default_factory=dict)
-    enforcement: Mapping[str, object] | None = None  # what confined it, where that is told
+    enforcement: Mapping[str, object] | None = None  # what confined it, if reported
 
     def report(self) -> dict[str, object]:
         """Plain values, for JSON."""
@@ -97,7 +97,7 @@ class AssertionStep:
 
 @dataclass(frozen=True, slots=True)
 class AssertionReport:
-    """The verdict, and how it came about."""
+    """The verdict with its evidence."""
 
     agent: str
     binary: str | None
@@ -125,10 +125,10 @@ class AssertionReport:
 
 
 def find(agent: str | None, named: Path | None) -> Path | None:
-    """The program of the agent; None for our own sandbox, which is meant if none is named and none found.
+    """The agent's program; None for our own sandbox, which is used if no agent is named and none is found.
 
     Raises:
-        NotFound: Codex was asked for and is not there.
+        NotFound: Codex was requested and is not installed.
     """
     if named is not None:
         if not os.access(named, os.X_OK):
@@ -172,7 +172,7 @@ def run(order: AssertOrder, environ: Mapping[str, str] = os.environ) -> Assertio
 def wait(
     order: AssertOrder, seconds: float, tell: Callable[[str], None], environ: Mapping[str, str] = os.environ
 ) -> AssertionReport:
-    """Assert until it passes or the time is over; what is tried last may end after that."""
+    """Assert until it passes or the time is over; the last try may end after that."""
     until = time.monotonic() + seconds
     found = run(order, environ)
     for pause in claims.plan_pauses(seconds):
@@ -203,9 +203,9 @@ def _claims(order: AssertOrder, canary: Path, listener: witness.LoopListener) ->
 
 
 class _Inquiry:
-    """The claims, put to one route after the other.
+    """Puts the claims to one route after the other.
 
-    `said` is what went wrong there, as it was said; `known` are the fingerprints that came with it.
+    `said` are the error messages of the routes; `known` are the fingerprints reported with them.
     """
 
     def __init__(
@@ -224,7 +224,7 @@ class _Inquiry:
     def take(
         self, route: Callable[[witness.Questions], RouteRun]
     ) -> tuple[RouteRun, AssertionStep, tuple[Judged, ...]]:
-        """One route, and what it shows."""
+        """Take one route; return its run, the step for the report, and the judged claims."""
         questions = witness.Questions(self.claimed, self._listener)
         with questions.cleared():
             ran = route(questions)
@@ -248,7 +248,7 @@ class _Inquiry:
         return ran, step, tuple(judged)
 
     def causes(self, judged: Sequence[Judged]) -> tuple[Mapping[str, object], ...]:
-        """What is known about what was said."""
+        """The known causes of the collected error messages."""
         if claims.verdict(judged) is ClaimVerdict.PASS:
             return ()
         named = [
@@ -270,7 +270,7 @@ def _explain(text: str) -> tuple[Mapping[str, object], ...]:
 
 
 def _describe_enforcement(ran: RouteRun) -> str:
-    """By what, and why by nothing stronger."""
+    """The backend, and the cause why it was not a stronger one."""
     if ran.enforcement is None:
         return ""
     cause = ran.enforcement.get("fingerprint")
@@ -330,7 +330,7 @@ def _whole_path(
     effective: Mapping[Key, object],
     judged: Sequence[Judged],
 ) -> tuple[AssertionStep, tuple[Judged, ...]]:
-    """`codex exec`, unless the shorter way has shown enough, or this one did before."""
+    """Run `codex exec`, unless a claim has already failed, or this route was proven earlier on this boot."""
     order, environ = inquiry.order, inquiry.environ
     if claims.verdict(judged) is ClaimVerdict.FAIL:
         return AssertionStep(routes.EXEC, "skipped", "the shorter way has failed already"), ()
@@ -360,7 +360,7 @@ def _version(binary: Path) -> str | None:
 
 
 def _home(home: Path) -> Judged:
-    """Codex does not start in one that it cannot write."""
+    """Whether Codex can write its home; otherwise it does not start."""
     remedy = f"make {home} writable for this user"
     if not home.exists():
         evidence, remedy = f"{home} does not exist", f"mkdir -m 700 -p {home}"
@@ -386,7 +386,10 @@ def _unreadable(exc: OSError, order: AssertOrder) -> Judged:
 
 
 def _trust(order: AssertOrder, effective: Mapping[Key, object]) -> Iterator[Judged]:
-    """An app server trusts a repository by itself, and then its configuration is above the user's."""
+    """Whether the repository's configuration can override the user's.
+
+    An app server trusts a repository by itself, and then its configuration is above the user's.
+    """
     found = host.find_project(order.cwd)
     own = os.path.realpath(order.home / "config.toml")
     layers = [layer for layer in found.layers if os.path.realpath(layer) != own]
@@ -426,9 +429,10 @@ def _remedy(claim: BootClaim, plain: ClaimAttempt, order: AssertOrder) -> str:
 
 
 def proof_key(binary: Path, decision: object) -> str:
-    """Under which a proof is kept, so that not every start takes the long way.
+    """The key of a proof, so that not every start has to take the slow route.
 
-    It changes with the program, the boot, the user and everything that decided, which is never written down.
+    It changes with the program, the boot, the user and everything that was decided; only its digest is
+    stored.
 
     Raises:
         OSError: there is no such program.
@@ -447,7 +451,7 @@ def proven_since(folder: Path, proof_key: str) -> str | None:
 
 
 def record_proof(folder: Path, proof_key: str, when: str) -> bool:
-    """Note it, all or nothing; False where that cannot be."""
+    """Store a proof atomically; return False if that is not possible."""
     proofs = [(old, then) for old, then in _read_proofs(folder).items() if old != proof_key]
     text = json.dumps({"schemaVersion": 1, "proofs": dict([*proofs, (proof_key, when)][-MAX_PROOFS:])})
     try:

@@ -1,7 +1,7 @@
-"""What a boot assertion claims, and what the answers from inside and outside make of it. Pure module.
+"""The claims of a boot assertion, and how they are judged by answers from inside and outside. Pure module.
 
-That something did not work does not show that it is denied: it must have worked outside, or have failed
-there for another reason.
+A failure alone does not show a denial: the attempt must have worked outside, or failed there for another
+reason.
 """
 
 import enum
@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 from holdfast.errors import UsageError
 
 SCHEMA_VERSION: Final = 1
-MAX_PATHS: Final = 64  # claims about files; each is tried inside and outside
+MAX_PATHS: Final = 64  # claims about files; each is tried both inside and outside
 MAX_URLS: Final = 8  # each may take its whole time limit, and a start script waits for all
 _SCHEMES: Final = ("http", "https", "tcp")
-DEFAULT_STATUS: Final = "2xx"  # a service that answers with an error is there and does not work
+DEFAULT_STATUS: Final = "2xx"  # a service that answers with an error is reachable but does not work
 _STATUS: Final = re.compile(r"[1-5](?:\d\d|xx)|any")
 _ANSWERED: Final = re.compile(r"status (\d{3})\b")
 
@@ -68,9 +68,11 @@ EXPECTATIONS: Final[Mapping[str, Mapping[Role, bool]]] = {
 
 @dataclass(frozen=True, slots=True)
 class BootClaim:
-    """`subject` is a path or an address; `dry` must not be changed even for a moment.
+    """A claim.
 
-    An address over HTTP that is wanted is to answer with one of `statuses`: 204, 2xx, or any.
+    `subject` is a path or an address; with `dry` the subject must not be changed even for a moment.
+
+    A wanted HTTP address must answer with one of `statuses`: 204, 2xx, or any.
     """
 
     kind: ClaimKind
@@ -99,7 +101,7 @@ _OWN_ERRORS: Final = {ClaimKind.WRITES: ("EROFS",), ClaimKind.REACHES: ("EPERM",
 
 @dataclass(frozen=True, slots=True)
 class ClaimAttempt:
-    """What came of one attempt; `lasting` is whether it was seen outside, None where that cannot be told."""
+    """The result of an attempt; `lasting`: whether it was visible outside, None if that is unknown."""
 
     ok: bool
     error: str = ""
@@ -128,7 +130,7 @@ class Judged:
 
 
 def hide_query(url: str) -> str:
-    """Without what may be a secret: a query, a fragment."""
+    """Remove the parts that may be a secret: a query, a fragment."""
     return url.partition("?")[0].partition("#")[0]
 
 
@@ -143,7 +145,8 @@ def parse_claims(
     """The claims of a command line; paths are absolute.
 
     Raises:
-        UsageError: an address that cannot be tried, a contradiction, too many, or no status.
+        UsageError: an address cannot be tried, claims contradict each other, there are too many, or a status
+            is invalid.
     """
     for status in statuses:
         if _STATUS.fullmatch(status) is None:
@@ -193,7 +196,7 @@ def _check_url(url: str) -> None:
 
 
 def parse(output: str, mark: str, *, writes: int, reaches: int) -> "Answers | None":
-    """What the program inside answered: its last line that begins with `mark`; None if it did not."""
+    """The answer of the program inside: its last line that begins with `mark`; None if there is none."""
     line = next((one for one in reversed(output.splitlines()) if one.startswith(mark)), None)
     if line is None:
         return None
@@ -211,7 +214,7 @@ def parse(output: str, mark: str, *, writes: int, reaches: int) -> "Answers | No
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """In the order of the questions."""
+    """The answers, in the order of the questions."""
 
     writes: tuple[ClaimAttempt, ...]
     reaches: tuple[ClaimAttempt, ...]
@@ -221,7 +224,7 @@ class Answers:
 def judge(
     claim: BootClaim, route: str, inside: ClaimAttempt | None, plain: ClaimAttempt, *, remedy: str | None
 ) -> Judged:
-    """What an attempt inside shows, given the same attempt outside."""
+    """Judge an attempt inside, given the same attempt outside."""
     got, evidence = _judge_attempt(claim, inside, plain)
     return Judged(str(claim), route, _word(claim.wanted), got, evidence, None if inside is None else remedy)
 
@@ -249,7 +252,7 @@ def _judge_attempt(claim: BootClaim, inside: ClaimAttempt | None, plain: ClaimAt
 
 
 def _wrong_status(claim: BootClaim, tried: ClaimAttempt) -> str | None:
-    """What was answered and what was wanted; None if that is so, or nothing is demanded."""
+    """The received and the wanted status, in words; None if they agree, or none is demanded."""
     answer = _ANSWERED.match(tried.said)
     if not claim.statuses or answer is None:
         return None
@@ -259,12 +262,12 @@ def _wrong_status(claim: BootClaim, tried: ClaimAttempt) -> str | None:
 
 
 def answers_wrongly(claim: BootClaim, plain: ClaimAttempt) -> bool:
-    """Is it reached outside, with a status that is not wanted there either?"""
+    """Whether it is reached outside, too, with a status that is not wanted."""
     return plain.ok and _wrong_status(claim, plain) is not None
 
 
 def _is_sandbox_error(kind: ClaimKind, inside: str, outside: str) -> bool:
-    """Whether this error is a sandbox's own and not the one that everybody gets."""
+    """Whether this error is typical of a sandbox and differs from the one outside."""
     return inside != outside and inside in _OWN_ERRORS[kind]
 
 
@@ -273,7 +276,7 @@ def _describe(tried: ClaimAttempt) -> str:
 
 
 def verdict(judged: Iterable[Judged]) -> ClaimVerdict:
-    """Fail if one claim is refuted; unknown if one is left open, or there is none at all."""
+    """FAIL if a claim is refuted; UNKNOWN if one is undecided, or there is none at all."""
     found = list(judged)
     if any(not one.holds and one.got is not Word.UNKNOWN for one in found):
         return ClaimVerdict.FAIL
@@ -281,7 +284,7 @@ def verdict(judged: Iterable[Judged]) -> ClaimVerdict:
 
 
 def plan_pauses(seconds: float) -> Iterable[float]:
-    """How long to wait before each new try: ever longer, in all not longer than this."""
+    """The pauses before each new try: increasing, and in total not longer than this."""
     pause = 0.5
     while seconds > 0:
         yield min(pause, seconds)

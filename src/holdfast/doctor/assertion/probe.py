@@ -1,6 +1,6 @@
-"""The program that a boot assertion runs inside a sandbox: it tries what it is asked and answers in one line.
+"""The program that a boot assertion runs inside a sandbox: it tries what it is asked and prints one line.
 
-It is handed over as text and imports nothing of ours. Whoever asserts also calls it outside, as the control.
+It is passed as text and imports nothing of ours. The asserting process also calls it outside, as the control.
 """
 
 import contextlib
@@ -16,19 +16,19 @@ import urllib.parse
 import urllib.request
 from typing import Any, TypeAlias
 
-Tried: TypeAlias = list[Any]  # whether it worked, the errno's name or the error's, what was said
+Tried: TypeAlias = list[Any]  # whether it worked, the name of the errno or error, the message or answer
 
-MARK = "".join(("holdfast-", "assert:"))  # in two parts: whoever repeats this source does not answer by it
-REACH_S = 5.0  # for one address; farther away than that is out of reach for a start script
+MARK = "".join(("holdfast-", "assert:"))  # in two parts: printing this source must not look like an answer
+REACH_S = 5.0  # for one address; a slower one counts as out of reach for a start script
 MAX_SAID = 300  # characters of an error or an answer
 MAX_NAMES = 32  # of variables that look like secrets
 _NAMELESS = getattr(os, "O_TMPFILE", 0)
-_NO_NAMELESS = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS)  # of file systems without
+_NO_NAMELESS = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS)  # no nameless files there
 _SECRET = re.compile("KEY|SECRET|TOKEN|PASSWORD", re.IGNORECASE)
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
-    """An answer is an answer; where it points to is another address."""
+    """Does not follow redirects: the answer counts, and its target is another address."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -37,8 +37,8 @@ class _Stay(urllib.request.HTTPRedirectHandler):
 def write(path: str, name: str, content: str, *, dry: bool = False) -> Tried:
     """Put a file `name` into a directory, create a missing file, or open an existing one without a change.
 
-    Dry, a directory gets a file without a name, which nobody sees. Any other that was created is left for
-    whoever asserts to find and remove.
+    With `dry`, a directory gets a file without a name, which is invisible. Any other created file is left for
+    the asserting process to find and remove.
     """
     flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK
     try:
@@ -66,7 +66,7 @@ def write(path: str, name: str, content: str, *, dry: bool = False) -> Tried:
 
 
 def reach(url: str) -> Tried:
-    """Connect to tcp://HOST:PORT and hear its first word, or get an http(s) address; any answer counts."""
+    """Connect to tcp://HOST:PORT and read its first bytes, or get an http(s) address; any answer counts."""
     parts = urllib.parse.urlsplit(url)
     try:
         if parts.scheme == "tcp":
@@ -82,7 +82,7 @@ def reach(url: str) -> Tried:
         except urllib.error.HTTPError as exc:
             with exc:
                 said = exc.read(MAX_SAID)
-            if exc.code == 403 and parts.scheme in urllib.request.getproxies():  # by the proxy, it may be
+            if exc.code == 403 and parts.scheme in urllib.request.getproxies():  # possibly by the proxy
                 return [False, "HTTPError", f"status 403: {said.decode('utf-8', 'replace')}"]
             return [True, "", f"status {exc.code}"]
     except (OSError, ValueError) as exc:
@@ -92,7 +92,7 @@ def reach(url: str) -> Tried:
 
 
 def facts() -> dict[str, Any]:
-    """What tells a sandbox from none, as evidence; of variables the names only."""
+    """Facts that distinguish a sandbox from the host, as evidence; of variables the names only."""
     found: dict[str, Any] = {"uid": os.getuid(), "netns": "", "uidMap": ""}
     with contextlib.suppress(OSError):
         found["netns"] = os.readlink("/proc/self/ns/net")
@@ -104,9 +104,9 @@ def facts() -> dict[str, Any]:
 
 
 def main(text: str) -> None:
-    """Answer questions that are a JSON object: nonce, name, seconds, writes and reaches."""
+    """Answer questions given as a JSON object: nonce, name, seconds, writes and reaches."""
     asked = json.loads(text)
-    signal.alarm(asked["seconds"])  # whoever asked may be gone
+    signal.alarm(asked["seconds"])  # the process that asked may be gone
     answers = {
         "writes": [write(path, asked["name"], asked["nonce"], dry=dry) for path, dry in asked["writes"]],
         "reaches": [reach(url) for url in asked["reaches"]],

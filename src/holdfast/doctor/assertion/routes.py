@@ -1,7 +1,7 @@
-"""The ways in which an agent runs a command, each taken for real: Codex's two, and `holdfast exec`.
+"""The routes by which an agent runs a command, each really taken: Codex's two, and `holdfast exec`.
 
-Codex gets a home of its own for it, with a copy of the configuration: it writes a dozen files into every home
-that it is started with, and those of the real one are not ours to make.
+Codex gets a temporary home with a copy of the configuration, because it writes a dozen files into every home
+that it is started with, and the user's real home must not be changed.
 """
 
 import contextlib
@@ -32,8 +32,8 @@ from holdfast.errors import HoldfastError
 from holdfast.local.owned import owned_program
 from holdfast.sandbox.policy.paths import within
 
-MAX_BODY_BYTES: Final = 16 * 1024 * 1024  # instructions and tools are 40 KiB; those of people, much more
-MAX_TURNS: Final = 8  # a client that asks again and again does not take the answer
+MAX_BODY_BYTES: Final = 16 * 1024 * 1024  # Codex's instructions are 40 KiB; with a user's, much more
+MAX_TURNS: Final = 8  # a client that asks again and again does not accept the answer
 IDLE_S: Final = 30.0  # of a connection; the client has its own limit
 CALL: Final = "holdfast"
 
@@ -50,23 +50,26 @@ _SHELLS: Final[Mapping[str, Callable[[str], dict[str, object]]]] = {
 COMMAND_EXEC: Final = "app-server command/exec"
 EXEC: Final = "codex exec"
 OURS: Final = "holdfast exec"
-RUN_S: Final = 45.0  # for `codex exec`, beside the command itself; it takes half a second
-MAX_TEXT: Final = 16 * 1024  # characters of what an agent said, kept as evidence
+RUN_S: Final = 45.0  # for `codex exec`, besides the command itself; it takes half a second
+MAX_TEXT: Final = 16 * 1024  # characters of an agent's output, kept as evidence
 
 _TOKEN: Final = "HOLDFAST_ASSERTION"  # noqa: S105 - a variable's name, one that no filter of secrets takes away
-_MODEL: Final = "gpt-5.5"  # a name whose description offers a shell; one that is not known does as well
+_MODEL: Final = "gpt-5.5"  # a model name for which a shell is offered; an unknown name works as well
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]+")
 # What Codex itself writes into a home; a link there would lead into the real one.
 _STATE: Final = re.compile(
     r"config\.toml|auth\.json|.*\.sqlite.*|.*\.jsonl|tmp|\.tmp|logs?|sessions|archived_sessions|skills|plugins"
     r"|memories|rules|cache|history.*|hooks\.json|installation_id|version\.json|models_cache\.json|\..*"
 )
-MAX_OUTPUT: Final = 1 << 20  # of each stream; what comes after that is read and dropped
+MAX_OUTPUT: Final = 1 << 20  # of each stream; the rest is read and dropped
 _READ: Final = 65536
 
 
 class StubProvider:
-    """`output` is what the command's tool answered, None until it did; `offered` the tools there were."""
+    """A model provider that asks for one command.
+
+    `output` is the answer of the command's tool, None before that; `offered` are the tools of the client.
+    """
 
     def __init__(self, script: str) -> None:
         self.token: Final = secrets.token_urlsafe(32)
@@ -84,7 +87,7 @@ class StubProvider:
         """The events of one turn.
 
         Raises:
-            ValueError: it is no request, or one too many.
+            ValueError: it is not a request, or the turns are used up.
         """
         request = json.loads(body)
         if not isinstance(request, dict):
@@ -118,7 +121,7 @@ class StubProvider:
 
 @contextlib.contextmanager
 def playing(script: str) -> Iterator[StubProvider]:
-    """One on a free port of the loopback address; whoever does not know its token gets no answer."""
+    """Serve a stub on a free port of the loopback address; requests without its token are refused."""
     stub = StubProvider(script)
 
     class _Handler(BaseHTTPRequestHandler):
@@ -143,7 +146,7 @@ def playing(script: str) -> Iterator[StubProvider]:
             self._send(404)
 
         def _send(self, status: int, body: bytes = b"") -> None:
-            self.close_connection = status != 200  # what was not read would be taken for the next request
+            self.close_connection = status != 200  # an unread body would be taken for the next request
             self.send_response(status)
             self.send_header("content-type", "text/event-stream")
             self.send_header("content-length", str(len(body)))
@@ -195,7 +198,7 @@ class CodexLaunch:
 
 @dataclass(frozen=True, slots=True)
 class RouteRun:
-    """What became of one run; `ended` is False if that cannot be told: it hung, or was never asked for."""
+    """The result of one run; `ended` is False if that is unknown: it hung, or the model was never called."""
 
     route: str
     seconds: float
@@ -205,22 +208,22 @@ class RouteRun:
     exit_code: int | None = None
     warnings: tuple[str, ...] = ()
     effective: Mapping[Key, object] = field(default_factory=dict)
-    fingerprint: str | None = None  # of what went wrong, where it need not be guessed
-    enforcement: Mapping[str, object] | None = None  # what confined it, where that is told
+    fingerprint: str | None = None  # of the failure, where it need not be guessed
+    enforcement: Mapping[str, object] | None = None  # what confined it, if reported
 
 
 @contextlib.contextmanager
 def copied_home(home: Path, place: Path, environ: Mapping[str, str]) -> Iterator[Path]:
-    """A home with the configuration of another, below temporary files if that one is.
+    """Make a home with a copy of another's configuration, below temporary files if that one is.
 
-    What the configuration names in its own directory is linked, and so is `.env`.
+    Files that the configuration names in its own directory are linked, and so is `.env`.
 
     Raises:
         OSError: the configuration cannot be read.
     """
     temporary_folder = temporary(environ)
     if within(os.path.realpath(home), temporary_folder):
-        place = Path(temporary_folder)  # where Codex behaves otherwise
+        place = Path(temporary_folder)  # where Codex behaves differently
     folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}home-", dir=place))
     try:
         text = b""
@@ -238,7 +241,7 @@ def copied_home(home: Path, place: Path, environ: Mapping[str, str]) -> Iterator
 
 
 def move_state(launch: CodexLaunch, copy: Path) -> CodexLaunch:
-    """The same with its state in the copy, also where the configuration has a place of its own for that."""
+    """The launch with its state in the copy, even if the configuration has other places for the state."""
     text = ""
     with contextlib.suppress(OSError):
         text = (copy / "config.toml").read_text("utf-8", "replace")
@@ -247,7 +250,7 @@ def move_state(launch: CodexLaunch, copy: Path) -> CodexLaunch:
 
 
 def command_exec(launch: CodexLaunch, home: Path, questions: Questions) -> RouteRun:
-    """Through an app server, as every task is started."""
+    """Run the questions through an app server, as every task is started."""
     began = time.monotonic()
     warnings: tuple[str, ...] = ()
     effective: Mapping[Key, object] = {}
@@ -295,7 +298,10 @@ def codex_exec(
     effective: Mapping[Key, object],
     environ: Mapping[str, str],
 ) -> RouteRun:
-    """Through the whole of it, with a model of ours; programs that its configuration names are left out."""
+    """Run the questions through `codex exec` with our stub model.
+
+    Programs that Codex's configuration names are disabled.
+    """
     began = time.monotonic()
     servers = sorted({key[1] for key in effective if key[:1] == ("mcp_servers",) and len(key) > 1})
     with playing(shlex.join(questions.argv())) as stub:
@@ -341,7 +347,7 @@ def codex_exec(
 def holdfast_exec(
     cwd: Path, flags: Sequence[str], questions: Questions, environ: Mapping[str, str]
 ) -> RouteRun:
-    """Through our own sandbox."""
+    """Run the questions through our own sandbox."""
     began = time.monotonic()
     own = [sys.executable, "-P", "-m", "holdfast", "exec", "--json", *flags, "--", *questions.argv()]
     ended = run_program(own, cwd=cwd, environ=environ, seconds=RUN_S + questions.seconds)
@@ -369,7 +375,7 @@ class Ended:
 
 
 def run_program(argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str], seconds: float) -> Ended:
-    """Without input.
+    """Run a program without input.
 
     Raises:
         OSError: it cannot be started.

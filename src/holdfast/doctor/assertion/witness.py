@@ -1,4 +1,4 @@
-"""Whoever asserts, outside: a place that nobody may write, a listener, the controls, what was left behind."""
+"""The outside part of an assertion: a forbidden directory, a listener, the controls, the clean-up."""
 
 import contextlib
 import inspect
@@ -21,7 +21,7 @@ from holdfast.errors import OperationFailed
 from holdfast.sandbox.policy.paths import within
 
 PREFIX: Final = "holdfast-assert-"
-START_S: Final = 15  # for the program inside, beside its addresses; it takes a tenth of a second
+START_S: Final = 15  # for the program inside, besides its addresses; it takes a tenth of a second
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - writable in containers where nothing else is
 _POLL_S: Final = 0.05
 _TEMPORARY: Final = "/tmp"  # noqa: S108 - writable in most sandboxes, whatever TMPDIR says
@@ -29,23 +29,23 @@ _SOURCE: Final = f"{inspect.getsource(probe)}\nmain(sys.argv[1])\n"
 
 
 def state_folder(environ: Mapping[str, str]) -> Path:
-    """Where we keep what must outlive a run."""
+    """Where state is kept that must outlive a run."""
     named = environ.get("XDG_STATE_HOME", "")
     top = Path(named) if named.startswith("/") else Path(environ.get("HOME") or Path.home()) / ".local/state"
     return top / "holdfast"
 
 
 def temporary(environ: Mapping[str, str]) -> str:
-    """Where Codex thinks that temporary files go."""
+    """The directory that Codex uses for temporary files."""
     return os.path.realpath(environ.get("TMPDIR") or _TEMPORARY)
 
 
 @contextlib.contextmanager
 def workplace(cwd: Path, environ: Mapping[str, str]) -> Iterator[Path]:
-    """An empty directory that no usual sandbox makes writable; gone afterwards.
+    """An empty directory that no usual sandbox makes writable; removed afterwards.
 
     Raises:
-        OperationFailed: there is no place for one.
+        OperationFailed: no such directory can be made.
     """
     usual = (os.path.realpath(cwd), temporary(environ), _TEMPORARY)
     for top in (Path("/var/tmp"), state_folder(environ), _MEMORY):  # noqa: S108 - seldom writable inside
@@ -68,7 +68,10 @@ def workplace(cwd: Path, environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def outside(place: Path) -> Path:
-    """A directory in a workplace that no command may write; elsewhere if the place is one that any may."""
+    """A directory in a workplace that no command may write.
+
+    If the workplace is in shared memory, which any command may write, it is /var/tmp.
+    """
     if within(str(place), str(_MEMORY)):
         return Path("/var/tmp")  # noqa: S108 - it is only named
     folder = place / "outside"
@@ -78,13 +81,13 @@ def outside(place: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class LoopListener:
-    """Says a word to whoever connects."""
+    """A listener that sends a random word to each client."""
 
     url: str
     word: str
 
     def heard(self, tried: ClaimAttempt) -> ClaimAttempt:
-        """Only our word shows that it was us."""
+        """The attempt, which counts as a success only if our word was received."""
         if tried.ok and tried.said != self.word:
             return ClaimAttempt(False, "", "somebody else answered")
         return replace(tried, said="connected") if tried.ok else tried
@@ -92,7 +95,7 @@ class LoopListener:
 
 @contextlib.contextmanager
 def listening(*, needed: bool) -> Iterator[LoopListener]:
-    """On the loopback address alone; a sandbox around us may forbid it, so only where it is needed.
+    """Listen on the loopback address, if needed: a sandbox around us may forbid it.
 
     Raises:
         OperationFailed: this process may not listen.
@@ -134,7 +137,7 @@ class Questions:
 
     @property
     def seconds(self) -> int:
-        """After this it ends by itself."""
+        """The program ends by itself after this."""
         return START_S + round(probe.REACH_S * len(self._of(ClaimKind.REACHES)))
 
     def argv(self) -> tuple[str, ...]:
@@ -148,7 +151,7 @@ class Questions:
         return (sys.executable, "-I", "-S", "-B", "-c", _SOURCE, json.dumps(asked))
 
     def outside(self) -> dict[BootClaim, ClaimAttempt]:
-        """The same, without a sandbox."""
+        """Make the same attempts without a sandbox."""
         found = {}
         for claim in self._of(ClaimKind.WRITES):
             with self.cleared():
@@ -161,7 +164,7 @@ class Questions:
 
     @contextlib.contextmanager
     def cleared(self) -> Iterator[None]:
-        """Whatever was written during the block is gone afterwards."""
+        """Remove whatever was written during the block."""
         try:
             yield
         finally:
@@ -170,7 +173,7 @@ class Questions:
                     Path(self._target(claim)).unlink(missing_ok=True)
 
     def answers(self, output: str) -> tuple[dict[BootClaim, ClaimAttempt], Answers] | None:
-        """What the program printed, with what can be seen of it; to be called before it is cleared."""
+        """The printed answers, completed by what is visible outside; to be called before the clean-up."""
         writes, reaches = self._of(ClaimKind.WRITES), self._of(ClaimKind.REACHES)
         told = parse(output, f"{probe.MARK}{self.nonce[::-1]} ", writes=len(writes), reaches=len(reaches))
         if told is None:
@@ -197,7 +200,7 @@ class Questions:
         return os.path.join(claim.subject, self._name) if os.path.isdir(claim.subject) else claim.subject
 
     def _is_lasting(self, claim: BootClaim) -> bool | None:
-        """Whether a file of ours is there; None where none is made, in a file that was there before."""
+        """Whether our file is there; None if none is created, because the file existed before."""
         if claim.dry:
             return None
         try:

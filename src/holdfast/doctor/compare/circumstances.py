@@ -1,8 +1,8 @@
 """Runs where the command will run: what a program sees of its surroundings. Standard library only.
 
-The source of this module is sent as text, followed by a call of `main`, as that of `inside`: what is
-seen must not depend on what is installed. It leaves nothing behind, and prints no value of a
-variable that is not said to be harmless, only a digest by a key that is thrown away.
+The source of this module is sent as text, followed by a call of `main`, like that of `inside`: the result
+must not depend on what is installed. It leaves nothing behind. It prints only values of variables that are
+known to be harmless; of other values it prints a digest with a key that is then discarded.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-MARK = "holdfast-circumstances "  # before the one line that is for the observer
+MARK = "holdfast-circumstances "  # precedes the one line for the observer
 UNLIMITED = (1 << 63) - 1
 NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup", "time")
 _WAIT_S = 1.0  # for a connection on this machine
@@ -39,7 +39,7 @@ _LIMITS = {
 
 
 def look(at: Callable[[], Any]) -> Any:
-    """What there is to see, or None if that is refused."""
+    """The result of `at`, or None if that is refused."""
     try:
         return at()
     except (OSError, KeyError, ValueError):
@@ -69,9 +69,9 @@ def mapped(fd: int) -> None:
 
 
 def abilities(path: str, *, quiet: bool) -> list[str]:
-    """What can be done with a file, or in a directory; tried with a file that is gone afterwards.
+    """What can be done with a file, or in a directory; tried with a temporary file.
 
-    With `quiet` that file never has a name, for a directory in which somebody is at work.
+    With `quiet` that file never has a name, for a directory in which other processes are at work.
     """
     if not os.path.lexists(path):
         return ["missing"]
@@ -89,7 +89,7 @@ def abilities(path: str, *, quiet: bool) -> list[str]:
     else:
         fd = look(lambda: os.open(own, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     if fd is None:
-        # A file system that has no files without a name says nothing about those with one.
+        # A file system without nameless files may still allow named ones.
         return [*found, "create"] if quiet and os.access(path, os.W_OK | os.X_OK) else found
     try:
         found.append("create")
@@ -161,7 +161,7 @@ def network(port: int, abstract: str) -> dict[str, Any]:
 
 
 def environment(key: bytes, harmless: list[str]) -> dict[str, str]:
-    """As it was given to us: an interpreter may have added to its own."""
+    """The environment as this process received it: an interpreter may have added to its own."""
     with open("/proc/self/environ", "rb") as file:
         pairs = [entry.partition(b"=") for entry in file.read().split(b"\0") if entry]
     found = {}
@@ -237,13 +237,13 @@ def confinement(observer: int) -> dict[str, Any]:
         "user numbers": look(lambda: " ".join(text("/proc/self/uid_map").split())),
         "group numbers": look(lambda: " ".join(text("/proc/self/gid_map").split())),
         "first process": look(lambda: text("/proc/1/comm").strip()),
-        # A Landlock domain shows in nothing else.
+        # A Landlock domain is visible in nothing else.
         "sees the processes outside": works(partial(os.readlink, f"/proc/{observer}/ns/mnt")),
     }
 
 
 def main(asked: str) -> None:
-    """Look, and print one line of it."""
+    """Observe, and print the result in one line."""
     question = json.loads(asked)
     seen = {
         "process": process(),

@@ -1,10 +1,10 @@
-"""Runs a command beside the sandbox and inside it, and observes where each of them is.
+"""Run a command beside the sandbox and inside it, and observe the surroundings of each.
 
-What surrounds a command is seen by a probe that takes the same way through the launcher: first all
-probes, then the command plain, then the command confined. Not both at once: two of one kind would
-fight for ports, locks and files, and what then differs says nothing about the sandbox. Plain first,
-because what fails already there is not the sandbox's doing; that the second one finds what the
-first one left is the price, and is said to whoever asks.
+A probe that takes the same way through the launcher observes the surroundings. First all probes run, then the
+command plain, then the command confined. They do not run at the same time: two instances would compete for
+ports, locks and files, and their differences would say nothing about the sandbox. The plain one is first,
+because what fails there is not caused by the sandbox. The price is that the second run finds what the first
+one left; the command's help says so.
 """
 
 import asyncio
@@ -52,26 +52,26 @@ from holdfast.sandbox.policy.paths import absolute
 from holdfast.server.executor import Executor
 from holdfast.wire.processes import EnforcementReport
 
-KILL_S: Final = 5.0  # from SIGKILL to the news of the end; longer only where it hangs in the kernel
-LINGER_S: Final = 2.0  # for output of whoever outlived the command; what is under way arrives at once
+KILL_S: Final = 5.0  # from SIGKILL to the report of the end; longer only if it hangs in the kernel
+LINGER_S: Final = 2.0  # for output of processes that outlived the command; what is under way arrives at once
 _READ_BYTES: Final = 64 * 1024  # one pipe's worth
 TIMEOUT_S: Final = 60.0  # for the command, on either side
-MAX_OUTPUT: Final = 1 << 20  # bytes of each stream in which the first difference is looked for
-PROBE_S: Final = 20.0  # it takes a tenth of a second, on a busy machine a few
-MIN_SECRET: Final = 6  # characters: a shorter value is in too many other words
+MAX_OUTPUT: Final = 1 << 20  # bytes of each stream that are searched for the first difference
+PROBE_S: Final = 20.0  # a probe takes a tenth of a second, on a busy machine a few seconds
+MIN_SECRET: Final = 6  # characters: a shorter value occurs in too many other words
 Told: TypeAlias = Callable[
     [tuple[str, ...]], Awaitable[str]
-]  # what a command prints; nothing if it cannot run
+]  # returns what a command prints; empty if it cannot run
 
 _SOURCE: Final = Path(circumstances.__file__).read_text("utf-8")
-_PYTHONS: Final = ("/usr/bin/python3", "/usr/local/bin/python3")  # where the one that runs us is not shown
+_PYTHONS: Final = ("/usr/bin/python3", "/usr/local/bin/python3")  # if our own interpreter is not visible
 _STATE: Final = (".cache", ".config", ".local/share", ".local/state")
 _TEMPORARY: Final = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - looked at, nothing is kept there
 
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """How it went. Without an `end` its time was over and it was killed."""
+    """How it ended. Without an `end` its time was over and it was killed."""
 
     end: Exit | None
     stdout: CapturedStream
@@ -92,8 +92,8 @@ async def capture(
 ) -> Captured:
     """Run a command to its end or its limit; when this returns or raises, its process group is gone.
 
-    `owner` must be of this command alone. With `tty` it has a terminal of its own. That, and
-    `joined`, make both outputs one, which is `stdout` then.
+    `owner` must belong to this command alone. With `tty` it has a terminal of its own. `tty` and `joined`
+    make both outputs one, which is then `stdout`.
 
     Raises:
         StartFailed, SetupFailed: as `Launcher.start` does.
@@ -138,7 +138,7 @@ async def _clear(
     started: bool,
 ) -> None:
     if started:
-        launcher.end_owner(owner)  # the command, or whoever outlived it
+        launcher.end_owner(owner)  # the command, or processes that outlived it
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(KILL_S):
                 await asyncio.shield(ended)
@@ -151,7 +151,7 @@ async def _clear(
 
 
 class _Sink:
-    """Reads one stream; keeps its beginning, and counts and digests the rest."""
+    """Reads one stream; keeps its beginning, and counts and digests the whole."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, fd: int, keep: int) -> None:
         self.ended = asyncio.Event()
@@ -166,7 +166,7 @@ class _Sink:
         except BlockingIOError:
             return
         except OSError:
-            data = b""  # how a terminal says that its other end is gone
+            data = b""  # a terminal reports in this way that its other end is closed
         if not data:
             self.close()
             return
@@ -197,7 +197,7 @@ def _terminal() -> tuple[list[int], tuple[int, int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What came of it, and who confined."""
+    """The comparison, and what confined the command."""
 
     found: Comparison
     enforcement: EnforcementReport
@@ -207,10 +207,10 @@ class Compared:
 
 
 def run(wish: Wish, argv: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> Compared:
-    """Run a command twice, with nothing to read: plain, then confined.
+    """Run a command twice, without input: plain, then confined.
 
     Raises:
-        HoldfastError: the wish makes no sense or cannot be enforced; then nothing was run.
+        HoldfastError: the wish is invalid or cannot be enforced; then nothing was run.
     """
     if not argv or not argv[0]:
         raise UsageError("no command given: holdfast doctor compare [OPTIONS] -- COMMAND")
@@ -236,7 +236,7 @@ async def _run(
             inside = Side(executor.launcher, sandbox.confinement, scene.cwd, scene.environ)
             seen = [await side.look(question) for side in (beside, inside)]
             first = Observation(seen[0], await beside.run(argv, timeout_s))
-            await plain.aclose()  # and with it whoever outlived the command
+            await plain.aclose()  # and with it processes that outlived the command
             second = Observation(seen[1], await inside.run(argv, timeout_s))
     finally:
         await plain.aclose()
@@ -246,7 +246,7 @@ async def _run(
 
 
 def list_places(cwd: str, environ: Mapping[str, str], named: Iterable[str]) -> list[str]:
-    """Where programs write, as far as it exists; and what the options name."""
+    """The places where programs write, if they exist, and those that the options name."""
     home = environ.get("HOME", "")
     places = [cwd, os.path.join(cwd, ".git"), home, *(os.path.join(home, name) for name in _STATE)]
     places += [environ.get("TMPDIR", ""), *_TEMPORARY]
@@ -255,13 +255,13 @@ def list_places(cwd: str, environ: Mapping[str, str], named: Iterable[str]) -> l
 
 
 def _secrets(environ: Mapping[str, str]) -> list[str]:
-    """Values that a command may have printed, the longest first: one may be part of another."""
+    """Values that a command may print, the longest first: one may be part of another."""
     found = {value for name, value in environ.items() if not is_harmless(name) and len(value) >= MIN_SECRET}
     return sorted(found, key=len, reverse=True)
 
 
 def _parse(told: str) -> dict[str, dict[str, Value]] | None:
-    """What a probe said, if it came to that."""
+    """The answer of a probe; None if there is none."""
     _, mark, line = told.rpartition(circumstances.MARK)
     if not mark:
         return None
@@ -273,7 +273,7 @@ def _parse(told: str) -> dict[str, dict[str, Value]] | None:
 
 
 class Landmarks:
-    """What a probe may find of this machine: a port, an abstract socket, and this process."""
+    """Objects of this machine that a probe may find: a port, an abstract socket, and this process."""
 
     def __init__(self) -> None:
         self._open = ExitStack()
@@ -298,9 +298,9 @@ class Landmarks:
         self._open.close()
 
     def question(self, paths: list[str], variables: Iterable[str], *, quiet: bool = False) -> str:
-        """What a probe is asked, once for all sides: digests are compared, and their key is forgotten.
+        """The question for the probes of all sides: they share the key of the digests, which is not kept.
 
-        With `quiet` nobody who is at work in those directories can see it trying.
+        With `quiet` processes that work in those directories cannot see the probe's attempts.
         """
         return json.dumps(
             {
@@ -316,7 +316,7 @@ class Landmarks:
 
 
 async def look(told: Told, question: str) -> Circumstances:
-    """What surrounds the commands that run this way; less where the probe cannot run."""
+    """The surroundings of commands that run this way; fewer facts if the probe cannot run."""
     seen: dict[str, dict[str, Value]] = {}
     program = f"{_SOURCE}\nmain({question!r})\n"
     for python in (sys.executable, *_PYTHONS):
@@ -331,7 +331,7 @@ async def look(told: Told, question: str) -> Circumstances:
 
 
 class Side:
-    """One way to run commands, on a terminal of their own or not."""
+    """One way to run commands, with a terminal of their own or without."""
 
     def __init__(
         self,
@@ -347,7 +347,7 @@ class Side:
         self._started = 0
 
     async def look(self, question: str) -> Circumstances:
-        """What surrounds a command here; less where the probe cannot run."""
+        """The surroundings of a command here; fewer facts if the probe cannot run."""
         return await look(self._read_output, question)
 
     async def run(self, argv: tuple[str, ...], timeout_s: float) -> Ran:

@@ -1,8 +1,8 @@
-"""Is a command in its sandbox where it would be without one? Two observations compared. Pure module.
+"""Compare two observations: is a command in its sandbox where it would be without one? Pure module.
 
-An observation is what a probe saw of its surroundings, by group and field, and how the command
-itself went. The answer is about the surroundings; that a command behaved alike shows only that
-what differs did not matter to it.
+An observation is what a probe saw of its surroundings, by group and field, and how the command itself ended.
+The verdict is about the surroundings. That a command behaved alike only shows that the differences did not
+matter to it.
 """
 
 import enum
@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from holdfast.sandbox.host.hostfacts import capabilities
 
-# By group and field; an empty field is any other of that group.
+# By group and field; an empty field stands for any other of that group.
 CONSEQUENCES: Final[Mapping[tuple[str, str], str]] = {
     ("files", ""): "whatever needs that fails there; databases need create, lock and map",
     ("files", "read-only mounts"): "writing fails with 'Read-only file system'",
@@ -52,22 +52,22 @@ CONSEQUENCES: Final[Mapping[tuple[str, str], str]] = {
     ("confinement", "sees the processes outside"): "ps, kill and debuggers do not reach them",
 }
 
-# For an agent CLI, where its own record knows better than the group.
+# For an agent CLI, where its own record is more specific than the group.
 RELOCATED: Final = "its state is the worker's own: logins, settings and history in the home are not used"
 OTHER_PROVIDER: Final = "it talks to another provider than it would without us"
 PROVIDER_OUT_OF_REACH: Final = "its provider may be out of reach"
-Value: TypeAlias = str | int | bool | tuple[str, ...] | None  # None: could not be seen
+Value: TypeAlias = str | int | bool | tuple[str, ...] | None  # None: could not be observed
 Circumstances: TypeAlias = Mapping[str, Mapping[str, Value]]
 
 SCHEMA_VERSION: Final = 1
-UNLIMITED: Final = (1 << 63) - 1  # a limit that is none, among the others
+UNLIMITED: Final = (1 << 63) - 1  # marks an unlimited value among the limits
 ENVIRONMENT, OUTCOME = "environment", "outcome"
-GROUPS: Final = (  # what a command meets first comes first
+GROUPS: Final = (  # in the order in which a command meets them
     OUTCOME, "files", "network", ENVIRONMENT, "identity", "terminal", "process", "confinement"
 )  # fmt: skip
-MAX_NAMES: Final = 6  # of a list, on a line that is to be read
+MAX_NAMES: Final = 6  # of a list, on one line for people
 MAX_LINE: Final = 160  # characters of one line of output: two of them fit on a screen
-# Variables whose values are no secret, whoever set them.
+# Variables with values that are never secret.
 HARMLESS: Final = frozenset(
     {
         *("COLORTERM", "COLUMNS", "HOME", "HOSTNAME", "LANG", "LANGUAGE", "LINES", "LOGNAME", "MAIL"),
@@ -94,7 +94,7 @@ class ReachAnswer(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CapturedStream:
-    """What came out of one end: its beginning, how long it was, and a digest of all of it."""
+    """The output of one stream: its beginning, its size, and a digest of all of it."""
 
     kept: bytes = b""
     size: int = 0
@@ -103,7 +103,7 @@ class CapturedStream:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """How the command went; without a `code` its time was over. `note` says more, such as a signal."""
+    """How the command ended; without a `code` its time was over. `note` has details, such as a signal."""
 
     code: int | None
     stdout: CapturedStream = field(default_factory=CapturedStream)
@@ -113,7 +113,7 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One side. A group that is not there could not be observed; `ran` is None if nothing was run."""
+    """One side. A missing group could not be observed; `ran` is None if nothing was run."""
 
     circumstances: Circumstances
     ran: Ran | None = None
@@ -121,7 +121,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class ComparedRow:
-    """One thing that was looked at on both sides, in words without secrets."""
+    """One property that was observed on both sides, in words without secrets."""
 
     group: str
     field: str
@@ -141,17 +141,17 @@ class Comparison:
 
     @property
     def host_equivalent(self) -> ReachAnswer:
-        """Are the surroundings those of the host?"""
+        """Whether the surroundings are those of the host."""
         return _answer([row for row in self.rows if row.group != OUTCOME])
 
     @property
     def behaved_alike(self) -> ReachAnswer:
-        """Did the command end alike and print the same?"""
+        """Whether the command ended alike and printed the same."""
         return _answer([row for row in self.rows if row.group == OUTCOME])
 
     @property
     def exit_code(self) -> int:
-        """0: equivalent, 1: something differs, 2: it cannot be told."""
+        """0: equivalent, 1: something differs, 2: undecided."""
         answers = (self.host_equivalent, self.behaved_alike)
         return 1 if ReachAnswer.NO in answers else 2 if ReachAnswer.UNKNOWN in answers else 0
 
@@ -176,9 +176,9 @@ def _answer(rows: Sequence[ComparedRow]) -> ReachAnswer:
 
 
 def compare(host: Observation, worker: Observation, *, secrets: Sequence[str] = ()) -> Comparison:
-    """What differs between a command beside the sandbox and the same one inside.
+    """The differences between a command beside the sandbox and the same one inside.
 
-    `secrets` are texts that are never shown, also where the command printed them.
+    `secrets` are texts that are never shown, even where the command printed them.
     """
     rows = [] if host.ran is None and worker.ran is None else list(_outcome(host.ran, worker.ran, secrets))
     for group in GROUPS[1:]:
@@ -187,7 +187,7 @@ def compare(host: Observation, worker: Observation, *, secrets: Sequence[str] = 
 
 
 def is_harmless(variable: str) -> bool:
-    """May the value of this variable be shown?"""
+    """Whether the value of this variable may be shown."""
     return variable in HARMLESS or variable.startswith("LC_")
 
 
@@ -195,7 +195,7 @@ def is_harmless(variable: str) -> bool:
 
 
 def of_status(text: str) -> Circumstances:
-    """What /proc/self/status tells of a program that changed nothing about itself."""
+    """Facts from /proc/self/status of a program that changed nothing about itself."""
     lines = (line.partition(":") for line in text.splitlines())
     told = {name: rest.strip() for name, _, rest in lines}
 
@@ -254,7 +254,7 @@ def _judge(host: Value, worker: Value) -> EquivalenceVerdict:
 
 
 def _variable(name: str, host: Value, worker: Value) -> ComparedRow:
-    """A variable that is not there is not set, which is something else than not seen."""
+    """Compare a variable. A missing variable counts as not set, not as unobserved."""
     if host == worker:
         verdict = EquivalenceVerdict.SAME
     elif worker is None:
@@ -316,7 +316,7 @@ def _outcome(host: Ran | None, worker: Ran | None, secrets: Sequence[str]) -> It
         return
     verdict = EquivalenceVerdict.SAME if host.code == worker.code else EquivalenceVerdict.DIFFERENT
     if host.code is None and worker.code is None:
-        verdict = EquivalenceVerdict.UNKNOWN  # nobody knows how it would have ended
+        verdict = EquivalenceVerdict.UNKNOWN  # how it would have ended is unknown
     yield ComparedRow(OUTCOME, "exit code", _describe_end(host), _describe_end(worker), verdict)
     for name, one, other in (
         ("stdout", host.stdout, worker.stdout),
@@ -346,7 +346,7 @@ def _describe_end(ran: Ran | None) -> str:
 
 
 def _find_divergence(host: CapturedStream, worker: CapturedStream, secrets: Sequence[str]) -> tuple[str, str]:
-    """The first line that is not the same, on either side."""
+    """The first line that differs, on either side."""
     sides = [stream.kept.split(b"\n") if stream.size else [] for stream in (host, worker)]
     for number in range(max(map(len, sides))):
         one, other = (lines[number] if number < len(lines) else None for lines in sides)
@@ -372,9 +372,9 @@ def _shorten(text: str) -> str:
 
 
 def lines(found: Comparison, *, verbose: bool = True) -> list[str]:
-    """The answer in one line, what differs as `plain → confined`, the outcome first, and how much does not.
+    """The comparison for people: the verdict, the differences as `plain → confined`, the rest as a count.
 
-    Without `verbose` the circumstances that differ are counted by their group.
+    The outcome comes first. Without `verbose` the circumstances that differ are only counted by group.
     """
     alike = {
         ReachAnswer.YES: "behaved the same",

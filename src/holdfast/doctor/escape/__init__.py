@@ -1,5 +1,5 @@
-"""The escape suite: attempts to get out of the sandbox, the scene they are made in, by every backend and
-user, and the score.
+"""The escape suite: attempts to get out of the sandbox, their scene, the runs by backend and user, and the
+score.
 
 Imports: confine, decoding, doctor.compare, doctor.facts, errors, sandbox, sandbox.backends, sandbox.kernel,
 sandbox.launcher, sandbox.plan, sandbox.policy, sandbox.reasons, server.

@@ -1,4 +1,4 @@
-"""One attempt: what a command inside a sandbox tries, and what must come of it. Pure module."""
+"""One attempt: what a command inside a sandbox tries, and which outcomes are allowed. Pure module."""
 
 import enum
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from holdfast.sandbox.limits import Limits
 
 
 class Guarantee(enum.StrEnum):
-    """What a sandbox promises; every attempt is about one of these."""
+    """A guarantee of a sandbox; every attempt tests one of these."""
 
     OUTSIDE = "nothing outside the writable directories changes"
     PROTECTED = "what is protected inside a writable directory does not change"
@@ -27,14 +27,14 @@ class Guarantee(enum.StrEnum):
 
 
 # Outcomes that are not the name of an errno or of a signal.
-DONE: Final = "done"  # the script came to its end
-CONTAINED: Final = "contained"  # it ran, and found that it gained nothing by it
+DONE: Final = "done"  # the script ran to its end
+CONTAINED: Final = "contained"  # it ran, and found that it gained nothing
 UNRESOLVED: Final = "unresolved"  # a host name has no address
-SKIPPED: Final = "skipped"  # it needs something that is not here
-LIMIT: Final = "limit"  # it was ended because it reached one
+SKIPPED: Final = "skipped"  # it needs something that is missing here
+LIMIT: Final = "limit"  # it was ended because it reached a limit
 FAILED: Final = "failed"  # none of the others: the attempt itself is broken
 
-# Refusals. A backend may choose among these; anything else is not a refusal but luck.
+# Refusals. A backend may choose among these; any other error is luck, not a refusal.
 UNWRITABLE: Final = frozenset({"EROFS", "EACCES", "EPERM"})
 UNMOVABLE: Final = UNWRITABLE | {"EBUSY", "EXDEV"}
 UNREADABLE: Final = frozenset({"EACCES", "EPERM"})
@@ -48,10 +48,10 @@ WORKS: Final = frozenset({DONE})
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """`script` is Python in the words of `inside`; `after` runs as a second command, if there is one.
+    """`script` is Python with the names of `inside`; `after`, if given, runs as a second command.
 
     The outcome is that of the last command, and must be one of `expect`. `limits` is what it may use,
-    `online` gives it the network, and `hides` has a home of Holdfast's beside its workspace.
+    `online` gives it the network, and `hides` puts a home of Holdfast beside its workspace.
     """
 
     id: str

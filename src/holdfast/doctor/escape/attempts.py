@@ -1,4 +1,4 @@
-"""Everything that is tried from inside a sandbox, to know that it holds and does not hinder. Pure module."""
+"""All attempts made from inside a sandbox, to show that it holds and does not hinder. Pure module."""
 
 from typing import Final
 
@@ -175,7 +175,7 @@ PROCESSES: Final = (
         NOTHING,
     ),
 )
-_FAR: Final = "'192.0.2.1'"  # reserved for examples: nobody is there
+_FAR: Final = "'192.0.2.1'"  # reserved for examples: no host has it
 _NEAR: Final = "'127.0.0.1'"
 
 _NETWORK: Final = (
@@ -295,8 +295,8 @@ NETWORK: Final = (
         REFUSED,
     ),
 )
-# Calls get arguments that can not do anything. A call that is let through fails for those
-# (EFAULT, EBADF, EINVAL, ESRCH), a refused one fails before it looks at them.
+# Calls get arguments that cannot have any effect. A permitted call fails because of them (EFAULT, EBADF,
+# EINVAL, ESRCH), a refused one fails before the kernel looks at them.
 _SWITCHES: Final = (
     (
         "sysctl-write",

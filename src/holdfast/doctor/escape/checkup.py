@@ -1,4 +1,4 @@
-"""The escape suite on this host: which backends work here, each tried by each of some users."""
+"""The escape suite on this host: the backends that work here, each tried by each of some users."""
 
 import asyncio
 import ctypes
@@ -35,14 +35,14 @@ T = TypeVar("T")
 ALL: Final = (Backend.NAMESPACES, Backend.BWRAP, Backend.LANDLOCK)
 _PYTHONS: Final = "/usr/local/bin:/usr/bin:/bin"  # where every user finds one
 _PLAIN_PYTHON: Final = "/usr/bin/python3"
-_ANSWER_S: Final = 30.0  # an interpreter that says its version, on a machine with much to do
+_ANSWER_S: Final = 30.0  # an interpreter that prints its version, on a busy machine
 _MAX_TOLD: Final = 16 << 20  # all attempts by all backends are a tenth of this
 _PR_SET_DUMPABLE: Final = 4  # linux/prctl.h
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class ProgressListener(Protocol):
-    """Who is told how far it is."""
+    """Receives the progress of the attempts."""
 
     def begin(self, name: str, total: int) -> None: ...
 
@@ -52,7 +52,7 @@ class ProgressListener(Protocol):
 
 
 class Interrupted(Exception):
-    """A signal ended it; everything was cleared away."""
+    """A signal ended it; everything was cleaned up."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signal.Signals(signum).name)
@@ -62,7 +62,7 @@ class Interrupted(Exception):
 def check(
     backend: Backend | None, user: str | None, attempts: Sequence[Attempt], progress: ProgressListener
 ) -> list[Column]:
-    """Make these attempts with one backend or with all, as we are and as `user` if one is named.
+    """Make these attempts with one backend or with all, as the current user and as `user` if one is named.
 
     Raises:
         UsageError: no such user, only root could become it, or it cannot reach our code or any Python.
@@ -96,11 +96,11 @@ def _name(uid: int) -> str:
         return str(uid)
 
 
-# --- as we are
+# --- as the current user
 
 
 def _run_until_signal(main: Coroutine[Any, Any, T]) -> T:
-    """Run it. The first signal ends it, and no further one disturbs the clearing away."""
+    """Run it. The first signal cancels it, and further ones do not disturb the clean-up."""
 
     async def watched() -> T:
         loop, heard = asyncio.get_running_loop(), list[int]()
@@ -182,7 +182,7 @@ def _score(result: selfcheck.AttemptResult, way: Way, trial: Trial) -> ScoredAtt
 
 
 def _folder() -> Path:
-    """Where workspaces can be: at home rather than among temporary files, which policies often spare."""
+    """A directory for workspaces: at home rather than among temporary files, which policies often exempt."""
     home = Path(os.path.expanduser("~"))
     for folder in (home / ".cache", home, Path("/var/tmp")):  # noqa: S108 - each attempt makes its own in it
         if folder != Path("/") and os.access(folder, os.W_OK | os.X_OK):
@@ -190,11 +190,14 @@ def _folder() -> Path:
     return Path(tempfile.gettempdir())
 
 
-# --- as somebody else
+# --- as another user
 
 
 def _as_user(entry: pwd.struct_passwd, columns_of: Callable[[], list[Column]]) -> list[Column]:
-    """What a child finds that became this user; it has everything loaded that it could not read then."""
+    """The results of a child that became this user.
+
+    Modules that the child cannot read as that user are loaded before.
+    """
 
     def found() -> list[Column]:
         sys.executable = _reachable().python or sys.executable
@@ -204,7 +207,7 @@ def _as_user(entry: pwd.struct_passwd, columns_of: Callable[[], list[Column]]) -
 
 
 def _refuse_out_of_reach(entry: pwd.struct_passwd) -> None:
-    """Before anything is tried by anybody, since the rest takes minutes."""
+    """Refuse early, before any attempt is made, since the rest takes minutes."""
     found = _ask_as(entry, _reachable, Reach)
     if found.python is None:
         raise UsageError(
@@ -260,7 +263,8 @@ def _become(entry: pwd.struct_passwd) -> None:
     os.initgroups(entry.pw_name, entry.pw_gid)
     os.setresgid(entry.pw_gid, entry.pw_gid, entry.pw_gid)
     os.setresuid(entry.pw_uid, entry.pw_uid, entry.pw_uid)
-    # Changing its user made us a process that nobody may inspect; one started by that user is not.
+    # Changing its user made this process undumpable, so that none may inspect it; one started by the user is
+    # not.
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
     for name in [name for name in os.environ if name.startswith("XDG_") or name == "TMPDIR"]:
         del os.environ[name]
@@ -270,14 +274,14 @@ def _become(entry: pwd.struct_passwd) -> None:
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """An interpreter for the launcher and the attempts; None, with what is in the way, if nothing can run."""
+    """An interpreter for the launcher and the attempts; None, with the obstacle, if none can run."""
 
     python: str | None
     problem: str = ""
 
 
 def _reachable() -> Reach:
-    """As whoever we are now: our own interpreter, else one that every user finds."""
+    """For the current user: our own interpreter, else one that every user finds."""
     if (problem := _obstacle(launcher.__file__, os.R_OK)) is not None:
         return Reach(None, problem)
     library = os.path.dirname(os.__file__)
@@ -291,7 +295,7 @@ def _reachable() -> Reach:
 
 
 def _obstacle(path: str, access: int) -> str | None:
-    """What keeps us from a path, in words: the first directory that we may not search, or itself."""
+    """The obstacle on the way to a path, in words: the first unsearchable directory, or the path itself."""
     if os.access(path, access):
         return None
     real = trace(os.path.abspath(path)).real

@@ -1,4 +1,4 @@
-"""Ordinary work that must go on inside a sandbox. Pure module."""
+"""Ordinary work that must be possible inside a sandbox. Pure module."""
 
 from typing import Final
 

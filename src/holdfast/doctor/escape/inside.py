@@ -1,8 +1,8 @@
-"""Runs inside the sandbox: the words that attempts are written in. Standard library only.
+"""Runs inside the sandbox: the functions that attempts use. Standard library only.
 
-The source of this module is sent as text, followed by a call of `main` or `main_together`: what is tried
-must not depend on what is installed, nor on which files the sandbox shows. Modules are imported by what
-needs them: all together take longer than most attempts, of which there are hundreds.
+The source of this module is sent as text, followed by a call of `main` or `main_together`: the attempts must
+not depend on what is installed, nor on which files the sandbox shows. Modules are imported only where they
+are needed: importing all takes longer than most attempts, of which there are hundreds.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import os
 import sys
 from types import SimpleNamespace
 
-TYPE_CHECKING = False  # that of `typing` would have to be imported
+TYPE_CHECKING = False  # importing that of `typing` would take time
 if TYPE_CHECKING:
     import pathlib
     from typing import Any
 
-MARK = "holdfast-outcome "  # before the one line that is for the runner
+MARK = "holdfast-outcome "  # precedes the one line for the runner
 
 _NUMBERS = {  # asm/unistd.h: x86_64, aarch64
     "mount": (165, 40),
@@ -72,16 +72,16 @@ _NUMBERS = {  # asm/unistd.h: x86_64, aarch64
 }
 _MACHINES = ("x86_64", "aarch64")
 HERE = -100  # AT_FDCWD
-BAD = 1  # never the address of anything: a call that gets as far as reading it was let through
+BAD = 1  # never a valid address: a call that fails on reading it was let through
 
 NEWNS, NEWUTS, NEWIPC = 0x00020000, 0x04000000, 0x08000000
 NEWUSER, NEWPID, NEWNET, NEWCGROUP = 0x10000000, 0x20000000, 0x40000000, 0x02000000
 
-_MODULES = {  # that a script may name without importing them
+_MODULES = {  # that a script may use without importing them
     "contextlib", "ctypes", "mmap", "multiprocessing", "pathlib", "platform", "shutil", "signal", "socket",
     "stat", "subprocess", "traceback",
 }  # fmt: skip
-_PLACES = {  # that a script may name: below which directory of the scene, and where there
+_PLACES = {  # that a script may use: the directory of the scene, and the path below it
     "outside": ("outside", ""),
     "workspace": ("workspace", ""),
     "locked": ("workspace", "conf/locked"),
@@ -93,7 +93,7 @@ _notes: list[str] = []
 
 
 class Words(dict[str, object]):
-    """What a script can name; a module or a path is made when it is first named."""
+    """The names of a script; a module or a path is created on first use."""
 
     def __missing__(self, name: str) -> object:
         if name in _MODULES:
@@ -121,14 +121,14 @@ class Contained(Exception):
 
 
 def contained_unless(gained: object, detail: str = "") -> None:
-    """Say that nothing was gained; what was is printed, for the one who reads the result."""
+    """Report that nothing was gained; otherwise print what was, for the reader of the result."""
     if not gained:
         raise Contained(detail)
     _notes.append(str(gained))
 
 
 def call(name: str | int, *args: object) -> int:
-    """A system call by name, or by number; raises OSError."""
+    """Make a system call by name or number; raises OSError."""
     import ctypes
 
     if isinstance(name, str):
@@ -145,7 +145,7 @@ def call(name: str | int, *args: object) -> int:
 
 
 def clone(flags: int) -> None:
-    """A child in new namespaces, which ends at once."""
+    """Start a child in new namespaces, which ends at once."""
     import signal
 
     if call("clone", flags | signal.SIGCHLD, 0, 0, 0, 0) == 0:
@@ -162,7 +162,7 @@ def create(path: str | pathlib.Path) -> None:
 
 
 def show(path: str | pathlib.Path) -> None:
-    """Print a file: the runner looks for its secrets in what we print."""
+    """Print a file: the runner searches our output for its secrets."""
     with open(path, encoding="utf-8", errors="replace") as file:
         sys.stdout.write(file.read())
 
@@ -187,7 +187,7 @@ def run(*argv: str, **options: Any) -> str:
 
 
 def python(source: str, name: str = "script.py") -> str:
-    """The output of a program in a file, which is what the start methods of multiprocessing need."""
+    """The output of a program in a file, as the start methods of multiprocessing need it."""
     with open(name, "w", encoding="utf-8") as file:
         file.write(source)
     return run(sys.executable, name)
@@ -200,7 +200,7 @@ def status(pid: str | int = "self") -> dict[str, list[str]]:
 
 
 def is_free(fields: dict[str, list[str]]) -> bool:
-    """Does this status belong to a process that a sandbox does not hold?"""
+    """Whether this status belongs to a process that no sandbox confines."""
     return not (
         fields["CapEff"] == ["0" * 16]
         and fields["CapBnd"] == ["0" * 16]
@@ -241,7 +241,7 @@ def tcp(address: str, port: int) -> None:
 
 
 def udp(address: str, port: int) -> None:
-    """Twice: a refusal of the first datagram is reported to the second."""
+    """Send twice: the refusal of the first datagram is reported to the second."""
     import socket
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -252,15 +252,15 @@ def udp(address: str, port: int) -> None:
 
 
 def litter(path: str) -> None:
-    """Create a file where none is, and take it away again."""
+    """Create a file where none is, and remove it again."""
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     os.unlink(path)
 
 
 def writable_below(folder: str, depth: int) -> str:
-    """The first file that can be opened for writing; what belongs to processes is left out, and links.
+    """The first file that can be opened for writing, without those of processes, and without links.
 
-    So is /proc/pressure, where anybody may ask to be told of shortages, which changes nothing.
+    /proc/pressure is left out, too: any user may subscribe to shortages there, which changes nothing.
     """
     import contextlib
 
@@ -295,7 +295,7 @@ def _outcome(script: str) -> tuple[str, str]:
 
 
 def main(script: str, prepared: dict[str, str | int]) -> None:
-    """Try it, and print one line of what came of it: two strings, as Python writes them in ASCII."""
+    """Make the attempt, and print its result in one line: two strings, as Python writes them in ASCII."""
     vars(scene).update(prepared)
     outcome = _outcome(script)
     sys.stdout.write(f"\n{MARK}{outcome!a}\n")
@@ -303,9 +303,10 @@ def main(script: str, prepared: dict[str, str | int]) -> None:
 
 
 def main_together(scripts: list[str], prepared: dict[str, str | int]) -> None:
-    """Try one after the other, each in a child, and print a line for each: its number before what came of it.
+    """Make attempts one after the other, each in a child; print a line with number and result for each.
 
-    None finds what another left: after one that left something where it may write, there is no next one.
+    No attempt may find traces of another: after one that left something where it may write, the rest is not
+    run.
     """
     import signal
 
@@ -332,7 +333,7 @@ def _tell(number: int, outcome: str, detail: str) -> None:
 
 
 def _left() -> list[tuple[str, int, int, int]]:
-    """Everything that can be seen where an attempt may write, with what tells that it was changed."""
+    """Everything visible where an attempt may write, with the values that reveal a change."""
     found = []
     for top in (scene.workspace, scene.tmp):
         for folder, folders, files in os.walk(top):

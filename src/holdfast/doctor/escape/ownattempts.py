@@ -1,6 +1,6 @@
-"""What is tried on limits, on Holdfast's own keys and sockets, and with the network on. Pure module.
+"""Attempts on limits, on Holdfast's own keys and sockets, and with the network on. Pure module.
 
-The bombs are bounded in themselves, so that whoever tries them where nothing holds them is none the worse.
+The resource bombs are bounded, so that they do no harm where no sandbox holds them.
 """
 
 from typing import Final
@@ -8,7 +8,7 @@ from typing import Final
 from holdfast.doctor.escape.attempt import LIMITED, NOTHING, REFUSED, UNREACHED, UNSEEN, Attempt, Guarantee
 from holdfast.sandbox.limits import Limits
 
-_LOOKED_AT_S: Final = 4  # whoever only looks does so several times a second
+_LOOKED_AT_S: Final = 4  # a limit that is enforced by polling is checked several times a second
 
 _LIMITS: Final = (
     (

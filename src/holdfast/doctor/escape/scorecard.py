@@ -1,4 +1,4 @@
-"""What the escape suite found, as a table of guarantees by backend. Pure module."""
+"""The results of the escape suite, as a table of guarantees by backend. Pure module."""
 
 import enum
 from collections.abc import Collection, Mapping, Sequence
@@ -20,8 +20,8 @@ _NO_ATTEMPT: Final = "no attempt can show it"
 class Shortfall(enum.StrEnum):
     """What a backend cannot stop, and what it hinders.
 
-    Nothing at hand could close one of these without closing more: it is said to whoever starts a command (for
-    Landlock alone in `losses.py`), and here to whoever checks.
+    None of these can be closed with the means at hand without closing more. They are reported to the user who
+    starts a command (for Landlock alone by `losses.py`), and by this check.
     """
 
     METADATA = "Landlock does not guard mode, group and times, and no work goes on without chmod"
@@ -67,7 +67,7 @@ ALONE: Final[Mapping[str, frozenset[Shortfall]]] = {
 def find_shortfalls(attempt: str, *, privileged: bool, closed: bool) -> frozenset[Shortfall]:
     """Why this attempt must fail by Landlock alone; empty if it must not.
 
-    `closed` says whether it starts in a directory that holds something protected.
+    `closed` means that it starts in a directory that contains something protected.
     """
     reasons = ALONE.get(attempt, frozenset())
     if privileged:
@@ -78,10 +78,10 @@ def find_shortfalls(attempt: str, *, privileged: bool, closed: bool) -> frozense
 _FIRST: Final = frozenset(
     ["root-of-first", "cwd-of-first", "mem-of-first", "fd-of-first", "environ-of-first", "namespace-of-first"]
 )
-_NEEDS_LANDLOCK: Final = {  # the least ABI
+_NEEDS_LANDLOCK: Final = {  # the minimal ABI
     "pipe-of-host": (1, Shortfall.PIPES),
 }
-_WEAKENED: Final = {  # the word of a start that came out weaker
+_WEAKENED: Final = {  # the word that a weakened start reports
     "proc": (frozenset(["process-list", "proc-of-outside", "fd-of-outside"]), Shortfall.OLD_PROC),
     "loopback": (
         frozenset(["use-loopback", "use-loopback-udp", "use-localhost", "use-node"]),
@@ -94,9 +94,9 @@ _WEAKENED: Final = {  # the word of a start that came out weaker
 def find_excuses(
     attempt: str, way: Way, *, privileged: bool, abi: int, weakened: Collection[str] = ()
 ) -> frozenset[Shortfall]:
-    """Why this attempt may fail on a host with this Landlock ABI; empty if nothing excuses it.
+    """Why this attempt may fail on a host with this Landlock ABI; empty if there is no excuse.
 
-    `weakened` is what the start said of itself.
+    `weakened` are the words of the start about itself.
     """
     reasons = {reason for word, (ids, reason) in _WEAKENED.items() if word in weakened and attempt in ids}
     if way is Way.LANDLOCK:
@@ -110,10 +110,10 @@ def find_excuses(
 
 
 class CheckState(enum.StrEnum):
-    """What can be said of one guarantee with one backend."""
+    """The state of one guarantee with one backend."""
 
     HELD = "held"
-    PARTLY = "partly"  # this and the next as declared: nobody was promised more
+    PARTLY = "partly"  # this and the next are as declared: no more was promised
     NOT_HELD = "not held"
     BROKEN = "BROKEN"
     UNTRIED = "not tried"
@@ -121,10 +121,10 @@ class CheckState(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScoredAttempt:
-    """One attempt and what came of it. `excuses` are the reasons for which it may fail here."""
+    """One attempt and its result. `excuses` are the reasons for which it may fail here."""
 
     id: str
-    verdict: str  # of selfcheck.Verdict
+    verdict: str  # of selfcheck.AttemptVerdict
     text: str
     excuses: tuple[str, ...] = ()
 
@@ -135,7 +135,7 @@ class ScoredAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One backend as one user. Where nothing could be tried, `reason` says why."""
+    """One backend as one user. If nothing could be tried, `reason` says why."""
 
     user: str
     backend: str
@@ -143,7 +143,7 @@ class Column:
     tried: tuple[ScoredAttempt, ...] = ()
     reason: str = ""
     remedy: str | None = None
-    wanted: bool = False  # asked for by name
+    wanted: bool = False  # requested by name
 
     @property
     def name(self) -> str:
@@ -156,7 +156,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One guarantee, and the attempts that show it."""
+    """One guarantee, and the attempts that test it."""
 
     id: str
     promise: str
@@ -180,7 +180,7 @@ LINES: Final = _lines()
 
 
 def choose_attempts(patterns: Sequence[str]) -> tuple[Attempt, ...]:
-    """The attempts whose id, or whose guarantee's id, matches one of these; all if there are none.
+    """The attempts with an id, or a guarantee's id, that matches a pattern; all if there are no patterns.
 
     Raises:
         UsageError: a pattern matches nothing.
@@ -206,7 +206,7 @@ def choose_attempts(patterns: Sequence[str]) -> tuple[Attempt, ...]:
 
 
 def cell(line: Line, column: Column) -> Cell:
-    """What is known of one guarantee with one backend."""
+    """The state of one guarantee with one backend."""
     if column.reason:
         return Cell(CheckState.UNTRIED, column.reason)
     if not line.attempts:
@@ -227,7 +227,7 @@ def cell(line: Line, column: Column) -> Cell:
 
 
 def escapes(columns: Sequence[Column]) -> list[tuple[Column, ScoredAttempt]]:
-    """Everything that was not refused as it should be, or did not work, and has no excuse."""
+    """Every attempt that was not refused as required, or did not work, and has no excuse."""
     return [(column, one) for column in columns for one in column.tried if one.escaped]
 
 
@@ -274,10 +274,10 @@ def report(columns: Sequence[Column]) -> dict[str, object]:
 
 
 def lines(columns: Sequence[Column]) -> list[str]:
-    """The table without what was left out, the reasons for what is not held in it, and what escaped."""
+    """The table without what was left out, the reasons for what does not hold, and the escapes."""
     rows = [(line.id, [cell(line, column) for column in columns]) for line in LINES]
     reasons = {id_: {found.reason for found in cells} for id_, cells in rows}
-    if {_LEFT_OUT} in reasons.values():  # only some were wanted: what has no attempt was not among them
+    if {_LEFT_OUT} in reasons.values():  # some were selected: hide guarantees without attempts
         rows = [row for row in rows if not reasons[row[0]] <= {_LEFT_OUT, _NO_ATTEMPT}]
     table = [["", *(column.user for column in columns)], ["", *(column.backend for column in columns)]]
     table += [[id_, *(found.state.value for found in cells)] for id_, cells in rows]
@@ -287,7 +287,7 @@ def lines(columns: Sequence[Column]) -> list[str]:
 
 
 def _reasons(columns: Sequence[Column], rows: Sequence[tuple[str, list[Cell]]]) -> list[str]:
-    """Each reason once, with the backends and the guarantees that it is about."""
+    """Each reason once, with the backends and the guarantees that it concerns."""
     told: list[str] = []
     for title, states in (
         ("not held, as declared", (CheckState.PARTLY, CheckState.NOT_HELD)),

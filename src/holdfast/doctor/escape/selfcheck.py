@@ -1,12 +1,12 @@
-"""The self-check: every attempt, made from inside a sandbox, and what came of it.
+"""The self-check: makes every attempt from inside a sandbox and collects the results.
 
-Who confines is an argument, so that one list holds for every backend, and so that a run without
-any sandbox can show that the attempts are able to fail. An attempt has held when its outcome is
-one that it expects and when the witnesses outside have seen nothing.
+The function that confines is an argument, so that one list serves every backend, and so that a run without
+any sandbox can show that the attempts are able to fail. An attempt has held when its outcome is one that it
+expects and the witnesses outside have seen nothing.
 
-To start a sandbox and an interpreter takes longer than most attempts. So those that need no surroundings
-of their own are made by the children of one confined process, before the same witnesses. That can only show
-that they held: any other is made again in a sandbox and a workspace of its own, and only that counts.
+Starting a sandbox and an interpreter takes longer than most attempts. So those that need no surroundings of
+their own are made by the children of one confined process, before the same witnesses. That can only show that
+they held: any other is made again in a sandbox and a workspace of its own, and only that result counts.
 """
 
 import ast
@@ -53,11 +53,11 @@ _FILES: Final = {
     "ws/conf/locked/file": "locked",
     "outside/file": "outside",
 }
-MAX_OUTPUT: Final = 1 << 20  # more than any attempt prints; one that prints without end must not fill us
-COMMAND_S: Final = 40.0  # the slowest takes two seconds; a hang is an outcome too
-_ANSWER_WITHIN_S: Final = 30.0  # a process that does nothing but answer, however busy the machine is
+MAX_OUTPUT: Final = 1 << 20  # more than any attempt prints; endless output must not fill our memory
+COMMAND_S: Final = 40.0  # the slowest takes two seconds; a hang is an outcome, too
+_ANSWER_WITHIN_S: Final = 30.0  # for a process that only answers, however busy the machine is
 PARALLEL: Final = 4  # most of an attempt is waiting for processes to start
-TOGETHER: Final = 16  # so many that a start hardly counts, so few that there is work for all in parallel
+TOGETHER: Final = 16  # many, so that the start hardly counts; few, so that there is work for all in parallel
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 _SOURCE: Final = Path(inside.__file__).read_text("utf-8")
 
@@ -67,7 +67,7 @@ class AttemptScene:
 
     def __init__(self, folder: Path) -> None:
         self._secret = secrets.token_hex(16)
-        self._mark = f"holdfast-{secrets.token_hex(8)}"  # in names that others on this host could take
+        self._mark = f"holdfast-{secrets.token_hex(8)}"  # in names that others on this host could choose
         self._open = contextlib.ExitStack()
         try:
             self.top = Path(tempfile.mkdtemp(prefix="holdfast-selfcheck-", dir=folder)).resolve()
@@ -100,7 +100,7 @@ class AttemptScene:
         self._open.callback(os.close, self._fifo_fd)
         self._tcp = self._listen(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0))
         self._udp = self._listen(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0))
-        # The address of a unix socket is short, and the path of the folder may be long.
+        # The address of a unix socket must be short, but the path of the folder may be long.
         short = os.open(outside, os.O_PATH | os.O_CLOEXEC)
         self._open.callback(os.close, short)
         near = f"/proc/self/fd/{short}"
@@ -120,7 +120,7 @@ class AttemptScene:
         self._shared.write_text(self._secret, "utf-8")
         self._open.callback(self._shared.unlink, missing_ok=True)
         self._make_sysv_memory()
-        # Its environment holds the secret, as a neighbour's would hold a password.
+        # Its environment holds the secret, as another process's might hold a password.
         self._victim = subprocess.Popen(
             ["cat"],  # noqa: S607 - wherever it is
             stdin=subprocess.PIPE,
@@ -148,11 +148,11 @@ class AttemptScene:
         self._open.callback(libc.shmctl, segment, _IPC_RMID, None)
 
     def _end_victim(self) -> None:
-        with self._victim:  # which closes its pipes
+        with self._victim:  # closes its pipes
             self._victim.kill()
 
     def _victim_answers(self) -> bool:
-        """A process that was sent a signal may seem alive until it runs again; then it cannot answer."""
+        """Whether the victim still answers: after a fatal signal it may look alive until it runs again."""
         if self._victim.stdin is None or self._victim.stdout is None:
             raise AssertionError("pipes were asked for")
         try:
@@ -184,9 +184,10 @@ class AttemptScene:
         }
 
     def plan(self, *, online: bool = False, hides: bool = False) -> Plan:
-        """The plan for a command here. To be made anew for each, as for every command.
+        """The plan for a command here; it must be made anew for each command.
 
-        With `online` it has the network. With `hides` the directory of ours is one that every policy hides.
+        With `online` it has the network. With `hides` Holdfast's own directory is one that every policy
+        hides.
 
         Raises:
             SandboxUnavailable: the last command left something that no plan can protect.
@@ -220,7 +221,7 @@ class AttemptScene:
         return found
 
     def _state(self) -> dict[str, object]:
-        """Everything that must stay as it is, with what tells that it has not."""
+        """Everything that must stay as it is, with the values that reveal a change."""
         state: dict[str, object] = {name: Path(name).read_text("utf-8") for name in _SETTINGS}
         roots = [
             self.top / name
@@ -267,7 +268,7 @@ class AttemptJob:
 
 @dataclass(frozen=True, slots=True)
 class AttemptOutcome:
-    """How it ended: exit code, or 128 + n after signal n; all that it printed; the limit that ended it."""
+    """How it ended: exit code, or 128 + n after signal n; its whole output; the limit that ended it."""
 
     code: int
     output: str
@@ -285,7 +286,7 @@ class AttemptVerdict(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
-    """What came of one attempt. `disturbances` is what the witnesses outside have seen."""
+    """The result of one attempt. `disturbances` is what the witnesses outside have seen."""
 
     attempt: Attempt
     outcome: str
@@ -308,7 +309,7 @@ class AttemptResult:
 
 
 def _ignore(_result: AttemptResult) -> None:
-    """Nobody wants to know before the end."""
+    """Ignore single results."""
 
 
 async def run(
@@ -319,7 +320,7 @@ async def run(
     python: str = sys.executable,
     on_result: Callable[[AttemptResult], None] = _ignore,
 ) -> list[AttemptResult]:
-    """Make every attempt, each in a workspace of its own below `folder`, of which nothing is left.
+    """Make every attempt, each in a workspace of its own below `folder`, which is removed.
 
     `folder` should not be in a directory for temporary files. `python` must be readable in the sandbox.
     """
@@ -356,14 +357,14 @@ async def run(
     return [made[attempt.id] for attempt in attempts]
 
 
-# To be made by a command itself: it inherits, holds privileges, has a limit, does the work.
+# Attempts for a command of their own: they test inheritance, privileges, limits or ordinary work.
 _ALONE: Final = {Guarantee.DESCRIPTORS, Guarantee.PRIVILEGES, Guarantee.LIMITS, Guarantee.USABLE}
 
 
 def group_attempts(attempts: Sequence[Attempt]) -> list[list[Attempt]]:
-    """Which of them may be made by the children of one process, as their sandbox would be the same.
+    """Group the attempts that the children of one process may make, as their sandbox would be the same.
 
-    Those with a limit are first: one of them lasts for seconds, in which the others can be made.
+    Those with a limit come first: one takes seconds, in which the others can be made.
     """
     alone: list[list[Attempt]] = []
     limited: list[list[Attempt]] = []
@@ -385,7 +386,7 @@ async def _laid(folder: Path) -> AsyncIterator[AttemptScene]:
     try:
         yield await asyncio.shield(laying)
     finally:
-        scene = await laying  # a thread cannot be cancelled: there is something to take away in any case
+        scene = await laying  # a thread cannot be cancelled, so there is something to remove in any case
         await asyncio.to_thread(scene.close)
 
 
@@ -397,7 +398,7 @@ async def _try(
         try:
             plan = await asyncio.to_thread(scene.plan, online=attempt.online, hides=attempt.hides)
         except SandboxUnavailable as exc:
-            outcome, detail = CONTAINED, str(exc)  # rather nothing than something unprotected
+            outcome, detail = CONTAINED, str(exc)  # no start is better than an unprotected one
             break
         try:
             ended = await run_confined(
@@ -416,7 +417,7 @@ async def _try(
 async def _try_together(
     run_confined: RunConfined, group: Sequence[Attempt], folder: Path, python: str
 ) -> dict[str, AttemptResult | None]:
-    """What came of the first ones of this group, of one at least: held, or to be made alone."""
+    """The results of the first attempts of this group, at least one: held, or None if to be made alone."""
     first, scripts = group[0], [one.script for one in group]
     try:
         async with _laid(folder) as scene:
@@ -432,9 +433,9 @@ async def _try_together(
 def judge_together(
     group: Sequence[Attempt], output: str, *, disturbed: bool
 ) -> dict[str, AttemptResult | None]:
-    """Which of those that were made have held; None for one of which that is not known.
+    """The attempts that were made and have held; None for one with an unknown result.
 
-    The witnesses do not know who disturbed them, so that then it could be any.
+    The witnesses do not know which attempt disturbed them; after a disturbance it could be any.
     """
     told: dict[int, tuple[str, str]] = {}
     for line in output.splitlines():
@@ -449,7 +450,7 @@ def judge_together(
 
 
 def parse_outcome(ended: AttemptOutcome) -> tuple[str, str]:
-    """The outcome that a command printed, or how it ended without a word; and a detail for people."""
+    """The outcome that a command printed, or how it ended without one; and a detail for people."""
     if ended.limit:
         return LIMIT, ended.limit
     _, mark, rest = ended.output.rpartition(inside.MARK)

@@ -1,5 +1,4 @@
-"""The log of a failure, read for known causes: tables of texts, redaction, and confirmation against this
-machine.
+"""Read the log of a failure for known causes: tables of texts, redaction, and confirmation on this machine.
 
 Imports: sandbox.host, sandbox.reasons.
 Open to other rooms: explanation, redaction.

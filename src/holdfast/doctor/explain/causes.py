@@ -1,8 +1,8 @@
-"""Fingerprints of what agents say: no sandbox, settings that are not in force, work that fails. Pure module.
+"""Fingerprints of agents' messages: no sandbox, settings not in force, failing work. Pure module.
 
-The same rules hold as for the rows of `sandbox/fingerprint_table.py`, which has what bwrap itself says.
-A parser says the reason twice, once with the place and once below a copy of the line: every reason has to own
-both. A row without a pattern is a symptom that leaves no text; it is there to be read.
+The same rules hold as for the rows of `sandbox/reasons/fingerprint_table.py`, which has the messages of
+bwrap. A parser reports the reason twice, once with the place and once below a copy of the line: the row of a
+reason must match both. A row without a pattern is a symptom that leaves no text; it serves as documentation.
 """
 
 from typing import Final

@@ -1,7 +1,7 @@
-"""Fingerprints of everyday failures of no sandbox: quotas, memory, ports, keys, proxies. Pure module.
+"""Fingerprints of everyday failures without a sandbox: quotas, memory, ports, keys, proxies. Pure module.
 
 The same rules hold as for the rows of `sandbox/reasons/fingerprint_table.py`. They are about the machine, the
-network or somebody's account: none of them is a denial, and none advises a grant.
+network or an account: none of them is a denial, and none advises a grant.
 """
 
 from typing import Final

@@ -1,9 +1,9 @@
-"""Any log or error text to its causes, in words. Pure module.
+"""Find the known causes in any log or error text, in words. Pure module.
 
-A text is read once, in pieces, and may be longer than memory. What a row says of the whole text (`beside`,
-`unless`) is decided at the end.
+A text is read once, in pieces, and may be longer than memory. Conditions of a row on the whole text
+(`beside`, `unless`) are decided at the end.
 
-Whatever comes in, what is kept between two pieces is bounded. A stream of JSON messages becomes one line per
+The memory kept between two pieces is bounded for any input. A stream of JSON messages becomes one line per
 member, with the text in it as the program wrote it, so that it reads like a terminal's.
 """
 
@@ -22,8 +22,8 @@ from holdfast.sandbox.reasons.fingerprint_table import Layer
 from holdfast.sandbox.reasons.fingerprints import Fingerprint
 
 MAX_OPEN_CHARS: Final = 256 * 1024  # a line without end is cut here; a JSON message with a tool's output fits
-MAX_LINE_CHARS: Final = 2000  # of one line handed out; longer ones come in pieces
-MAX_NESTED: Final = 3  # JSON in JSON in JSON: what agents write of each other's output
+MAX_LINE_CHARS: Final = 2000  # of one returned line; longer ones come in pieces
+MAX_NESTED: Final = 3  # JSON in JSON in JSON: agents quote each other's output so
 
 _ESCAPES: Final = re.compile(r"\x1b\[[\d;?]{0,32}[A-Za-z]|\x1b\][^\x07\x1b\n]{0,400}(?:\x07|\x1b\\)")
 _ESCAPED: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|([\"\\/bfnrt]))")
@@ -31,18 +31,18 @@ _PLAIN: Final = {"b": "", "f": "\n", "n": "\n", "r": "\n", "t": "\t"}
 _UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _LONGEST_MARK: Final = 3  # bytes of a byte-order mark
 SCHEMA_VERSION: Final = 1
-MAX_EVIDENCE: Final = 5  # lines shown of one cause; the others are counted
-MAX_EVIDENCE_CHARS: Final = 300  # of one line shown: enough to find it again
-WINDOW_LINES: Final = 400  # looked at together; more would only cost memory
+MAX_EVIDENCE: Final = 5  # lines shown for one cause; the others are counted
+MAX_EVIDENCE_CHARS: Final = 300  # of one shown line: enough to find it again
+WINDOW_LINES: Final = 400  # examined together; more would only cost memory
 
-# What agents say is more special than what the tools below them say, so it comes first.
+# Messages of agents are more specific than those of the tools below them, so they come first.
 TABLE: Final = (
     *map(fingerprints.fingerprint, (*CONFIG_ROWS, *LAUNCH_ROWS, *RUN_ROWS, *EVERYDAY_ROWS)),
     *fingerprints.TABLE,
 )
 _CONDITIONS: Final = frozenset(pattern for row in TABLE for pattern in (*row.beside, *row.unless))
 
-# What is further down breaks everything above: the first layer that shows something is where to begin.
+# A failure further down breaks everything above: the lowest layer with a cause is where to begin.
 _DEPTH: Final = {
     **dict.fromkeys(
         (Layer.HOST_KERNEL, Layer.CONTAINER, Layer.APPARMOR, Layer.SANDBOX_SETUP, Layer.WINDOWS), 0
@@ -56,13 +56,13 @@ _DEPTH: Final = {
     ),
     Layer.OBSERVABILITY: 6,
 }
-UNSURE: Final = 0.5  # below it a row is told last, however deep it is
+UNSURE: Final = 0.5  # rows below it are reported last, however deep they are
 
 _HOST: Final = "holdfast doctor"
 _IN_FORCE: Final = "holdfast config codex check"
 _SIDE_BY_SIDE: Final = "holdfast doctor compare -- COMMAND"
 _PROVE: Final = "holdfast doctor assert"
-# By layer: what to type to see whether the text is right about this machine.
+# By layer: the command that checks whether the text is right about this machine.
 PROBES: Final = {
     **dict.fromkeys((Layer.HOST_KERNEL, Layer.CONTAINER, Layer.APPARMOR, Layer.SANDBOX_SETUP), _HOST),
     Layer.TOOL: _HOST,
@@ -79,7 +79,7 @@ NEXT: Final = (
     (_SIDE_BY_SIDE, "runs the command with and without a sandbox and says what differs"),
     ("holdfast doctor explain FILE", "with more of the log, from the first error on"),
 )
-# By fingerprint, or by what stands before its dot: the facts it is about.
+# By fingerprint, or by the part before its dot: the facts that it is about.
 TRIED: Final = {
     "apparmor": ("uid map", "loopback"),
     "userns": ("user namespace",),
@@ -100,7 +100,7 @@ TRIED: Final = {
 
 
 class LogText:
-    """Feed it bytes in any pieces; it hands out lines."""
+    """Splits bytes, fed in pieces of any size, into lines."""
 
     def __init__(self) -> None:
         self._head = b""
@@ -124,7 +124,7 @@ class LogText:
             name = "utf-16" if self._head.startswith(_UTF_16) else "utf-8-sig"
             self._decoder = codecs.getincrementaldecoder(name)("replace")
             data, self._head = self._head, b""
-        # Without a mark, UTF-16 of plain letters is those letters with zeros between.
+        # UTF-16 without a mark looks like ASCII letters with zeros between.
         return self._decoder.decode(data, final).replace("\0", "")
 
 
@@ -140,7 +140,7 @@ def _starts(part: str) -> range:
 
 
 def _open_json(line: str) -> str:
-    """One line per member of the object, and the strings as they were before they became JSON."""
+    """One line per member of the object, with the strings unescaped."""
     for _ in range(MAX_NESTED):
         line = line.replace(',"', ',\n"')
         if '\\"' not in line and "\\n" not in line:
@@ -156,7 +156,7 @@ def _unescape(hit: re.Match[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One cause, with lines that show it, secrets taken out, and what to type to check it."""
+    """One cause, with redacted lines that show it, and the command to check it."""
 
     id: str
     layer: str
@@ -164,9 +164,9 @@ class Explanation:
     remedy: str
     confidence: float
     evidence: tuple[str, ...]
-    count: int  # lines that show it, also those that are not in `evidence`
+    count: int  # all lines that show it, including those not in `evidence`
     probe: str
-    here: str | None = None  # what this machine does when it is tried
+    here: str | None = None  # what a test on this machine showed
 
 
 @dataclass(slots=True)
@@ -177,7 +177,7 @@ class _Shown:
 
 
 class Reading:
-    """A text that arrives in pieces. `feed` all of it, then ask for the `causes`."""
+    """A text that arrives in pieces. `feed` all of it, then call `causes`."""
 
     def __init__(self) -> None:
         self._text = LogText()
@@ -193,7 +193,7 @@ class Reading:
             del self._waiting[:WINDOW_LINES]
 
     def causes(self) -> list[Explanation]:
-        """Every known cause that the text shows: the deepest layer first, in it the surest."""
+        """Every known cause that the text shows: the deepest layer first, in each the most certain."""
         self.feed(b"", final=True)
         found = [
             shown
@@ -240,14 +240,14 @@ def _make_explanation(shown: _Shown) -> Explanation:
 
 
 def explain(text: str) -> list[Explanation]:
-    """Every known cause that a short text shows."""
+    """Every known cause in a short text."""
     reading = Reading()
     reading.feed(text.encode("utf-8", "surrogatepass"))
     return reading.causes()
 
 
 def lines(found: list[Explanation]) -> list[str]:
-    """For people."""
+    """The explanations for people."""
     if not found:
         return [
             "nothing in this text is known to us",
@@ -264,7 +264,7 @@ def lines(found: list[Explanation]) -> list[str]:
 
 
 def report(found: list[Explanation]) -> dict[str, object]:
-    """For machines."""
+    """The explanations for programs."""
     return {
         "schemaVersion": SCHEMA_VERSION,
         "explanations": [
@@ -286,7 +286,7 @@ def report(found: list[Explanation]) -> dict[str, object]:
 
 
 def compare_with_host(found: list[Explanation], host: HostFacts) -> list[Explanation]:
-    """The same, each with what was found here, where something could be tried."""
+    """The explanations, each with the result of the tests on this machine, if there are any."""
     return [replace(one, here=_here(one.id, host)) for one in found]
 
 

@@ -1,4 +1,4 @@
-"""What the doctor looks at besides the sandbox: tools, agent CLIs, limits, disk, locale, clock."""
+"""The doctor's look at tools, agent CLIs, limits, disk, locale and clock, besides the sandbox."""
 
 import asyncio
 import contextlib
@@ -37,24 +37,24 @@ _DENIED: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.ED
 class InstalledAgent:
     """One CLI. Paths are below the home directory unless a variable moves them.
 
-    A program that is named alone is looked for and not run.
+    If `version_argv` is the program alone, it is looked for and not run.
     """
 
     name: str
     version_argv: tuple[str, ...]
     places: tuple[str, ...] = ()
-    moved_by: str | None = None  # the variable that names the first place instead
-    credentials: tuple[str, ...] = ()  # files that exist when somebody logged in
-    keys: tuple[str, ...] = ()  # variables that do instead
+    moved_by: str | None = None  # the variable that replaces the first place
+    credentials: tuple[str, ...] = ()  # files that exist after a log-in
+    keys: tuple[str, ...] = ()  # variables that serve instead
 
     def places_in(self, home: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-        """Where it keeps its state."""
+        """The directories of its state."""
         first = environ.get(self.moved_by) if self.moved_by else None
         usual = tuple(f"{home}/{place}" for place in self.places)
         return (first, *usual[1:]) if first else usual
 
     def logged_in(self, home: str, environ: Mapping[str, str], exists: Callable[[str], bool]) -> bool | None:
-        """Whether there is a log-in, told by names alone; None if names cannot tell."""
+        """Whether there is a log-in, judged by names of files and variables; None if these cannot tell."""
         if not self.credentials:
             return None
         if any(environ.get(key) for key in self.keys):
@@ -110,9 +110,9 @@ async def gather(
     described: Sequence[InstalledAgent] = (),
     invalid: Mapping[str, str] = {},
 ) -> MachineFacts:
-    """Look at everything at once; under two seconds.
+    """Examine everything concurrently; under two seconds.
 
-    `described` are agents by records, `invalid` says of other records what is wrong with them.
+    `described` are agents by records, `invalid` has the errors of other records.
     """
     home = environ.get("HOME") or str(Path.home())
     async with asyncio.TaskGroup() as looks:
@@ -147,7 +147,7 @@ async def gather(
 
 
 async def _trials(environ: Mapping[str, str]) -> tuple[Mapping[Way, Trial], str]:
-    """How every way goes; where not even our launcher works, what bubblewrap says, and why that is all."""
+    """How every way to confine works; if our launcher fails, bubblewrap's result, and the reason."""
     launcher, files = LauncherClient(), ThreadPoolExecutor(1, thread_name_prefix="holdfast-files")
     try:
         launcher.open()
@@ -191,7 +191,7 @@ async def _find_installed(
 
 
 def _place(path: str) -> PlaceFacts:
-    """Whether it can be written; a directory that does not exist yet is created in the nearest one above."""
+    """Whether it can be written. A missing directory would be created in the nearest one above."""
     whole = above = os.path.abspath(path)
     while not os.path.isdir(above):
         above = os.path.dirname(above)
@@ -199,18 +199,21 @@ def _place(path: str) -> PlaceFacts:
 
 
 def _writable(folder: str) -> bool:
-    """Tried with a file that never has a name: a sandbox around us refuses what the permissions allow."""
+    """Try with a file that never has a name: a sandbox around us may refuse what the permissions allow."""
     if not os.access(folder, os.W_OK | os.X_OK):
         return False
     try:
         os.close(os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600))
     except OSError as exc:
-        return exc.errno not in _DENIED  # not every file system has such files
+        return exc.errno not in _DENIED  # not every file system has nameless files
     return True
 
 
 async def _version(argv: tuple[str, ...], environ: Mapping[str, str]) -> str | None:
-    """Without threads: it also works where a filter keeps them from waking the loop."""
+    """The version of a CLI.
+
+    It is read without threads, which also works if a filter keeps threads from waking the loop.
+    """
     loop = asyncio.get_running_loop()
     heard: asyncio.Future[None] = loop.create_future()
     process = subprocess.Popen(  # noqa: S603, ASYNC220 - spawned at once, awaited below
@@ -241,7 +244,7 @@ async def _version(argv: tuple[str, ...], environ: Mapping[str, str]) -> str | N
 
 
 def _disks(*paths: str) -> list[Disk]:
-    """One for each file system that these paths are on."""
+    """One entry for each file system that these paths are on."""
     found: dict[int, Disk] = {}
     for path in paths:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Facts about a machine to findings: what is wrong, how it shows, what to type. Pure module."""
+"""Findings from facts about a machine: what is wrong, the evidence, the remedy. Pure module."""
 
 import enum
 import errno
@@ -15,10 +15,10 @@ from holdfast.sandbox.reasons.fingerprints import Fingerprint
 
 SCHEMA_VERSION: Final = 1
 LOW_DISK_BYTES: Final = 1 << 30  # one build of an ordinary project
-NO_DISK_BYTES: Final = 100 << 20  # not even a checkout
+NO_DISK_BYTES: Final = 100 << 20  # not enough for a checkout
 LOW_FILES: Final = 10_000  # names of a small node_modules
-LOW_OPEN_FILES: Final = 1024  # what most systems give; less breaks builds and test runners
-SANE_CLOCK: Final = 1_735_689_600.0  # 2025: before it, no certificate of today is valid
+LOW_OPEN_FILES: Final = 1024  # the default of most systems; less breaks builds and test runners
+SANE_CLOCK: Final = 1_735_689_600.0  # 2025: before it, no current certificate is valid
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,14 @@ class PlaceFacts:
 
 @dataclass(frozen=True, slots=True)
 class InstalledProgram:
-    """A program on the PATH. `version` is None if it does not say, `logged_in` if that cannot be told."""
+    """A program on the PATH. `version` is None if it reports none, `logged_in` if that is unknown."""
 
     name: str
     path: str
     version: str | None = None
     places: tuple[PlaceFacts, ...] = ()
     logged_in: bool | None = None
-    asked: bool = True  # for its version
+    asked: bool = True  # whether it was run for its version
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class FindingSeverity(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One answer. `remedy` can be pasted or followed as it is; `fingerprint` is a cause that is known."""
+    """One finding. `remedy` can be pasted or followed as it is; `fingerprint` is a known cause."""
 
     id: str
     severity: FindingSeverity
@@ -96,7 +96,7 @@ class Finding:
 
 
 def findings(facts: MachineFacts) -> list[Finding]:
-    """Everything worth saying, in the order of the screen."""
+    """Everything worth reporting, in the order of the screen."""
     return [
         *_sandbox(facts),
         *_host(facts),
@@ -146,7 +146,7 @@ def _sandbox(facts: MachineFacts) -> Iterator[Finding]:
 
 
 def _names(facts: MachineFacts, works: list[Way]) -> Iterator[Finding]:
-    """Whether hosts can be reached by name, which workers are unless they are given more, and who does it."""
+    """Whether hosts can be reached by name, as workers need it by default, and by which backend."""
     able = [
         way
         for way in works
@@ -176,7 +176,7 @@ def explain_trial(trial: Trial) -> str:
 
 
 def _why(stage: str, code: int, known: Fingerprint | None) -> str:
-    stage, told, _ = stage.partition(":")  # after it is what bubblewrap told, which seldom names an errno
+    stage, told, _ = stage.partition(":")  # after the colon are bubblewrap's words, seldom with an errno
     name = "" if told and code == errno.EIO else errno.errorcode.get(code, "")
     return ", ".join(
         filter(None, (f"{stage}: {name}".rstrip(" :"), f"{known.cause} [{known.id}]" if known else ""))
@@ -206,7 +206,7 @@ def _working(way: Way, facts: MachineFacts, *, used: bool) -> Iterator[Finding]:
     if used:
         for word in trial.weakened:
             code = _errno_of(word, facts)
-            # Without an errno of its own Landlock is not missing: this way has no place for it.
+            # Without an errno of its own, Landlock is not missing: this way does not use it.
             known = (
                 fingerprints.by_errno(word, 0 if word in CAUSED else code) if word in CAUSED or code else None
             )
@@ -221,7 +221,7 @@ def _working(way: Way, facts: MachineFacts, *, used: bool) -> Iterator[Finding]:
 
 
 def _errno_of(stage: str, facts: MachineFacts) -> int:
-    """What a stage alone was refused with; 0 if it was not, or not tried in time."""
+    """The errno that a stage was refused with; 0 if it was not, or not tried in time."""
     tried = [(trial.stage, trial.errno) for trial in facts.trials.values()]
     tried += [(fact.stage, fact.errno) for fact in facts.host.facts]
     return next((code for name, code in tried if name == stage and code), 0)
@@ -232,7 +232,7 @@ def _host(facts: MachineFacts) -> Iterator[Finding]:
     who = "root" if host.uid == 0 else f"user {host.uid}"
     yield Finding("host.kernel", FindingSeverity.OK, f"Linux {host.kernel}, as {who}")
     for fact in host.facts:
-        if fact.works is False and fact.name != "bwrap":  # a backend of its own, told with those
+        if fact.works is False and fact.name != "bwrap":  # a backend of its own, reported with those
             said = fact.report()
             yield Finding(
                 f"host.{fact.name}",
@@ -305,7 +305,7 @@ def _codex(facts: MachineFacts) -> Iterator[Finding]:
         )
     bwrap = facts.trials.get(Way.BWRAP, Trial())
     known = _cause(bwrap)
-    # It brings a bubblewrap of its own: what is wrong with that of the host does not stop it.
+    # Codex brings its own bubblewrap: a fault of the host's does not stop it.
     if not bwrap.works and known is not None and not known.id.startswith("bwrap."):
         yield Finding(
             "agent.codex.sandbox",
