@@ -1,4 +1,6 @@
-"""Variables with credentials of whoever embeds us. No child of ours gets them. Pure module."""
+"""Environment variables with credentials of the program that embeds us. Our children never get them.
+Pure module.
+"""
 
 from holdfast.light import Final
 
