@@ -10,8 +10,8 @@ reports owner 0, so a stranger who writes a request and hangs up at once would p
 
 A user id gives the owner of a process, not its permissions: a confined command has the same user id. The
 kernel reports the confinement: a confined command has more seccomp filters, no new privileges or other
-namespaces, whether we or another program confined it. The comparison is with our own process, so that a daemon in a container serves its
-neighbours.
+namespaces, whether we or another program confined it. The comparison is with our own process, so that a
+daemon in a container serves its neighbours.
 
 A process is inspected while we hold a descriptor of it (pidfd), and must still live afterwards, so that we
 never read about another process that got its number. A process that cannot be inspected counts as confined.
