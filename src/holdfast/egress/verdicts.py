@@ -79,7 +79,7 @@ class ProxyPolicy:
 NOT_ALLOWED: Final = Verdict(Outcome.DENY, Source.BASELINE, Reason.NOT_ALLOWED.value)
 DENIED: Final = Verdict(Outcome.DENY, Source.BASELINE, Reason.DENIED.value)
 NOT_PUBLIC: Final = Verdict(Outcome.DENY, Source.BASELINE, Reason.NOT_ALLOWED_LOCAL.value)
-UNDECIDED: Final = Verdict(Outcome.DENY, Source.DECIDER, Reason.NOT_ALLOWED.value)  # no answer from the decider
+UNDECIDED: Final = Verdict(Outcome.DENY, Source.DECIDER, Reason.NOT_ALLOWED.value)  # no answer came
 GRANTED: Final = Verdict(Outcome.ALLOW, Source.DECIDER, Reason.NOT_ALLOWED.value, override=True)
 _METHOD: Final = Verdict(Outcome.DENY, Source.MODE, "method_not_allowed")
 _INSPECTION: Final = Verdict(Outcome.DENY, Source.MODE, "mitm_required")
