@@ -1,1 +1,3 @@
-"""Safe configuration for agent CLIs: what to write, and how to write it into a file that others own too."""
+"""Safe configuration for agent CLIs: what to write, and how to write it into a file shared with other
+writers.
+"""
