@@ -29,7 +29,7 @@ RETRY_SWITCH: Final[Version] = (0, 148, 0)  # older versions do not know this ke
 _WORKSPACE: Final = "sandbox_workspace_write"
 _SANDBOX_KEYS: Final = ("sandbox_mode", "default_permissions", _WORKSPACE, "approval_policy")
 _GIT_GUARDED: Final = ("hooks", "config")  # git executes these, also when the supervisor runs it
-PROC_TEXT_CHANGED: Final = (0, 12)  # since this bubblewrap Codex does not recognise the error, so it does not retry
+PROC_TEXT_CHANGED: Final = (0, 12)  # from this one on Codex does not recognise the error and does not retry
 
 _ASSERT: Final = "see what is in force before the first task: holdfast config {agent} check"
 _CONFINE: Final = (

@@ -23,7 +23,7 @@ from holdfast.local.lock import wait_for_lock
 
 NAME: Final = "config.toml"
 LOCK: Final = ".holdfast.lock"
-LOCK_WAIT_S: Final = 30.0  # enough for ten writers that each run Codex on a slow machine; after that, one hangs
+LOCK_WAIT_S: Final = 30.0  # enough for ten writers that run Codex on a slow machine; after that, one hangs
 MAX_CONFIG_BYTES: Final = 4 * 1024 * 1024  # a thousand times a usual file; a larger one is no configuration
 MAX_TRIES: Final = 5  # for a Codex that writes again and again between our reading and our renaming
 BACKUPS_KEPT: Final = 3  # enough to go back; each may contain a token

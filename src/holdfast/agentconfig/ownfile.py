@@ -84,7 +84,7 @@ def apply(client: Client, order: Order) -> EditPlan:
     Raises:
         SandboxUnavailable: the decision is to refuse; nothing was written.
         NotFound, UsageError, InvalidRequest: as `plan`.
-            OperationFailed: writing failed. Nothing may be launched with the present file.
+        OperationFailed: writing failed. Nothing may be launched with the present file.
     """
     planned = plan(client, order)
     ensure_allowed(planned.decision)

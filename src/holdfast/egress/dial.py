@@ -65,7 +65,7 @@ async def look_up(name: str) -> Sequence[str]:
     itself are not sent to the resolver (RFC 6761).
 
     Raises:
-            OSError: the name has no address, or too many lookups are running.
+        OSError: the name has no address, or too many lookups are running.
     """
     if name == "localhost" or name.endswith((".localhost", ".localhost.")):
         return ("127.0.0.1", "::1")

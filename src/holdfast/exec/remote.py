@@ -164,7 +164,7 @@ async def _make_missing(environment: Environment, cwd: str, policy: Policy, allo
     """Create paths that are granted and missing, as on this machine.
 
     Raises:
-            UsageError: one cannot be created.
+        UsageError: one cannot be created.
     """
     bound = bind(policy.wish, Where(cwd, (cwd,)))
     for asked in allowed:

@@ -60,7 +60,7 @@ class ResolvedWish:
         """Create paths that are granted and missing, accessible to their owner only.
 
         Raises:
-                UsageError: one cannot be created.
+            UsageError: one cannot be created.
         """
         for path in self.missing:
             try:
@@ -102,7 +102,7 @@ def plan(wish: Wish) -> Planned:
     """What would be done, and what would enforce it.
 
     Raises:
-            HoldfastError: no command can be run like that.
+        HoldfastError: no command can be run like that.
     """
     import asyncio
 
@@ -113,7 +113,7 @@ def explain(wish: Wish, paths: Sequence[str]) -> Explained:
     """Which rules decide about these paths.
 
     Raises:
-            HoldfastError: the policy is invalid.
+        HoldfastError: the policy is invalid.
     """
     from holdfast.sandbox.plan.planner import settle
     from holdfast.sandbox.plan.resolve import look
@@ -137,7 +137,7 @@ def scene_of(wish: Wish, environ: Mapping[str, str], argv: Sequence[str] | None 
     """Resolve a wish, here and now; keys that stay outside are read only for a command that is to run.
 
     Raises:
-            UsageError: it is invalid.
+        UsageError: it is invalid.
     """
     here = _here()
     cwd = here if wish.cwd is None else absolute(wish.cwd, here)
@@ -181,7 +181,7 @@ def _keep_outside(
     keys.
 
     Raises:
-            UsageError: a key cannot be read, or the command would get it in another way.
+        UsageError: a key cannot be read, or the command would get it in another way.
     """
     from holdfast.confine.keys import find_files, take_keys
 
@@ -295,7 +295,7 @@ def _find_presets(
     """Add the hosts that clients' settings name; ignore settings that the command could have written.
 
     Raises:
-            UsageError: a client is unknown, or its settings name no host.
+        UsageError: a client is unknown, or its settings name no host.
     """
     from holdfast.egress.clients.surroundings import read_presets
 

@@ -40,7 +40,7 @@ def open_lock(name: str, *, user: str, home: Path) -> tuple[int, Path]:
     writable, the file is in this home instead.
 
     Raises:
-            OSError: the file cannot be created.
+        OSError: the file cannot be created.
     """
     folder = lock_folder(user)
     try:

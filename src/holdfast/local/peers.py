@@ -94,7 +94,7 @@ def check_caller(tokens: ChecksToken | None, authorization: str | None, own: Any
     we.
 
     Raises:
-            PeerRefused: the connection is refused.
+        PeerRefused: the connection is refused.
     """
     if tokens is not None:
         tokens.check(authorization, time.time())
@@ -107,7 +107,7 @@ def check_owner(own: Any, peer: Any) -> PeerSocket:
     """Return the socket at the other end of a loopback connection, found by both of its addresses.
 
     Raises:
-            PeerRefused: its owner is another user, or it is gone.
+        PeerRefused: its owner is another user, or it is gone.
     """
     found = None if peer is None else socket_of_peer(own, peer)  # None: it was reset meanwhile
     if found is None or not is_allowed(found.uid, own=os.getuid()):

@@ -27,7 +27,7 @@ def prepare(run: str) -> Path:
     """Return the directory of a run; create it if missing. Its place is known to every policy before use.
 
     Raises:
-            OperationFailed: no place is ours alone.
+        OperationFailed: no place is ours alone.
     """
     reasons = []
     with contextlib.suppress(OSError):
