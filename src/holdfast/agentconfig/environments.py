@@ -2,7 +2,7 @@
 
 One entry between two marks at the end of the file, and, if it is to be the default, one line between two
 marks at its top, where no table can absorb it. Everything else keeps its bytes. A conflicting entry of the
-same name, or another default, is never replaced: somebody else decided on it.
+same name, or another default, is never replaced: it is a decision of the user or of another program.
 """
 
 from collections.abc import Iterator

@@ -6,8 +6,7 @@ command. Input typed before the question was shown is discarded, and only a whol
 types to the command does not answer us by accident. In the background the question waits to be shown.
 
 The command chose the names, and its output comes before ours. A question shows nothing but printable ASCII.
-It
-first resets a terminal that was left in the middle of an escape sequence.
+It first resets a terminal that was left in the middle of an escape sequence.
 """
 
 import os

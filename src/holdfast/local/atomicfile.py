@@ -1,8 +1,7 @@
 """Atomic file replacement: a reader sees the old content or the new, never a part, also after a crash.
 
 No link is followed: a link of that name is replaced. So `write_below` may write into a directory that a
-worker
-owns: it never writes through what the worker left there, such as links to the user's own files.
+worker owns: it never writes through what the worker left there, such as links to the user's own files.
 """
 
 import contextlib

@@ -2,8 +2,7 @@
 
 The kernel reports the user of a unix socket. For TCP on loopback both ends are sockets of this kernel, so the
 peer's socket is looked up by its addresses to find its owner: through sock_diag, which answers for exactly
-one
-socket, or else in the tables under /proc/net.
+one socket, or else in the tables under /proc/net.
 
 Only an established socket that a process still holds counts. For the rest of a closed socket the kernel
 reports owner 0, so a stranger who writes a request and hangs up at once would pass for root.

@@ -44,8 +44,7 @@ def _find_nameless_root() -> set[int]:
     """The apparent owner of root's files in a user namespace that does not map root, such as a sandbox's own.
 
     Files of other unmapped users have the same apparent owner, so use this only for directories that only
-    root
-    can fill.
+    root can fill.
     """
     try:
         with open("/proc/self/uid_map", encoding="ascii") as file:

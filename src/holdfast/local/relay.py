@@ -58,10 +58,8 @@ class Course:
     """The life of a command, from before its start to the last byte of output: decides what our signals do.
 
     Before the start a signal is for us, and nothing is started. While the command runs, the signal is passed
-    on
-    to it; one that asks for an end is enforced with SIGKILL after GRACE_S. After the command's end we no
-    longer
-    wait for a slow reader of its output.
+    on to it; one that asks for an end is enforced with SIGKILL after GRACE_S. After the command's end we no
+    longer wait for a slow reader of its output.
 
     A signal that stops us stops the command too. A job reports when it was stopped, whatever stopped it.
     """

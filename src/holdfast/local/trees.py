@@ -37,8 +37,7 @@ class TreeWalk:
     """Everything below a directory, at most `most` entries; a missing directory is empty.
 
     `enter` decides by its path whether a directory is entered, `order` is the sort key of the names in a
-    directory.
-    `whole` is False once something was left out because of number or depth.
+    directory. `whole` is False once something was left out because of number or depth.
     """
 
     def __init__(
