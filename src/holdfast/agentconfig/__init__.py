@@ -1,3 +1,1 @@
-"""Safe configuration for agent CLIs: what to write, and how to write it into a file shared with other
-writers.
-"""
+"""Safe configuration for agent CLIs: what to write, and how to write it into a shared file."""

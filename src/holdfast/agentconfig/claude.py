@@ -24,9 +24,7 @@ _FLAG: Final = "flagSettings"  # Claude Code's name for the layer of --settings
 
 
 def render(mode: AgentMode, facts: CodexFacts, wish: ConfigRequest) -> dict[str, object]:
-    """All settings that the mode needs, including those equal to the default, so that a change is
-    detected.
-    """
+    """All settings that the mode needs, including defaults, so that an added value is detected."""
     allow, deny = _rules(mode, wish)
     return {
         "permissions": {
@@ -42,9 +40,7 @@ def render(mode: AgentMode, facts: CodexFacts, wish: ConfigRequest) -> dict[str,
 
 
 def arguments(file: str, *, trusted: bool) -> tuple[str, ...]:
-    """Options of a launch that put the file in force, and ignore the repository's settings unless
-    `trusted`.
-    """
+    """Options of a launch that use the file and, unless `trusted`, ignore the repository's settings."""
     return ("--settings", file, *(() if trusted else ("--setting-sources", "user", "--strict-mcp-config")))
 
 
@@ -115,9 +111,7 @@ def _roots(mode: AgentMode, wish: ConfigRequest) -> tuple[str, ...]:
 
 
 def _guarded(wish: ConfigRequest) -> tuple[str, ...]:
-    """Protect git's directories unless commits were requested; then only the parts of them that git
-    executes.
-    """
+    """Protect git's directories; if commits were requested, only what git executes in them."""
     if wish.writes is Writes.GIT and wish.git:
         return tuple(f"{wish.git[0]}/{name}" for name in ("hooks", "config"))
     return wish.git

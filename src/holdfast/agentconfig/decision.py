@@ -214,9 +214,7 @@ def choose_settings(mode: AgentMode, facts: CodexFacts, wish: ConfigRequest) -> 
 
 
 def choose_approval(facts: CodexFacts) -> str:
-    """The approval policy: never, because no user is there to answer, unless an administrator forbids
-    that.
-    """
+    """Never, because no user is there to answer, unless an administrator forbids that policy."""
     allowed = facts.admin.approvals
     return "never" if allowed is None or "never" in allowed else "on-request"
 

@@ -131,9 +131,7 @@ def remove(client: Client, order: Order) -> files.Edited:
 
 
 def _ensure_plain(client: Client, wish: ConfigRequest) -> None:
-    """Refuse paths with pattern characters: to these agents a path in a rule is a pattern and could match
-    more.
-    """
+    """Refuse paths with pattern characters: in a rule of these agents they could match more."""
     for path in (wish.workspace, *wish.writable, *wish.git):
         if _PATTERN & set(path):
             raise InvalidRequest(

@@ -217,9 +217,7 @@ def parse_record(comment: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Effective:
-    """The values as an agent reads them, flat, lists as tuples; `origins` maps keys to the layers that set
-    them.
-    """
+    """The values as an agent reads them, flat, lists as tuples; `origins` names the layers that set them."""
 
     values: Mapping[Key, object]
     origins: Mapping[str, str]
@@ -232,9 +230,7 @@ class Effective:
         return next((told for name, told in self.origins.items() if name.startswith(".".join(key) + ".")), "")
 
     def typed(self, mode: str) -> "Effective":
-        """The values with `-s` on the launch line, which overrides every file and `-c`, in either
-        vocabulary.
-        """
+        """The values with `-s` on the launch line; it overrides all files and `-c`, in either vocabulary."""
         values = {key: value for key, value in self.values.items() if key != ("default_permissions",)}
         origins = {name: told for name, told in self.origins.items() if name != "default_permissions"}
         return Effective({**values, ("sandbox_mode",): mode}, {**origins, "sandbox_mode": "-s"})

@@ -47,8 +47,7 @@ def size(text: str) -> int:
 
 
 def complete_id(given: str, ids: Iterable[str], what: str) -> str:
-    """Expand the unique beginning of an id, also without its prefix (codex-1f2e, r_1f2e); else return it
-    unchanged.
+    """Complete the unique beginning of an id, also without its prefix (codex-1f2e, r_1f2e), or return it.
 
     Raises:
         UsageError: several ids begin so.

@@ -263,8 +263,7 @@ def bridge(directory: str, stop: bool) -> None:
 
 
 def _look_or_install(address: str, *, install: bool) -> Answer:
-    """Check an address; first install Holdfast there if it is missing or of another version, and the user
-    agrees.
+    """Check an address; if the user agrees, first install Holdfast where it is missing or another version.
 
     Raises:
         HoldfastError: it cannot be reached, or Holdfast cannot be installed.

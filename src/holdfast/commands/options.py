@@ -24,9 +24,7 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class ExecOption(NamedTuple):
-    """One option. `many` may be repeated; `port` is a number, `span` a time; `choices` are all valid
-    values.
-    """
+    """One option. `many` may be repeated, `port` is a number, `span` a time; `choices` lists all values."""
 
     name: str
     help: str
@@ -343,9 +341,7 @@ def execute(
     as_json: bool = False,
     **usage: object,
 ) -> int:
-    """Run the command, or print what would be done; return the exit code. `usage` are the options of
-    `USAGE`.
-    """
+    """Run the command, or print what would be done; return the exit code. `usage` is for `USAGE`."""
     confines = where is None and sys.platform == "linux" and not (explain or print_plan)
     early = _begin_early(limits) if confines and command and not any(usage.values()) else None
     from holdfast.exec import outcome

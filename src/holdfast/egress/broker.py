@@ -441,9 +441,7 @@ class NameBroker:
         return None if asked is None else grant_request(scheme, host.name, port, *asked)
 
     async def _may_begin(self, inner: socket.socket, host: Host, port: int, row: Sent) -> bool:
-        """Wait until another connection may begin; if a limit forbids it, refuse the connection and return
-        False.
-        """
+        """Wait until another connection may begin; if a limit forbids it, refuse it and return False."""
         if self.allowance is None:
             return True
         try:

@@ -1,5 +1,4 @@
-"""The gate of one command: every attempt to reach a host is judged and reported before the connection is
-made.
+"""The gate of one command: every attempt to reach a host is judged and reported before the connection.
 
 `proxy.py` and `socks.py` speak with the programs; they use a gate and know no rules.
 """
@@ -38,9 +37,7 @@ Tell: TypeAlias = Callable[[Attempt, Verdict], None]
 
 
 class Gate:
-    """Judges by one policy. `ask` decides about hosts that no rule mentions, `tell` receives every
-    verdict.
-    """
+    """Judges by one policy. `ask` decides about hosts that no rule mentions, `tell` gets every verdict."""
 
     def __init__(
         self,
@@ -59,8 +56,7 @@ class Gate:
         self.inspector = inspector
 
     async def admit(self, attempt: Attempt) -> Route | Verdict:
-        """The route to a host, or the verdict that refuses it. The name is resolved only after all other
-        checks.
+        """The route to a host, or the verdict that refuses it. The name is resolved after all other checks.
 
         Raises:
             OSError: it is allowed, but has no address.

@@ -78,9 +78,7 @@ class Extent(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """The requests that a rule allows: by `scheme`, of these methods (None: of any), for paths below
-    `prefix`.
-    """
+    """Requests that a rule allows: by `scheme`, of these methods (None: any), for paths below `prefix`."""
 
     scheme: str
     methods: frozenset[str] | None
@@ -216,9 +214,7 @@ def decide(rules: HostRules, host: Host, port: int) -> Decision:
 
 
 def may_be_private(rules: HostRules, host: Host, decision: Decision) -> bool:
-    """Whether an allowed host may resolve to addresses that are not public: by `private`, `own` or its own
-    rule.
-    """
+    """Whether an allowed host may be at private addresses: by `private`, `own` or a rule of its own."""
     exact = decision.rule is not None and decision.rule.extent is Extent.EXACT
     return rules.private or (exact and (host.is_local or host.name in rules.own))
 

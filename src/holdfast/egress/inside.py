@@ -70,9 +70,7 @@ class InsideSockets:
         return made
 
     def find_program(self, kind: Kind, port: int) -> str | None:
-        """The program inside that has the socket at this port; None if unknown, or after MAX_LOOKS
-        lookups.
-        """
+        """The program inside that has the socket at this port; None: unknown, or after MAX_LOOKS lookups."""
         if self._looked >= MAX_LOOKS:
             return None
         self._looked += 1

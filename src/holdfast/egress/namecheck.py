@@ -47,9 +47,7 @@ class Protocol(enum.Enum):
 
 
 class Refused(Exception):
-    """The data is not passed on. `answer` is a response for the sender; `asked` is the request that was
-    judged.
-    """
+    """The data is not passed on. `answer` is a response for the sender; `asked` is the judged request."""
 
     def __init__(self, why: str, answer: bytes = b"", asked: tuple[bytes, bytes] | None = None) -> None:
         super().__init__(why)
@@ -60,9 +58,7 @@ class NameCheck:
     """Decides which data of one connection may be passed on."""
 
     def __init__(self, host: str, port: int, *, tls_only: bool = False, judge: Judge | None = None) -> None:
-        """With `tls_only` it must be TLS that names the host; with a `judge` it must be plain HTTP, which is
-        judged.
-        """
+        """With `tls_only` it must be TLS that names the host; with a `judge` plain HTTP, which is judged."""
         self._host, self._port, self._tls_only = host, port, tls_only
         self.protocol = Protocol.UNKNOWN
         self._held = bytearray()
@@ -84,9 +80,7 @@ class NameCheck:
 
     @property
     def reads_answers(self) -> bool:
-        """Whether it may need the server's data: not once all data passes, nor if nothing depends on the
-        answer.
-        """
+        """Whether it may need the server's data: not once all data passes, nor if nothing depends on it."""
         if self.protocol is Protocol.HTTP:
             return self._requests.may_wait
         return self.protocol is Protocol.UNKNOWN
@@ -128,9 +122,7 @@ class NameCheck:
         return self._read_hello(data)
 
     def hear(self, data: bytes) -> bytes:
-        """Take the server's data while `listens`; return what of the client may be passed on now. Raises
-        Refused.
-        """
+        """Take the server's data while `listens`; return what the client may send now. Raises Refused."""
         return self._call_requests(self._requests.hear, data)
 
     def refusal(self, why: str) -> Refused:

@@ -285,9 +285,7 @@ def _for_one(line: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def _without_upgrade(line: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
-    """The request without the offer to upgrade to HTTP/2: the next server could accept it, but we do not
-    parse it.
-    """
+    """The request without an upgrade to HTTP/2, which the next server could accept but we do not parse."""
     kept = [line]
     for key, value in headers:
         if key.lower() in (b"upgrade", b"http2-settings"):

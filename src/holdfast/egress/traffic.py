@@ -37,9 +37,7 @@ class RefusedHost:
 
 
 class Traffic:
-    """The account of one command. `tell` is called with a refused host, and how often it was refused just
-    now.
-    """
+    """The account of one command. `tell` gets each refused host, and how often it was refused just now."""
 
     def __init__(self, tell: "Callable[[RefusedHost, int], None] | None" = None) -> None:
         self._tell = tell

@@ -1,6 +1,6 @@
 """The upstream proxies that this host itself needs, from its environment. Pure module."""
 
-import base64  # imported here: importing it while a command runs would look into folders
+import base64  # not pybase64: an import while a command runs must only search the standard library
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
@@ -50,9 +50,7 @@ def _proxy_url(text: str | None) -> str | None:
 
 
 def _bypasses(entry: str, host: str) -> bool:
-    """Whether an entry matches: `*`, a domain with its subdomains, an address, or an IPv4 network as
-    address/bits.
-    """
+    """Whether an entry matches: `*`, a domain and its subdomains, an address, or an IPv4 network."""
     if entry == "*":
         return True
     network, slash, bits = entry.partition("/")
@@ -97,9 +95,7 @@ def parse_upstream(url: str) -> Upstream | None:
 
 
 def describe_by_name(proxies: Proxies) -> tuple[str | None, str | None]:
-    """How connections by name use the proxies (only the one for https), and what is weaker because of
-    them.
-    """
+    """How connections by name use the proxies (only the https one), and what that weakens."""
     if proxies.https is None:
         only = f"{_PASSED_BY}HTTP_PROXY alone is not for them, HTTPS_PROXY is"
         return None, None if proxies.http is None else only

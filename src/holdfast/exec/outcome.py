@@ -267,7 +267,5 @@ def _describe_target(denial: "Denial | DenialReport") -> str:
 
 
 def _printable(lines: list[str]) -> list[str]:
-    """Replace unprintable characters: a command chooses its output and file names, and must not control our
-    terminal.
-    """
+    """Replace unprintable characters: output and file names of a command must not control our terminal."""
     return ["".join(char if char.isprintable() else "\ufffd" for char in line) for line in lines]

@@ -177,8 +177,7 @@ def _keep_outside(
     environ: Mapping[str, str],
     argv: Sequence[str] | None,
 ) -> "tuple[Policy, dict[str, str], Withheld, KeptKeys | None]":
-    """Keep keys outside: return the policy, the environment with placeholders, what else is withheld, and the
-    keys.
+    """Keep keys outside: return the policy, the environment, what else is withheld, and the keys.
 
     Raises:
         UsageError: a key cannot be read, or the command would get it in another way.

@@ -15,8 +15,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 def replace_file(
     path: str | os.PathLike[str], data: bytes, *, durable: bool = True, mode: int = 0o600
 ) -> None:
-    """Replace the file. It is on the disk when this returns; without `durable` a crash of the machine may
-    undo it.
+    """Replace the file; return when it is on the disk. Without `durable` a crash of the machine may undo it.
 
     Raises:
         OSError: it cannot be written.
@@ -98,9 +97,7 @@ def open_below(top: str | os.PathLike[str], names: tuple[str, ...], *, make: boo
 
 @contextlib.contextmanager
 def open_folder(name: str, above: int | None = None) -> Iterator[int]:
-    """Open a directory by name, below `above` if given; a link in its place is refused with ELOOP or
-    ENOTDIR.
-    """
+    """Open a directory, in `above` if given; a link in its place is refused with ELOOP or ENOTDIR."""
     fd = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
     try:
         yield fd

@@ -1,6 +1,4 @@
-"""Environment variables with credentials of the program that embeds us. Our children never get them.
-Pure module.
-"""
+"""Variables with credentials of the program that embeds us; withheld from our children. Pure module."""
 
 from holdfast.light import Final
 

@@ -42,9 +42,7 @@ class Listener(NamedTuple):
 
 @contextlib.contextmanager
 def mark_listener(sock: socket.socket) -> Iterator[None]:
-    """Mark this socket, which listens later, as a daemon's. All processes of this user see it inside the
-    block.
-    """
+    """Mark this socket, which listens later, as a daemon's. All processes of this user can see that."""
     if sys.platform != "linux":
         yield
         return
@@ -88,9 +86,7 @@ def parse_listeners(lines: Iterable[str], port: int) -> list[Listener]:
 
 
 def _find_listeners(port: int) -> list[Listener]:
-    """Query sock_diag, else the tables, which list every connection besides, also those that ended just
-    now.
-    """
+    """Query sock_diag; the tables list every connection besides, also those that ended just now."""
     try:
         return [found for family in (socket.AF_INET, socket.AF_INET6) for found in _ask_kernel(family, port)]
     except (OSError, struct.error):
@@ -98,9 +94,7 @@ def _find_listeners(port: int) -> list[Listener]:
 
 
 def _ask_kernel(family: int, port: int) -> Iterator[Listener]:
-    """Yield the sockets of a family that listen on this port. Raises OSError where sock_diag does not
-    answer.
-    """
+    """Yield the sockets of a family that listen on this port. Raises OSError if sock_diag does not answer."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as sock:
         sock.settimeout(_ANSWER_S)
         wanted = _DIAG_REQUEST.pack(family, socket.IPPROTO_TCP, 0, 0, 1 << int(TCP_LISTEN, 16))

@@ -89,8 +89,7 @@ class ChecksToken(Protocol):
 
 
 def check_caller(tokens: ChecksToken | None, authorization: str | None, own: Any, peer: Any) -> None:
-    """Check the token if tokens are required; else the peer must be our own user and no more confined than
-    we.
+    """Check the token if tokens are required; else the user of the peer, and that it is no more confined.
 
     Raises:
         PeerRefused: the connection is refused.
@@ -115,9 +114,7 @@ def check_owner(own: Any, peer: Any) -> PeerSocket:
 
 
 def check_unix_peer(sock: HasOptions) -> None:
-    """Check the peer of a unix socket: its user, and that it is no more confined than we. Raises
-    PeerRefused.
-    """
+    """Check the user and the confinement of a unix socket's peer. Raises PeerRefused."""
     if not is_allowed(uid_of_unix_peer(sock), own=os.getuid()):
         raise PeerRefused(_ONLY_OWNER)
     refuse_confined(find_excess_of_unix_peer(sock))
@@ -325,9 +322,7 @@ def find_excess_of_unix_peer(sock: HasOptions) -> str | None:
 
 
 def find_excess_of_holders(inode: int, uid: int) -> str | None:
-    """The same for every process of a user that holds the socket with this inode; there must be at least
-    one.
-    """
+    """The same for every process of a user that holds the socket with this inode; without one, UNKNOWN."""
     reasons = [_judge_holder(pid, path, inode) for pid, path in find_holders(inode, uid)]
     if not reasons:
         return UNKNOWN
@@ -365,9 +360,7 @@ def _judge_holder(pid: int, path: str, inode: int) -> str | None:
 
 
 def find_holders(inode: int, uid: int) -> Iterator[tuple[int, str]]:
-    """Processes of this user with the socket among their descriptors, and its path; only those we may
-    inspect.
-    """
+    """Processes of this user that hold the socket, each with its link; only those that we may inspect."""
     wanted = f"socket:[{inode}]"
     for name in os.listdir("/proc"):
         if not name.isdecimal():

@@ -18,8 +18,7 @@ def find_program(
     *,
     before: Sequence[str] = SYSTEM,
 ) -> str | None:
-    """Find the real path of a program that is below none of the folders `outside` and no other user can
-    replace.
+    """Find the real path of a program below none of `outside`, which no other user can replace.
 
     Where we are not root, our own uid must not be able to replace it either: workers have it. The directories
     `before` are searched first; directories that every default policy makes writable are never searched.

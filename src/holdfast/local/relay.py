@@ -26,7 +26,7 @@ ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 _SETTLE_S: Final = 0.02  # the last output of a stopped command comes out of its terminal a moment later
 _LOOK_AGAIN_S: Final = 0.2  # the user types, but into another job
 _PIECE: Final = 4096  # what a writable pipe takes without waiting
-_MASTER: Final = os.makedev(5, 2)  # opened once more it would be another terminal
+_MASTER: Final = os.makedev(5, 2)  # opening it again would create another terminal
 _NAMES: Final = {STDOUT: "standard output", STDERR: "standard error"}
 _LEFT: Final = (errno.EPIPE, errno.ECONNRESET)  # the reader went away, which is its right
 
@@ -232,9 +232,7 @@ class Outlet:
         self.error: OSError | None = None  # why writing failed for good
 
     def write(self, data: bytes, then: Callable[[], object], gone: Callable[[], object]) -> None:
-        """Write all data, then call `then`; call `gone` instead if writing fails, as when the reader is
-        gone.
-        """
+        """Write all data, then call `then`; if writing fails, as without a reader, call `gone` instead."""
         self._left, self._then, self._gone = memoryview(data), then, gone
         if self._advance():
             then()
@@ -271,9 +269,7 @@ def _nothing() -> None:
 
 
 def _writer_to(fd: int) -> tuple[int, Callable[[memoryview], int]]:
-    """Return a descriptor of the same file and a function that writes without waiting or raises
-    BlockingIOError.
-    """
+    """Return a descriptor of the same file, and a function that writes or raises BlockingIOError."""
     if not os.get_blocking(fd):
         return fd, lambda data: os.write(fd, data)
     status = os.fstat(fd)
@@ -363,9 +359,7 @@ class Streams:
         self._held: list[Callable[[], None]] | None = None  # outputs that wait while the user is asked
 
     def hold(self) -> None:
-        """Stop writing the command's output and reading typed input until `release`: the user is being
-        asked.
-        """
+        """While the user is asked, until `release`: do not write the command's output or read typed input."""
         if self._held is None:
             self._held = []
             if self.terminal is not None:

@@ -57,9 +57,7 @@ def strip_sequences(text: str) -> str:
 
 
 def cut_words(text: str, most: int) -> str:
-    """Return one line of at most `most` characters; a longer text is cut after a whole word, with an
-    ellipsis.
-    """
+    """Return one line of at most `most` characters; cut longer text after a whole word, with an ellipsis."""
     line = " ".join(strip_sequences(text[: 4 * most]).split())
     if len(line) <= most:
         return line

@@ -173,9 +173,7 @@ def remove_tree(path: str | os.PathLike[str]) -> None:
 
 
 def _open_for_removal(name: str, above: int) -> int:
-    """Open a directory even if its owner has no access; change the mode through a descriptor, never by a
-    name.
-    """
+    """Open a directory even if its owner has no access; change the mode by descriptor, never by name."""
     closed = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
     try:
         os.chmod(f"/proc/self/fd/{closed}", 0o700)

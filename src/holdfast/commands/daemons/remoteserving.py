@@ -16,9 +16,7 @@ EXIT_ON_STDIN_CLOSE: Final = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
 
 
 class AwsWish(NamedTuple):
-    """Which keys the direct transport signs with, and for which service; None: as configured in the
-    environment.
-    """
+    """The keys and the service for signatures of the direct transport; None: as the environment says."""
 
     profile: str | None
     region: str | None
@@ -51,8 +49,7 @@ def find_direct(
     exit_on_stdin_close: bool,
     environ: MutableMapping[str, str] = os.environ,
 ) -> "DirectAddress":
-    """The registry address of a dialled host, our id there, and the signer. Keys are removed from the
-    variables.
+    """Find the registry address, our id there, and the signer. Remove keys from the variables.
 
     Raises:
         StartupError: an option is invalid.

@@ -72,9 +72,7 @@ class UpOptions:
 
 
 def conflict(home: Path) -> Conflict | None:
-    """Why nothing can be started here, with the place of the running instance; None if a start is
-    possible.
-    """
+    """Why nothing can be started here, and where the running instance is; None if a start is possible."""
     found = daemons.find(home)
     there = next((one for one in found if one.role in (daemons.UP, daemons.DISPATCHER)), None)
     if there is None:
@@ -157,9 +155,7 @@ class _Running:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """The first signal ends everything, the second one hastens that; a closed terminal counts as a
-        signal.
-        """
+        """The first signal ends everything, the second hastens that; a closed terminal counts as a signal."""
         loop = asyncio.get_running_loop()
 
         def on_signal() -> None:
@@ -324,9 +320,7 @@ def guard_output(print_: Callable[..., None]) -> Print:
 
 
 def start_detached(home: Path, typed: Sequence[str]) -> Answer:
-    """Raises Conflict when it runs already, OperationFailed when it does not start, with the end of its
-    log.
-    """
+    """Raises Conflict if it runs already, OperationFailed with the end of its log if it does not start."""
     WorkerRecords(home).prepare()
     if (running := conflict(home)) is not None:
         raise running

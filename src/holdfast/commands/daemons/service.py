@@ -57,8 +57,7 @@ def _refuse_secrets(typed: Sequence[str]) -> None:
 
 
 def unit(argv: Sequence[str], environment: Mapping[str, str]) -> str:
-    """The text of the unit; `argv[0]` is an absolute path. `environment` is written down, so it must hold no
-    secret.
+    """The text of the unit; `argv[0]` is an absolute path. `environment` must hold no secret.
 
     KillMode=process, because `up` ends what it started by itself: a signal to all processes at once would end
     the supervisor before the runs are given back. And when `up` crashes, its workers go on, and the next `up`

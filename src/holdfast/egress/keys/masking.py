@@ -30,7 +30,7 @@ def spell(key: Key) -> dict[bytes, bytes]:
 
 
 def measure(key: Key) -> dict[bytes, int]:
-    """How many leading characters of each spelling are masked where the rest is truncated.
+    """The length from which a truncated beginning of each spelling is masked.
 
     Servers truncate what they quote in errors, and the client chooses what precedes the key there.
     """
@@ -52,9 +52,7 @@ def _encode_all(value: bytes) -> list[bytes]:
 
 
 def _encode(value: bytes, start: int) -> Iterable[bytes]:
-    """The part of its base64 that does not depend on the bytes around it, for this offset in a group of
-    three.
-    """
+    """The part of its base64 that is the same whatever surrounds it, at this offset in a group of three."""
     end = (start + len(value)) // 3 * 3 - start
     padded = bytes(start) + value[:end]
     for encoded in (base64.b64encode(padded), base64.urlsafe_b64encode(padded)):
@@ -62,9 +60,7 @@ def _encode(value: bytes, start: int) -> Iterable[bytes]:
 
 
 class Cover:
-    """Masks words in one stream with replacements of the same length, and truncated words from `least` bytes
-    on.
-    """
+    """Masks words in one stream by others of the same length; a truncated word from its `least` length on."""
 
     def __init__(self, words: Mapping[bytes, bytes], least: Mapping[bytes, int] | None = None) -> None:
         self._words = dict(words)
