@@ -1,8 +1,8 @@
 """Decide which sandbox the agent gets here: the first matching row of a table decides. Pure module.
 
 Every row with full access requires a container or a virtual machine that the operator declared. An unknown
-fact (a version, a failed probe) never allows more than if it were known to work: the agent's own sandbox is
-requested, and fails closed where it is not available.
+fact (a version, a probe that could not run) never allows more than if it were known to work: the agent's own
+sandbox is requested, and fails closed where it is not available.
 """
 
 import enum

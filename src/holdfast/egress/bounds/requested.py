@@ -57,7 +57,7 @@ def _spell_name(name: bytes) -> bytes:
 
 
 def is_below(path: bytes, prefix: bytes) -> bool:
-    """Whether a path is below a prefix: `/v1` covers `/v1` and `/v1/x`, not `/v10`."""
+    """Whether a path is below a prefix: `/v1/` covers what is below it, `/v1` itself too, neither `/v10`."""
     return path.startswith(prefix) and (prefix.endswith(b"/") or path[len(prefix) :][:1] in (b"", b"/"))
 
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-MIN_RANDOM: Final = 8  # of a key after its public prefix: fewer would match by chance
-MAX_KEY: Final = 8 * 1024  # more than most servers accept in a header
+MIN_RANDOM: Final = 8  # characters of a key after its public prefix: fewer would match by chance
+MAX_KEY: Final = 8 * 1024  # characters: more than most servers accept in a header
 # Prefixes of kinds of keys. Only the part that is public in all keys of a kind may be shown.
 PREFIXES: Final = (
     *("sk-ant-api03-", "sk-ant-oat01-", "sk-ant-", "sk-proj-", "sk-svcacct-", "sk-or-v1-", "sk-"),
