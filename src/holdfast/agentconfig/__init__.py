@@ -1,1 +1,1 @@
-"""Safe configuration for agent CLIs: what to write, and how to write it into a file that others own too."""
+"""Safe configuration for agent CLIs: what to write, and how to write it into a shared file."""

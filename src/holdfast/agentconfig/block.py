@@ -1,10 +1,10 @@
-"""The managed block: owned keys written into a file that somebody else owns too. Pure module.
+"""The managed block: owned keys written into a file that the user or other programs own too. Pure module.
 
-Root keys stand in blocks at the very top, where no table can swallow them, nested ones dotted. A table
-that the user opened with a header cannot be extended from the root (that is a duplicate key), so its
-keys stand in a block of their own right below that header. What the user had set under an owned key
-becomes a comment, and `remove` gives it back. The user's statements are either left alone or taken out
-whole; an inline table in our way is taken out, and its other keys are carried into our block as dotted keys.
+Root keys are in blocks at the very top, where no table can absorb them; nested keys are dotted. A table that
+the user opened with a header cannot be extended from the root (that is a duplicate key), so its keys are in a
+block of their own right below that header. The user's value of an owned key becomes a comment, and `remove`
+restores it. A statement of the user is either left alone or taken out whole. An inline table that conflicts
+is taken out, and its other keys are moved into our block as dotted keys.
 """
 
 import re
@@ -70,10 +70,10 @@ _REASONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The new text and how it came about.
+    """The new text and how it was made.
 
-    `settings` are the values that are now in force: the given ones, or the user's where those are
-    stricter, with the user's writable roots before ours.
+    `settings` are the values that are now in force: the given ones, or the user's where those are stricter,
+    with the user's writable roots before ours.
     """
 
     text: str
@@ -84,10 +84,10 @@ class Applied:
 
 
 def apply(text: str, settings: Settings, *, config_dir: str) -> Applied:
-    """This text with these settings in force; applying again changes nothing.
+    """Put these settings in force in this text; applying again changes nothing.
 
-    `config_dir` is the directory of the file, for relative writable roots. A mode of the user that allows
-    less than ours stays.
+    `config_dir` is the directory of the file, for relative writable roots. A stricter mode of the user is
+    kept.
 
     Raises:
         Unparsable: the text is not TOML.
@@ -116,7 +116,7 @@ def _comment_out(document: Document, resolution: "Resolution") -> list[Edit]:
 
 
 def _blocks(document: Document, resolution: "Resolution") -> list[Edit]:
-    """Insertions: at the top, and below the headers whose tables we must not open again."""
+    """Insertions: at the top, and below the headers whose tables must not be opened again."""
     headers: dict[Key, Item] = {}
     for item in document.items:
         if item.kind is LineKind.TABLE:
@@ -150,13 +150,14 @@ def _newline(document: Document, item: Item) -> str:
 
 
 class Resolution:
-    """The user's content and a wish, reconciled; what is in a `foreign` part nobody wished for.
+    """The user's content and the requested settings, reconciled; a `foreign` part was set by another program.
 
-    What to take out with which reason, what to carry over as it was written, and the settings to write.
+    It holds the items to take out, each with a reason, the values to carry over as written, and the settings
+    to write.
 
     Raises:
         ReservedName: a profile of the user has our name.
-        Unparsable: where a table of ours belongs there is an array of tables.
+        Unparsable: the text has an array of tables where one of our tables belongs.
     """
 
     def __init__(
@@ -180,7 +181,7 @@ class Resolution:
         self.settings = self._merge_roots(self._keep_stricter(wish), config_dir)
 
     def _read(self) -> None:
-        gone = False  # the header above is taken out, and all below it with it
+        gone = False  # whether the header above was taken out; then everything below it goes too
         for item in self._document.items:
             if item.kind in (LineKind.TABLE, LineKind.TABLES):
                 self._check_name(item, item.path)
@@ -198,7 +199,7 @@ class Resolution:
                     self._assignment(item, item.value)
 
     def _keep_stricter(self, wish: Settings) -> Settings:
-        """The user's mode where it allows less than ours."""
+        """Use the user's mode where it allows less than ours."""
         theirs = self._root_text(DEFAULT_PROFILE) or self._root_text(MODE)  # within one file, Codex's order
         if theirs is None:
             return wish
@@ -211,7 +212,7 @@ class Resolution:
         return wish
 
     def _merge_roots(self, wish: Settings, config_dir: str) -> Settings:
-        """The user's writable roots before ours, all absolute."""
+        """Put the user's writable roots before ours, all absolute."""
         ours = wish.get(*ROOTS)
         if not isinstance(ours, tuple):
             return wish
@@ -261,7 +262,7 @@ class Resolution:
         return ConflictKind.RIVAL if path in self._rivals else ConflictKind.REPLACED
 
     def _is_away(self, path: Key) -> bool:
-        """This key, or a table above it, is a value of ours."""
+        """Whether this key, or a table above it, is a value of ours."""
         return any(path[:length] in self._away for length in range(1, len(path) + 1))
 
     def _is_foreign(self, item: Item) -> bool:
@@ -293,7 +294,7 @@ class Resolution:
 
 
 def absolute(path: str, base: str) -> str:
-    """As Codex resolves a path in its file: against the file's directory, dots by name only."""
+    """Resolve a path as Codex does in its file: against the file's directory, dots by name only."""
     if _is_absolute(path):
         return path
     separator = "\\" if _WINDOWS_PATH.match(base) else "/"
@@ -307,7 +308,7 @@ def absolute(path: str, base: str) -> str:
 
 
 def _is_absolute(path: str) -> bool:
-    """Also what begins with `~`, which Codex expands itself."""
+    """Whether a path is absolute; `~` counts, because Codex expands it itself."""
     return path.startswith(("/", "~")) or _WINDOWS_PATH.match(path) is not None
 
 
@@ -321,7 +322,7 @@ def _names_of_projects(document: Document) -> Iterator[str]:
 
 
 def _same_root(one: str, other: str) -> bool:
-    """The same directory of Windows in two spellings."""
+    """Whether two spellings name the same directory of Windows."""
     if not (_WINDOWS_PATH.match(one) and _WINDOWS_PATH.match(other)):
         return False
     return _folded(one) == _folded(other)
@@ -340,7 +341,7 @@ def _twins(document: Document, key: Key) -> list[Key]:
 
 
 def _in_their_spelling(document: Document, wish: Settings) -> Settings:
-    """The wish with each project spelled as the document spells it first; a second table is never made."""
+    """The wish with the document's first spelling of each project, so that no second table is made."""
     names = set(_names_of_projects(document))
     chosen: dict[Key, Setting] = {}
     for item in wish.items:

@@ -1,7 +1,7 @@
 """The decision as settings of Claude Code, in a file of ours that a launch names. Pure module.
 
-Commands run in its own sandbox, without which it does not start. Its file tools are not in that sandbox:
-rules with paths hold them. Nobody is asked: what no rule allows is denied.
+Commands run in Claude Code's own sandbox; it refuses to start without one. Its file tools are outside that
+sandbox: rules with paths limit them. It asks no questions: what no rule allows is denied.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,11 +20,11 @@ UNSEEN: Final = (
 
 _READERS: Final = ("Read", "Glob", "Grep")
 _STRICTER: Final = {("permissions", "deny"), ("permissions", "ask"), ("sandbox", "filesystem", "denyWrite")}
-_FLAG: Final = "flagSettings"  # how Claude Code calls the layer of --settings
+_FLAG: Final = "flagSettings"  # Claude Code's name for the layer of --settings
 
 
 def render(mode: AgentMode, facts: CodexFacts, wish: ConfigRequest) -> dict[str, object]:
-    """Every setting that the mode needs; also those that are as by default, so that one added is seen."""
+    """All settings that the mode needs, including defaults, so that an added value is detected."""
     allow, deny = _rules(mode, wish)
     return {
         "permissions": {
@@ -40,12 +40,12 @@ def render(mode: AgentMode, facts: CodexFacts, wish: ConfigRequest) -> dict[str,
 
 
 def arguments(file: str, *, trusted: bool) -> tuple[str, ...]:
-    """Options of a launch with which the file is in force, and what a repository brings is not."""
+    """Options of a launch that use the file and, unless `trusted`, ignore the repository's settings."""
     return ("--settings", file, *(() if trusted else ("--setting-sources", "user", "--strict-mcp-config")))
 
 
 def differences(decided: Mapping[str, object], told: Mapping[str, object]) -> list[ConfigDrift]:
-    """Where the answer to `get_settings` is not what was decided; a layer that forbids more is none."""
+    """Compare the answer to `get_settings` with the decision; a layer that forbids more is no difference."""
     now = dict(flatten(told.get("effective")))
     found = []
     for key, value in flatten(decided):
@@ -102,7 +102,7 @@ def _sandbox(mode: AgentMode, facts: CodexFacts, wish: ConfigRequest) -> dict[st
 
 
 def _roots(mode: AgentMode, wish: ConfigRequest) -> tuple[str, ...]:
-    """What is writable beside the workspace."""
+    """The writable roots beside the workspace."""
     if mode in (AgentMode.READ_ONLY, AgentMode.FULL):
         return ()
     git = wish.git if wish.writes is Writes.GIT else ()
@@ -111,14 +111,14 @@ def _roots(mode: AgentMode, wish: ConfigRequest) -> tuple[str, ...]:
 
 
 def _guarded(wish: ConfigRequest) -> tuple[str, ...]:
-    """Commits are not part of the workspace unless they were asked for; of git's directory, what it runs."""
+    """Protect git's directories; if commits were requested, only what git executes in them."""
     if wish.writes is Writes.GIT and wish.git:
         return tuple(f"{wish.git[0]}/{name}" for name in ("hooks", "config"))
     return wish.git
 
 
 def _domains(wish: ConfigRequest) -> list[str]:
-    """Two stars are a host and all below it; Claude Code knows those below only."""
+    """Two stars mean a host and its subdomains; Claude Code has a pattern for the subdomains only."""
     found: list[str] = []
     for host in wish.hosts:
         found += [host[3:], host[1:]] if host.startswith("**.") else [host]
@@ -126,7 +126,7 @@ def _domains(wish: ConfigRequest) -> list[str]:
 
 
 def _below(path: str) -> str:
-    """Two slashes are an absolute path; one is the directory of the settings."""
+    """Two slashes begin an absolute path; one would be relative to the directory of the settings."""
     return f"/{path.rstrip('/')}/**"
 
 
@@ -137,7 +137,7 @@ def _same(key: Key, decided: object, found: object) -> bool:
 
 
 def _origin(sources: object, key: Key) -> str:
-    """The last layer beside ours that says something about this key."""
+    """The last layer, other than ours, that sets this key."""
     named = ""
     for each in _trees(sources):
         source = str(each.get("source"))

@@ -1,4 +1,4 @@
-"""Asks the real agent CLIs which values are in force, without a login, and Codex what it thinks of a file."""
+"""Query the real agent CLIs for the values in force, without a login, and have Codex validate a file."""
 
 import contextlib
 import json
@@ -20,26 +20,26 @@ from holdfast.errors import InvalidRequest, NotFound, OperationFailed, SandboxUn
 from holdfast.local.atomicfile import replace_file
 from holdfast.local.owned import owned_program
 
-ANSWER_S: Final = 60.0  # they start in two seconds; on a machine that does much else, many of those
-MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024  # all settings of all layers, many times over
+ANSWER_S: Final = 60.0  # they start in two seconds, but take much longer on a busy machine
+MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024  # larger than all settings of all layers
 
-MAX_ERROR_BYTES: Final = 64 * 1024  # the first line of it is shown
-MAX_SETTINGS_BYTES: Final = 4 * 1024 * 1024  # of one file; more is no configuration
+MAX_ERROR_BYTES: Final = 64 * 1024  # only its first line is shown
+MAX_SETTINGS_BYTES: Final = 4 * 1024 * 1024  # of one file; a larger one is no configuration
 
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _NOT_COPIED: Final = frozenset({"node_modules", "plugin", "plugins", ".git"})
 _ASK: Final = {"type": "control_request", "request_id": "1", "request": {"subtype": "get_settings"}}
 _STREAM: Final = ("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose")
 _NO_SANDBOX: Final = "sandbox_required_unavailable"
-CODEX_ANSWER_S: Final = 20.0  # it takes a tenth of a second; on a machine that does much else, many of those
-MAX_WARNINGS: Final = 64  # one for each file that it reads, and few of them
+CODEX_ANSWER_S: Final = 20.0  # it takes a tenth of a second, but much longer on a busy machine
+MAX_WARNINGS: Final = 64  # one for each file that it reads, which are few
 SCRATCH: Final = ".holdfast-check-"
 
 _READ: Final = 65536
 
 
 def find(agent: AgentName, environ: Mapping[str, str] = os.environ) -> Path:
-    """The program: $CODEX_BIN, $CLAUDE_BIN or $OPENCODE_BIN, else the first on the PATH.
+    """Find the program: $CODEX_BIN, $CLAUDE_BIN or $OPENCODE_BIN, else the first on the PATH.
 
     Raises:
         NotFound: there is none.
@@ -53,7 +53,7 @@ def find(agent: AgentName, environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def find_if_any(agent: AgentName) -> Path | None:
-    """Likewise, or none."""
+    """Like `find`, but None if there is none."""
     try:
         return find(agent)
     except NotFound:
@@ -61,10 +61,10 @@ def find_if_any(agent: AgentName) -> Path | None:
 
 
 def claude_settings(binary: Path, cwd: Path, arguments: Sequence[str]) -> dict[str, object]:
-    """What Claude Code answers to `get_settings` in `cwd` with these options; no session is kept.
+    """Return Claude Code's answer to `get_settings` in `cwd` with these options; no session is kept.
 
     Raises:
-        SandboxUnavailable: it does not start, since its sandbox cannot work here or its settings are wrong.
+        SandboxUnavailable: it does not start, because its sandbox cannot work here or its settings are wrong.
         OperationFailed: it does not answer.
     """
     told, _ = _run(
@@ -90,9 +90,9 @@ def claude_settings(binary: Path, cwd: Path, arguments: Sequence[str]) -> dict[s
 
 @contextlib.contextmanager
 def opencode_settings(own: Path) -> Iterator[dict[str, str]]:
-    """Variables with which OpenCode reads a copy of the user's settings, and keeps its state beside that.
+    """Variables that make OpenCode read a copy of the user's settings, and keep its state beside that copy.
 
-    It writes into the settings that it reads, at every start; those of the user stay as they are.
+    It writes into the settings that it reads, at every start; the user's own stay unchanged.
     """
     with tempfile.TemporaryDirectory(prefix="holdfast-check-", ignore_cleanup_errors=True) as scratch:
         if own.is_dir():
@@ -104,7 +104,7 @@ def opencode_settings(own: Path) -> Iterator[dict[str, str]]:
 
 
 def opencode_config(binary: Path, cwd: Path, variables: Mapping[str, str], *what: str) -> dict[str, object]:
-    """What `opencode debug` prints.
+    """Return the output of `opencode debug`.
 
     Raises:
         InvalidRequest: it refuses the configuration.
@@ -112,7 +112,7 @@ def opencode_config(binary: Path, cwd: Path, variables: Mapping[str, str], *what
     """
     quiet = dict.fromkeys(("MODELS_FETCH", "AUTOUPDATE", "DEFAULT_PLUGINS", "LSP_DOWNLOAD"), "1")
     silent = {f"OPENCODE_DISABLE_{name}": value for name, value in quiet.items()}
-    # Without plug-ins: they are programs, and would be fetched and run.
+    # Without plug-ins: they are programs, and would be downloaded and run.
     command = [str(binary), "--pure", "debug", *what]
     told, complaint = _run(command, cwd, {"PWD": str(cwd), **silent, **variables}, b"")
     answer = _object(told)
@@ -125,7 +125,7 @@ def opencode_config(binary: Path, cwd: Path, variables: Mapping[str, str], *what
 
 
 def _run(command: list[str], cwd: Path, variables: Mapping[str, str], said: bytes) -> tuple[bytes, bytes]:
-    """Its output and its errors; the whole group of processes is gone afterwards."""
+    """Run a command; return its output and its errors. Its whole process group is ended afterwards."""
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         streams = {"stdin": subprocess.PIPE, "stdout": output, "stderr": errors}
         try:
@@ -143,13 +143,13 @@ def _run(command: list[str], cwd: Path, variables: Mapping[str, str], said: byte
 
 
 def _first_line(errors: bytes) -> str:
-    """Which file it is about; the lines after it may quote what is in it."""
+    """The first line, which names the file; the lines after it may quote its content."""
     text = _COLOUR.sub("", errors.decode("utf-8", "replace")).strip()
     return text.partition("\n")[0] or "no reason given"
 
 
 def _not_settings(folder: str, names: list[str]) -> set[str]:
-    """What is left out of a copy: packages, plug-ins, and what is too large to be read as settings."""
+    """What a copy leaves out: packages, plug-ins, and files too large to be settings."""
     found = {name for name in names if name in _NOT_COPIED}
     for name in set(names) - found:
         path = os.path.join(folder, name)
@@ -171,7 +171,7 @@ def _object(data: bytes) -> dict[str, object]:
 
 
 def version(binary: Path) -> Version | None:
-    """Its version; None if it does not say one in time."""
+    """The version of a program; None if it prints none in time."""
     try:
         done = subprocess.run(  # noqa: S603 - the operator's own program
             [str(binary), "--version"],
@@ -186,10 +186,10 @@ def version(binary: Path) -> Version | None:
 
 
 def read_codex_requirements(binary: Path) -> Admin:
-    """What administrators of this machine demand, whatever the home; nothing is written into one.
+    """The requirements of this machine's administrators, which do not depend on the home; no home is changed.
 
     Raises:
-        OperationFailed: Codex does not start, or says nothing in time.
+        OperationFailed: Codex does not start, or does not answer in time.
     """
     with (
         tempfile.TemporaryDirectory(prefix=SCRATCH, ignore_cleanup_errors=True) as scratch,
@@ -199,10 +199,10 @@ def read_codex_requirements(binary: Path) -> Admin:
 
 
 def read_codex_values(binary: Path, home: Path, cwd: Path, overrides: Sequence[str] = ()) -> Effective:
-    """What is in force in `cwd` with this home and these `-c` overrides, as an app server reads it.
+    """The values in force in `cwd` with this home and these `-c` overrides, as an app server reads them.
 
     Raises:
-        OperationFailed: it does not start, or says nothing in time.
+        OperationFailed: it does not start, or does not answer in time.
         InvalidRequest: it refuses the configuration.
     """
     arguments = [part for override in overrides for part in ("-c", override)]
@@ -214,9 +214,10 @@ def read_codex_values(binary: Path, home: Path, cwd: Path, overrides: Sequence[s
 
 
 def validate_codex(binary: Path, home: Path, text: str) -> None:
-    """Have Codex read this text, in a home of its own inside `home` that is gone afterwards.
+    """Have Codex read this text, in a temporary home inside `home`.
 
-    It is read strictly, unknown keys are refused, by a Codex that reports its start-up (0.151 or so).
+    A Codex that can report its start-up configuration (0.151 or so) reads it strictly and refuses unknown
+    keys.
 
     Raises:
         InvalidRequest: it refuses it; the message has its line and column.
@@ -239,10 +240,10 @@ def validate_codex(binary: Path, home: Path, text: str) -> None:
 
 
 def validate_codex_environments(binary: Path, home: Path, text: str) -> None:
-    """Have Codex begin with this as its `environments.toml`, in a home of its own as `validate_codex` does.
+    """Have Codex start with this as its `environments.toml`, in a temporary home as `validate_codex` does.
 
     Raises:
-        InvalidRequest: it does not begin; its words may quote the file, so only the first line is told.
+        InvalidRequest: it does not start; its message may quote the file, so only the first line is reported.
         OperationFailed: it does not answer.
     """
     with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=home, ignore_cleanup_errors=True) as scratch:
@@ -271,7 +272,7 @@ def validate_codex_environments(binary: Path, home: Path, text: str) -> None:
 
 
 def _startup(binary: Path, scratch: str) -> dict[str, Any] | None:
-    """What it says about the configuration of this home at its start; None if it has no such option."""
+    """Codex's report on the configuration of this home at its start; None if it lacks that option."""
     try:
         done = subprocess.run(  # noqa: S603 - the operator's own program
             [str(binary), "app-server", "--print-startup-config", "--strict-config"],
@@ -289,7 +290,7 @@ def _startup(binary: Path, scratch: str) -> dict[str, Any] | None:
 
 
 def _complaint(answer: Mapping[str, Any], scratch: str) -> str:
-    """What it says against the text itself; that a file beside it is not here is no fault of the text."""
+    """Codex's complaint about the text itself; a missing file beside it is no fault of the text."""
     error = answer.get("error")
     if error is None:
         return ""
@@ -304,7 +305,7 @@ def _complaint(answer: Mapping[str, Any], scratch: str) -> str:
 
 
 def _layer(told: object) -> str:
-    """`{"name": {"type": "project", "dotCodexFolder": ...}}` in words."""
+    """Describe `{"name": {"type": "project", "dotCodexFolder": ...}}` for people."""
     name = told.get("name") if isinstance(told, dict) else None
     if not isinstance(name, dict):
         return ""
@@ -330,16 +331,16 @@ def _words(value: object) -> tuple[str, ...] | None:
 def app_server(
     binary: Path, home: Path, cwd: Path, arguments: Sequence[str], *, seconds: float = CODEX_ANSWER_S
 ) -> Iterator["AppServer"]:
-    """One past its handshake, which ends with the block.
+    """A running app server after its handshake; it ends with the block.
 
     Raises:
-        OperationFailed: it does not start, or says nothing in time; with its own reason if it gave one.
+        OperationFailed: it does not start, or does not answer in time; with its own reason if it gave one.
     """
     with contextlib.ExitStack() as stack:
         try:
             told = stack.enter_context(
                 tempfile.TemporaryFile(dir=home)
-            )  # a place that Codex must have anyway
+            )  # Codex needs this directory in any case
             process = stack.enter_context(
                 owned_program(
                     [str(binary), "app-server", *arguments],
@@ -364,9 +365,9 @@ def app_server(
 
 
 class AppServer:
-    """One question at a time over its pipes, all of them until one deadline.
+    """Sends one request at a time over pipes, all of them until one deadline.
 
-    `warnings` is what it had to say about its configuration meanwhile.
+    `warnings` are those that it sent about its configuration meanwhile.
     """
 
     def __init__(self, stdin: IO[bytes], stdout: IO[bytes], told: IO[bytes], seconds: float) -> None:
@@ -384,7 +385,7 @@ class AppServer:
             raise self._make_silence() from None
 
     def call(self, method: str, params: object) -> dict[str, Any]:
-        """The result of a request."""
+        """Send a request and return its result."""
         message = self.ask(method, params)
         if "error" in message:
             raise InvalidRequest(
@@ -395,7 +396,7 @@ class AppServer:
         return result if isinstance(result, dict) else {}
 
     def ask(self, method: str, params: object) -> dict[str, Any]:
-        """The answer to a request, be it a result or an error."""
+        """Send a request and return the answer, a result or an error."""
         self._asked += 1
         self.send({"id": self._asked, "method": method, "params": params})
         while True:

@@ -1,8 +1,8 @@
-"""Which sandbox the agent gets here: a table of rows, of which the first that matches decides. Pure module.
+"""Decide which sandbox the agent gets here: the first matching row of a table decides. Pure module.
 
-Every row with full access asks for a container or a virtual machine that the operator
-declared. What is not known (a version, a probe that could not be made) never allows more than if it were
-known to work: the agent's own sandbox is asked for, and fails closed where it cannot be had.
+Every row with full access requires a container or a virtual machine that the operator declared. An unknown
+fact (a version, a probe that could not run) never allows more than if it were known to work: the agent's own
+sandbox is requested, and fails closed where it is not available.
 """
 
 import enum
@@ -25,11 +25,11 @@ from holdfast.agentconfig.settings import (
 Version: TypeAlias = tuple[int, int, int]
 
 _VERSION: Final = re.compile(r"(?<![\d.])(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?![\d.])")
-RETRY_SWITCH: Final[Version] = (0, 148, 0)  # older ones know no such key, and refuse it when strict
+RETRY_SWITCH: Final[Version] = (0, 148, 0)  # older versions do not know this key, and refuse it when strict
 _WORKSPACE: Final = "sandbox_workspace_write"
 _SANDBOX_KEYS: Final = ("sandbox_mode", "default_permissions", _WORKSPACE, "approval_policy")
-_GIT_GUARDED: Final = ("hooks", "config")  # what the supervisor's own git would run
-PROC_TEXT_CHANGED: Final = (0, 12)  # from this bubblewrap on Codex does not know the error and does not retry
+_GIT_GUARDED: Final = ("hooks", "config")  # git executes these, also when the supervisor runs it
+PROC_TEXT_CHANGED: Final = (0, 12)  # from this one on Codex does not recognise the error and does not retry
 
 _ASSERT: Final = "see what is in force before the first task: holdfast config {agent} check"
 _CONFINE: Final = (
@@ -61,7 +61,7 @@ _HOOKS: Final = "hooks and configuration of the repository stay read-only: your 
 
 
 class AgentName(enum.StrEnum):
-    """Whom the decision is for; the value is the name of the program."""
+    """The agent that the decision is for; the value is the name of its program."""
 
     CODEX = "codex"
     CLAUDE = "claude"
@@ -70,13 +70,13 @@ class AgentName(enum.StrEnum):
 
 OLDEST: Final[dict[AgentName, Version]] = {
     AgentName.CODEX: (0, 131, 0),  # strict configuration, permission profiles under their final names
-    AgentName.CLAUDE: (2, 1, 0),  # older ones were not tried
-    AgentName.OPENCODE: (1, 1, 1),  # before it, rules about tools had another form
+    AgentName.CLAUDE: (2, 1, 0),  # older versions were not tested
+    AgentName.OPENCODE: (1, 1, 1),  # older versions have another format of rules about tools
 }
 
 
 class Boundary(enum.StrEnum):
-    """What surrounds the agent, as the operator declared it; nothing here is ever found out."""
+    """What surrounds the agent, as declared by the operator; it is never detected."""
 
     NONE = "none"
     USER = "user"
@@ -93,7 +93,7 @@ class Egress(enum.StrEnum):
 
 
 class Writes(enum.StrEnum):
-    """What commands may change, beside the roots that are named."""
+    """What commands may change, besides the named roots."""
 
     NOTHING = "nothing"
     WORKSPACE = "workspace"
@@ -112,7 +112,7 @@ class AgentMode(enum.StrEnum):
 
 
 class Severity(enum.StrEnum):
-    """How much of the wish is fulfilled."""
+    """How far the request is fulfilled."""
 
     OK = "ok"
     DEGRADED = "degraded"
@@ -121,24 +121,24 @@ class Severity(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Admin:
-    """What an administrator's requirements allow; None is everything."""
+    """What an administrator's requirements allow; None means everything."""
 
     modes: tuple[str, ...] | None = None
     approvals: tuple[str, ...] | None = None
-    profiles: bool = False  # a list of permission profiles is in force, and silences the older keys
+    profiles: bool = False  # a list of permission profiles is in force, and overrides the older keys
 
 
 @dataclass(frozen=True, slots=True)
 class CodexFacts:
-    """The host. Of what was tried, True is "works", False "fails" and None "not known"."""
+    """Facts about the host. For probes True is "works", False "fails" and None "not known"."""
 
     os: str  # "linux", "darwin", "windows", "wsl1", or another name
     version: Version | None  # of the agent
     userns: bool | None = None
     netns: bool | None = None
     proc: bool | None = None
-    bubblewrap: tuple[int, int] | None = None  # the one on the PATH; None is the one Codex brings
-    nested: bool = False  # inside another sandbox that allows none in it
+    bubblewrap: tuple[int, int] | None = None  # the one on the PATH; None is Codex's bundled one
+    nested: bool = False  # inside another sandbox that forbids nested ones
     windows_sandbox: str | None = None
     boundary: Boundary = Boundary.NONE
     trusted: bool = False
@@ -150,27 +150,27 @@ class CodexFacts:
 
 @dataclass(frozen=True, slots=True)
 class ConfigRequest:
-    """What the operator wants, with absolute paths. `projects` are all names of the task's root."""
+    """The operator's request, with absolute paths. `projects` are all names of the task's root."""
 
     network: Egress = Egress.NONE
     hosts: tuple[str, ...] = ()
     writes: Writes = Writes.WORKSPACE
     roots: tuple[str, ...] = ()
     board: str | None = None
-    workspace: str = ""  # where the agent works; links resolved, as in the roots
+    workspace: str = ""  # where the agent works; with links resolved, as in the roots
     projects: tuple[str, ...] = ()
     git: tuple[str, ...] = ()  # directories that a commit writes to, the common one first
 
     @property
     def writable(self) -> tuple[str, ...]:
-        """The roots beside the workspace: those that are named, and the board's directory."""
+        """The roots beside the workspace: the named ones, and the board's directory."""
         named = (*self.roots, self.board) if self.board else self.roots
         return tuple(dict.fromkeys(named))
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigDecision:
-    """What to write and how to launch; of a refused one nothing may be written, and nothing launched."""
+    """What to write and how to launch; after a refusal nothing may be written or launched."""
 
     row: str
     mode: AgentMode
@@ -187,9 +187,9 @@ class ConfigDecision:
 
 
 def parse_version(text: str) -> Version | None:
-    """The first version in what a program says about itself.
+    """The first version number in a program's output.
 
-    None if there is none, which is never a reason to allow more.
+    None if there is none; an unknown version never allows more.
     """
     found = _VERSION.search(text)
     if found is None:
@@ -198,7 +198,7 @@ def parse_version(text: str) -> Version | None:
 
 
 def choose_settings(mode: AgentMode, facts: CodexFacts, wish: ConfigRequest) -> Settings:
-    """Every key that this mode needs, for this host and this wish."""
+    """Every key that this mode needs, for this host and this request."""
     found: dict[Key, Value] = dict(_SANDBOX[mode](wish))
     found["approval_policy",] = choose_approval(facts)
     found["check_for_update_on_startup",] = False
@@ -214,13 +214,13 @@ def choose_settings(mode: AgentMode, facts: CodexFacts, wish: ConfigRequest) -> 
 
 
 def choose_approval(facts: CodexFacts) -> str:
-    """Nobody is there to ask, unless an administrator wants somebody to be."""
+    """Never, because no user is there to answer, unless an administrator forbids that policy."""
     allowed = facts.admin.approvals
     return "never" if allowed is None or "never" in allowed else "on-request"
 
 
 def render_flags(mode: AgentMode, decided: Settings) -> tuple[str, ...]:
-    """Options for `codex exec` that pin the same decision against a layer above the file."""
+    """Options for `codex exec` that enforce the same decision against a layer above the file."""
     found: list[str] = [] if mode is AgentMode.PROFILE else ["-s", mode.value]
     for item in decided.items:
         if item.key[0] in _SANDBOX_KEYS and item.key != ("sandbox_mode",):
@@ -237,7 +237,7 @@ def _full(_wish: ConfigRequest) -> dict[Key, Value]:
 
 
 def _workspace(wish: ConfigRequest) -> dict[Key, Value]:
-    """All four keys, so that a layer that adds one differs from us."""
+    """All four keys, so that a layer that changes one of them is detected."""
     return {
         ("sandbox_mode",): AgentMode.WORKSPACE.value,
         (_WORKSPACE, "network_access"): wish.network is Egress.FULL,
@@ -278,7 +278,7 @@ class MatrixCase(NamedTuple):
 
 
 class MatrixCondition(NamedTuple):
-    """A column of the table: how it reads, and when it holds."""
+    """A column of the table: its text, and its condition."""
 
     text: str
     holds: Callable[[MatrixCase], bool]
@@ -298,12 +298,12 @@ class MatrixRow:
 
 
 def inside(path: str, root: str) -> bool:
-    """Is `path` this root or below it, by name?"""
+    """Whether `path` is this root or below it, by name."""
     return path == root or path.startswith(root.rstrip("/") + "/")
 
 
 def _exposed(case: MatrixCase) -> bool:
-    """Can a command write the configuration? Codex itself guards `.codex` directly below a root."""
+    """Whether a command can write the configuration. Codex itself protects `.codex` directly below a root."""
     home = case.facts.home
     roots = [root for root in (*case.wish.writable, case.wish.workspace, *case.facts.temporary) if root]
     if case.facts.agent is AgentName.CODEX:
@@ -321,7 +321,7 @@ def _blocked(case: MatrixCase) -> bool:
 
 
 def _namespaced(case: MatrixCase) -> bool:
-    """Is the agent's sandbox made of namespaces? OpenCode has none at all."""
+    """Whether the agent's sandbox uses namespaces. OpenCode has no sandbox at all."""
     return case.facts.os == "linux" and case.facts.agent is not AgentName.OPENCODE
 
 

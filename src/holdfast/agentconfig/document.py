@@ -1,10 +1,10 @@
-r"""A TOML text as statements with their places; it is read, never rendered. Pure module.
+r"""A TOML text as statements with their positions; it is parsed, never serialised. Pure module.
 
 Codex reads TOML 1.1 (inline tables across lines, a comma before their end, `\e`, `\xHH`, times without
-seconds), which no parser of Python's standard library does, and a file that others own has to keep
-every byte that we did not mean to change. So this scanner knows strings, arrays and inline tables well
-enough to say where each statement begins and ends and which key it sets, and it leaves numbers, dates
-and duplicate keys to the real parser.
+seconds), which no parser of Python's standard library does. A file with several writers has to keep every
+byte that we did not intend to change. So this scanner parses strings, arrays and inline tables far enough to
+find where each statement begins and ends and which key it sets. Numbers, dates and duplicate keys are left to
+the real parser.
 """
 
 import enum
@@ -19,7 +19,7 @@ Key: TypeAlias = tuple[str, ...]
 Plain: TypeAlias = "bool | str | int | tuple[Plain, ...] | None"
 
 BOM: Final = "\ufeff"
-MAX_DEPTH: Final = 80  # of arrays and inline tables in each other, as in Codex's own parser
+MAX_DEPTH: Final = 80  # nested arrays and inline tables, as in Codex's own parser
 
 _FORBIDDEN: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]|\r(?!\n)")
 _SPACE: Final = re.compile(r"[ \t]*")
@@ -56,7 +56,7 @@ class Unparsable(UsageError):
 
 
 class Shape(enum.Enum):
-    """What a value is."""
+    """The kind of a value."""
 
     STRING = enum.auto()
     BARE = enum.auto()  # a truth value, a number, a date
@@ -66,7 +66,7 @@ class Shape(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value and where it stands; `string`, `items` or `entries` as its shape says."""
+    """A value and its position; `string`, `items` or `entries` is set according to its shape."""
 
     shape: Shape
     start: int
@@ -77,7 +77,7 @@ class Node:
 
 
 class LineKind(enum.Enum):
-    """What a line, or several that belong together, is."""
+    """The kind of one line, or of several that belong together."""
 
     TABLE = enum.auto()
     TABLES = enum.auto()  # an element of an array of tables
@@ -108,7 +108,7 @@ class Document:
 
     @property
     def top(self) -> int:
-        """Where content begins."""
+        """Where the content begins."""
         return len(BOM) if self.text.startswith(BOM) else 0
 
     @property
@@ -118,7 +118,7 @@ class Document:
         return "\r\n" if at > 0 and self.text[at - 1] == "\r" else "\n"
 
     def source(self, item: Item | Node) -> str:
-        """The bytes of an item or a value."""
+        """The text of an item or a value."""
         return self.text[item.start : item.end]
 
     def line(self, item: Item) -> int:
@@ -126,7 +126,7 @@ class Document:
         return self.text.count("\n", 0, item.start) + 1
 
     def plain(self, node: Node) -> Plain:
-        """The decoded value; None for what we never need to know (floats, dates, inline tables)."""
+        """The decoded value; None for kinds that we never need (floats, dates, inline tables)."""
         match node.shape:
             case Shape.STRING:
                 return node.string

@@ -1,8 +1,8 @@
-"""An environment of ours in Codex's `environments.toml`, beside those of others. Pure module.
+"""An environment of ours in Codex's `environments.toml`, beside environments of the user. Pure module.
 
-One entry between two marks at the end of the file, and, where it is to be the default, one line between
-two marks at its top, where no table can swallow it. Everything else keeps its bytes. What is in our way is
-never replaced: an entry of the same name, or another default, is somebody's decision.
+One entry between two marks at the end of the file, and, if it is to be the default, one line between two
+marks at its top, where no table can absorb it. Everything else keeps its bytes. A conflicting entry of the
+same name, or another default, is never replaced: it is a decision of the user or of another program.
 """
 
 from collections.abc import Iterator
@@ -26,16 +26,16 @@ _FIRST: Final = "choice"
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """A server of ours as Codex shall know it: at `url` with a token, or a child `argv` of its own."""
+    """A server of ours as an entry for Codex: at `url` with a token, or `argv` for Codex to start."""
 
     id: str
     argv: tuple[str, ...] = ()
     url: str | None = None
     token: str | None = field(default=None, repr=False)
-    default: bool = False  # also where nobody names an environment
+    default: bool = False  # used where no environment is named
 
     def lines(self) -> list[str]:
-        """Its entry."""
+        """The lines of its entry."""
         values: dict[str, str | tuple[str, ...]] = {"id": self.id}
         if self.url is not None:
             values["url"] = self.url
@@ -47,11 +47,11 @@ class Environment:
 
 
 def apply(text: str, wish: Environment) -> str:
-    """This text with the environment in it; applying again changes nothing.
+    """Add the environment to this text; applying again changes nothing.
 
     Raises:
         Unparsable: the text is not TOML.
-        InvalidRequest: something of somebody else is in the way, and which.
+        InvalidRequest: an entry or a default that is not ours conflicts; the message names it.
     """
     rest = strip(text)
     document = scan(rest)
@@ -66,7 +66,7 @@ def apply(text: str, wish: Environment) -> str:
 
 
 def strip(text: str) -> str:
-    """The text without anything of ours; what others wrote between our marks stays.
+    """Remove everything of ours from the text; keep what others wrote between our marks.
 
     Raises:
         Unparsable: it is not TOML.
@@ -76,7 +76,7 @@ def strip(text: str) -> str:
 
 
 def has_entry(text: str) -> bool:
-    """Is there one of ours?"""
+    """Whether the text has an entry of ours."""
     return any(item.kind is LineKind.TABLES for item in _ours(scan(text)))
 
 
@@ -85,7 +85,7 @@ def _block(name: str, lines: list[str], newline: str) -> str:
 
 
 def _ours(document: Document) -> Iterator[Item]:
-    """Marks, and between them the first table, or the line about the default."""
+    """Our marks, and between them the first table, or the line about the default."""
     opened, tables = "", 0
     for item in document.items:
         mark = document.source(item).strip() if item.kind is LineKind.COMMENT else ""

@@ -1,7 +1,7 @@
-"""Changes a configuration file that others write too: all of it or nothing, and nobody's change is lost.
+"""Change a configuration file that other programs write too: atomically, and without losing their changes.
 
-Writers of ours take turns with a lock. Codex takes none, so what was read is compared once more right
-before the new file takes its place; between that and the rename there is a moment that nobody can close.
+Our own writers use a lock. Codex does not, so we compare the content again right before the new file replaces
+the old one; the moment between that and the rename cannot be closed.
 """
 
 import contextlib
@@ -23,10 +23,10 @@ from holdfast.local.lock import wait_for_lock
 
 NAME: Final = "config.toml"
 LOCK: Final = ".holdfast.lock"
-LOCK_WAIT_S: Final = 30.0  # ten writers that each ask Codex on a slow machine; longer, and one of them hangs
-MAX_CONFIG_BYTES: Final = 4 * 1024 * 1024  # a thousand times what people have; more is no configuration
-MAX_TRIES: Final = 5  # a Codex that writes between our reading and our renaming, again and again
-BACKUPS_KEPT: Final = 3  # enough to go back; each may hold a token
+LOCK_WAIT_S: Final = 30.0  # enough for ten writers that run Codex on a slow machine; after that, one hangs
+MAX_CONFIG_BYTES: Final = 4 * 1024 * 1024  # a thousand times a usual file; a larger one is no configuration
+MAX_TRIES: Final = 5  # for a Codex that writes again and again between our reading and our renaming
+BACKUPS_KEPT: Final = 3  # enough to go back; each may contain a token
 
 _DIGEST_CHARS: Final = 12
 _MODE: Final = 0o600  # the file may hold tokens
@@ -35,7 +35,7 @@ _BACKUP: Final = re.compile(rf"\.[0-9a-f]{{{_DIGEST_CHARS}}}\.bak")
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """What became of the file; `backup` is the file that holds what was there before."""
+    """The result of an edit; `backup` is the file with the previous content."""
 
     path: Path
     before: str
@@ -48,11 +48,11 @@ class Edited:
 
 
 def read(home: Path, *, follow: bool, name: str = NAME) -> str:
-    """The text of the file, or none; `follow` as for `edit`.
+    """The text of the file, empty if there is no file; `follow` as for `edit`.
 
     Raises:
-        NotFound: there is no such home.
-        InvalidRequest: it is no file of the home, too large, or not text.
+        NotFound: the home does not exist.
+        InvalidRequest: it is not a file in the home, too large, or not text.
     """
     with _opened(home / name, follow=follow) as (folder, where):
         return _text(_bytes(folder, where.name), where)
@@ -67,15 +67,15 @@ def edit(
     name: str = NAME,
     wait_s: float = LOCK_WAIT_S,
 ) -> Edited:
-    """Put `change` of the file's text in its place, with mode 0600; what is the same is not written.
+    """Replace the file's text by `change` of it, with mode 0600; unchanged text is not written.
 
-    `follow` is for an operator's own home, whose file may be a link to where it is kept: the link stays,
-    its target is written. In a task's home no link is followed, since an earlier task could have made it.
-    Whatever `change` and `validate` raise leaves the file as it was.
+    `follow` is for an operator's own home, where the file may be a link to its real place: the link is kept
+    and its target is written. In a task's home no link is followed, because an earlier task could have made
+    it. If `change` or `validate` raises, the file is unchanged.
 
     Raises:
-        NotFound: there is no such home.
-        InvalidRequest: it is no file of the home, too large, or not text.
+        NotFound: the home does not exist.
+        InvalidRequest: it is not a file in the home, too large, or not text.
         OperationFailed: another writer does not end, or the file system refuses.
     """
     with _opened(home / name, follow=follow) as (folder, where), _locked(folder, where, wait_s):
@@ -99,7 +99,7 @@ def edit(
 
 
 def delete(home: Path, name: str, allowed: Callable[[str], None], *, follow: bool) -> Edited:
-    """Take a file away that is wholly ours, unless `allowed` raises at what is in it.
+    """Delete a file that is wholly ours, unless `allowed` raises because of its content.
 
     Raises:
         As `edit`.
@@ -119,7 +119,7 @@ def delete(home: Path, name: str, allowed: Callable[[str], None], *, follow: boo
 
 @contextlib.contextmanager
 def _opened(file: Path, *, follow: bool) -> Iterator[tuple[int, Path]]:
-    """The directory of the file, open, and the file's path."""
+    """Open the directory of the file; yield its descriptor and the file's path."""
     where = Path(os.path.realpath(file)) if follow else file
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
     try:
@@ -159,7 +159,7 @@ def _locked(folder: int, where: Path, wait_s: float) -> Iterator[None]:
 
 
 def _bytes(folder: int, name: str) -> bytes | None:
-    """What is in the file; None if there is none. A link, a pipe or a device is not read."""
+    """The content of the file; None if there is none. A link, a pipe or a device is not read."""
     try:
         file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except FileNotFoundError:
@@ -191,7 +191,7 @@ def _text(data: bytes | None, where: Path) -> str:
 
 
 def _is_users(text: str) -> bool:
-    """Is there more in it than what we wrote?"""
+    """Whether it contains more than what we wrote."""
     return bool(strip(text).text.strip())
 
 
@@ -207,10 +207,10 @@ def _restrict(folder: int, name: str) -> None:
 
 
 def _keep(folder: int, where: Path, file: str, data: bytes) -> Path:
-    """A copy under the name of its content, and of the older ones the newest."""
+    """Keep a backup named after the digest of its content; delete all but the newest older ones."""
     name = f"{file}.{hashlib.sha256(data).hexdigest()[:_DIGEST_CHARS]}.bak"
     temporary = _write_new(folder, where, data)
-    now = time.time_ns()  # finer than the time that the file system notes by itself
+    now = time.time_ns()  # finer than the time stamps of the file system
     try:
         os.utime(temporary, ns=(now, now), dir_fd=folder)
         os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -230,7 +230,7 @@ def _is_backup(entry: str, file: str) -> bool:
 
 
 def _put(folder: int, where: Path, data: bytes, seen: bytes | None) -> bool:
-    """Let the new content take the place of what was seen; False if something else is there by now."""
+    """Replace the content that was read by the new one; False if it has been changed since."""
     temporary = _write_new(folder, where, data)
     try:
         if _bytes(folder, where.name) != seen:
@@ -246,7 +246,7 @@ def _put(folder: int, where: Path, data: bytes, seen: bytes | None) -> bool:
 
 
 def _write_new(folder: int, where: Path, data: bytes) -> str:
-    """The name of a new file with this content, which is on the disk."""
+    """Write a new file with this content to the disk; return its name."""
     try:
         return write_new(folder, data)
     except OSError as exc:

@@ -1,7 +1,7 @@
-"""Finds the facts that decide about an agent's sandbox on this machine; nothing here declares a boundary.
+"""Find the facts about this machine that decide about an agent's sandbox. A boundary is never detected here.
 
-Nothing is executed to find what a directory is part of: `git` would run what the repository's own
-configuration names.
+No program is run to find out which repository a directory belongs to: `git` would run commands from the
+repository's own configuration.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from holdfast.agentconfig.document import scan
 from holdfast.sandbox.host import probes
 from holdfast.sandbox.host.hostfacts import HostFacts
 
-PROBE_S: Final = 2.0  # for each attempt; it takes milliseconds, and a slow one would be taken for "not known"
+PROBE_S: Final = 2.0  # for each attempt; it takes milliseconds, and a timeout counts as "not known"
 
 _USERNS: Final = ("user namespace", "uid map", "mount propagation", "mount calls", "pid namespace")
 _NETNS: Final = ("net namespace", "loopback")
 _PROC: Final = ("fresh proc",)
-MAX_POINTER_BYTES: Final = 16 * 1024  # a path and a word; more is no pointer of git's
+MAX_POINTER_BYTES: Final = 16 * 1024  # a path and a word; a larger file is no pointer of git's
 CODEX_LAYERS: Final = (".codex/config.toml",)
-_MAX_LEVELS: Final = 256  # of directories above; a path has no more
+_MAX_LEVELS: Final = 256  # of parent directories; no path has more
 
 
 def gather(
@@ -40,7 +40,7 @@ def gather(
     agent: AgentName = AgentName.CODEX,
     environ: Mapping[str, str] = os.environ,
 ) -> CodexFacts:
-    """Everything the matrix wants to know; `text` is the configuration of Codex as it is."""
+    """Collect all facts that the matrix needs; `text` is the present configuration of Codex."""
     system = _system(environ)
     found = asyncio.run(probes.probe(environ, stage_s=PROBE_S)) if system == "linux" else None
     temporary = dict.fromkeys(os.path.realpath(path) for path in ("/tmp", environ.get("TMPDIR") or "/tmp"))  # noqa: S108
@@ -70,7 +70,7 @@ def _system(environ: Mapping[str, str]) -> str:
 
 
 def _works(found: HostFacts | None, names: tuple[str, ...]) -> bool | None:
-    """All of these; an attempt that ran out of time says nothing about the host."""
+    """Whether all of these work; an attempt that timed out gives no information."""
     facts = [found.fact(name) if found else None for name in names]
     tried = [fact.works if fact and fact.errno != errno.ETIMEDOUT else None for fact in facts]
     return False if False in tried else None if None in tried else True
@@ -98,9 +98,9 @@ class Project:
 
 
 def find_project(cwd: Path, brings: tuple[str, ...] = CODEX_LAYERS) -> Project:
-    """What this directory is part of; one that is not there is a project of its own.
+    """Find the project of this directory; a directory that does not exist is a project of its own.
 
-    `brings` are the names of files for the agent, below the directory or one above it in the repository.
+    `brings` are names of the agent's files, in the directory or a parent directory in the repository.
     """
     named = Path(os.path.abspath(cwd))
     real = Path(os.path.realpath(cwd))
@@ -125,10 +125,11 @@ def find_project(cwd: Path, brings: tuple[str, ...] = CODEX_LAYERS) -> Project:
 
 
 def _git_directories(root: Path) -> list[str]:
-    """The common directory, then the worktree's own if it is a linked one; none if it cannot be believed.
+    """The common directory, then a linked worktree's own; empty if they cannot be trusted.
 
-    Whoever can write the checkout can write a pointer to any directory, which would then become writable.
-    So a worktree counts only if it lies where the common directory has its worktrees, and points back.
+    A process that can write the checkout can write a pointer to any directory, which would then become
+    writable. So a worktree counts only if its directory is in the common directory's `worktrees`, and points
+    back.
     """
     marker = root / ".git"
     if marker.is_symlink():

@@ -1,8 +1,8 @@
-"""The decision as rules of OpenCode, in a file of ours that a launch hands over. Pure module.
+"""The decision as rules of OpenCode, in a file of ours that a launch passes on. Pure module.
 
-OpenCode has no sandbox. It asks its rules before it uses a tool; what an allowed command then does,
-nobody looks at. Of the rules that match the last one counts, and layers are merged key by key, where a key
-that another layer has keeps its place there. So the rules are written for each agent too: those come last.
+OpenCode has no sandbox. It checks its rules before it uses a tool; it does not restrict what an allowed
+command then does. The last matching rule counts. Layers are merged key by key, and a key that another layer
+has keeps its place there. So the rules are written for each agent too: those come last.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from holdfast.agentconfig.settings import ConfigDrift
 FILE: Final = "holdfast-opencode.json"
 LAYERS: Final = ("opencode.json", "opencode.jsonc", ".opencode")
 OWNED: Final = ("permission", "agent", "default_agent", "share", "autoupdate")
-AGENTS: Final = ("build", "general")  # the one that works, and the one it sends; others may do less
+AGENTS: Final = ("build", "general")  # the main agent, and its subagent; other agents may do less
 UNSEEN: Final = (
     "that a command is confined: it is not, OpenCode has no sandbox; holdfast exec is one",
     "what an organisation's server says at the login, and plug-ins of your own: they run unconfined",
@@ -29,7 +29,7 @@ Rules: TypeAlias = Mapping[str, str | Mapping[str, str]]
 
 
 def render(mode: AgentMode, wish: ConfigRequest) -> dict[str, object]:
-    """Every setting that the mode needs; a rule allows or denies, since nobody is there to ask."""
+    """All settings that the mode needs. A rule allows or denies, because no user is there to ask."""
     rules = _rules(mode, wish)
     return {
         "permission": rules,
@@ -41,13 +41,13 @@ def render(mode: AgentMode, wish: ConfigRequest) -> dict[str, object]:
 
 
 def environment(text: str, *, trusted: bool) -> dict[str, str]:
-    """Variables of a launch with which this text is above all but an administrator's layer."""
+    """Variables of a launch that put this text above all layers but an administrator's."""
     closed = {} if trusted else {"OPENCODE_DISABLE_PROJECT_CONFIG": "1"}
     return {**closed, "OPENCODE_CONFIG_CONTENT": text}
 
 
 def notes(decision: ConfigDecision, wish: ConfigRequest) -> tuple[str, ...]:
-    """What the rules cannot say."""
+    """Limits that the rules cannot express."""
     found = []
     if decision.mode is AgentMode.WORKSPACE and wish.network is not Egress.FULL:
         found.append("commands have the network of this user: the rules close the tools of OpenCode only")
@@ -59,7 +59,7 @@ def notes(decision: ConfigDecision, wish: ConfigRequest) -> tuple[str, ...]:
 def differences(
     decided: Mapping[str, object], config: Mapping[str, object], build: Mapping[str, object]
 ) -> list[ConfigDrift]:
-    """Where the resolved configuration is not as decided, or the rules of its first agent do not end so."""
+    """Where the resolved configuration differs from the decision, or the first agent's last rules do."""
     found = [
         ConfigDrift((key,), decided[key], config.get(key), "")
         for key in _PLAIN

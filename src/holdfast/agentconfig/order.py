@@ -1,4 +1,4 @@
-"""One order to configure Codex: decide for this machine, show, write, compare or take back."""
+"""One order to configure Codex: decide for this machine, show, write, compare or remove."""
 
 import difflib
 import os
@@ -41,7 +41,7 @@ _MARK: Final = re.compile(r"[+-]# (?:>>>|<<<|holdfast) ?.*")
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What was typed. `task` is a home for one task, in which no link is followed."""
+    """The user's options. `task` is whether the home is for one task; then no link is followed."""
 
     home: Path
     task: bool
@@ -52,30 +52,30 @@ class Order:
     board: Path | None = None
     boundary: Boundary = Boundary.NONE
     trusted: tuple[Path, ...] = ()
-    environment: environments.Environment | None = None  # for Codex alone: a server of ours it shall know
+    environment: environments.Environment | None = None  # for Codex only: a server of ours to configure
 
 
 @dataclass(frozen=True, slots=True)
 class EditPlan:
-    """The decision, and the file before and after; a refused decision leaves it as it is."""
+    """The decision, and the file before and after; a refused decision leaves the file unchanged."""
 
     path: Path
     decision: ConfigDecision
     before: str
     after: str
-    settings: Settings  # in force after it: the decision's, or the user's where those are stricter
+    settings: Settings  # in force afterwards: the decision's, or the user's where those are stricter
     conflicts: tuple[ConfigConflict, ...]
-    layers: tuple[str, ...]  # files of the repository that would be above this one if it were trusted
+    layers: tuple[str, ...]  # files of the repository that would override this one if it were trusted
     binary: Path | None
-    launch: str = ""  # the line with which all this is in force
-    environments: files.Edited | None = None  # the other file, if an environment was wished for
+    launch: str = ""  # the command line that puts all this in force
+    environments: files.Edited | None = None  # the other file, if an environment was requested
 
     def diff(self) -> list[str]:
-        """Unified, without line ends and without secrets; empty if nothing changes."""
+        """A unified diff, without line ends and without secrets; empty if nothing changes."""
         return diff(str(self.path), self.before, self.after)
 
     def environments_diff(self) -> list[str]:
-        """Likewise, of the file with the environments."""
+        """The same for the file with the environments."""
         other = self.environments
         return diff(str(other.path), other.before, other.after) if other else []
 
@@ -114,8 +114,8 @@ def plan(order: Order) -> EditPlan:
     """What `apply` would do now.
 
     Raises:
-        NotFound: the home, the directory or a root is not there.
-        UsageError: the wish makes no sense, or the file is not TOML.
+        NotFound: the home, the directory or a root does not exist.
+        UsageError: the request is invalid, or the file is not TOML.
     """
     found = host.find_project(order.cwd)
     wish = build_request(order, found)
@@ -149,13 +149,13 @@ def plan(order: Order) -> EditPlan:
 
 
 def apply(order: Order) -> EditPlan:
-    """Decide and write; what was written is what Codex itself accepted.
+    """Decide and write; Codex itself validates the text before it is written.
 
     Raises:
         SandboxUnavailable: the decision is to refuse; nothing was written.
         NotFound, UsageError: as `plan`.
         InvalidRequest: Codex refuses the new file; nothing was written.
-        OperationFailed: it could not be written. Nothing may be launched with what is there.
+        OperationFailed: writing failed. Nothing may be launched with the present file.
     """
     planned = plan(order)
     decision, binary = planned.decision, planned.binary
@@ -204,13 +204,13 @@ def apply(order: Order) -> EditPlan:
 def check(
     order: Order, overrides: Sequence[str] = (), sandbox: str | None = None
 ) -> tuple[EditPlan, list[settings.ConfigDrift]]:
-    """Where the values in force, read back from the real Codex, are not those of the decision.
+    """Compare the values in force, read back from the real Codex, with the decision.
 
     `overrides` and `sandbox` are what its launch line will have after -c and -s.
 
     Raises:
-        NotFound: also if there is no Codex.
-        SandboxUnavailable: the decision is to refuse, so nothing that is in force is right.
+        NotFound: as `plan`, or Codex is not installed.
+        SandboxUnavailable: the decision is to refuse, so no configuration is right.
         InvalidRequest, OperationFailed: Codex refuses the configuration, or does not answer.
     """
     binary = clients.find(AgentName.CODEX)
@@ -227,12 +227,12 @@ def check(
 
 
 def remove(order: Order) -> files.Edited:
-    """Take our blocks out and give back what they displaced; our environment goes too.
+    """Remove our blocks and restore what they displaced; remove our environment too.
 
     Raises:
-        NotFound: there is no such home.
+        NotFound: the home does not exist.
         UsageError: a file is not TOML.
-        OperationFailed: it could not be written.
+        OperationFailed: writing failed.
     """
     follow, name = not order.task, environments.FILE
     before = files.read(order.home, follow=follow, name=name)
@@ -259,10 +259,10 @@ def _plan_environment(order: Order) -> files.Edited | None:
 
 
 def ensure_allowed(decision: ConfigDecision) -> None:
-    """Stop here if the decision is to refuse.
+    """Raise if the decision is to refuse.
 
     Raises:
-        SandboxUnavailable: it is.
+        SandboxUnavailable: the decision is to refuse.
     """
     if decision.severity is Severity.REFUSED:
         raise SandboxUnavailable(
@@ -279,7 +279,7 @@ def _launch(decision: ConfigDecision) -> str:
 
 
 def build_request(order: Order, found: host.Project) -> ConfigRequest:
-    """The wish, with absolute paths.
+    """The request, with absolute paths.
 
     Raises:
         NotFound, UsageError: as `plan`.
@@ -319,23 +319,23 @@ def _network(words: tuple[str, ...]) -> tuple[Egress, tuple[str, ...]]:
 
 
 def _directory(path: Path, option: str) -> str:
-    """An agent ignores a root that is not there without a word, so it must be."""
+    """Check that a root exists: an agent silently ignores one that does not."""
     if not path.is_dir():
         raise NotFound(f"{option}: {path} is not a directory", remedy=f"mkdir -p {str(path)!r}")
     return os.path.realpath(path)
 
 
 def is_trusted(order: Order, found: host.Project) -> bool:
-    """Did the operator name the repository?"""
+    """Whether the operator named the repository as trusted."""
     named = {os.path.realpath(path) for path in order.trusted}
     return bool(named & {os.path.realpath(name) for name in found.names})
 
 
 def diff(name: str, before: str, after: str) -> list[str]:
-    """Unified, without line ends; empty if nothing changes.
+    """A unified diff without line ends; empty if nothing changes.
 
-    The file may hold tokens, and what is shown ends in logs: lines that do not change are left out, and of a
-    line that sounds like a secret only the key is shown.
+    The file may contain tokens, and the output ends up in logs: unchanged lines are left out, and of a line
+    that looks like a secret only the key is shown.
     """
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), name, name, n=0, lineterm="")
     return [_hide_secret(line) for line in lines]

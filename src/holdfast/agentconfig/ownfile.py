@@ -1,7 +1,7 @@
 """One order to configure an agent that takes a file of ours at its launch: decide, show, write, compare.
 
-The file is wholly ours, and the agent's own files are only read, by the agent. What is in a file of
-that name and cannot be ours is never overwritten.
+The file is wholly ours. The agent's own files are only read, by the agent. A file of that name with content
+that cannot be ours is never overwritten.
 """
 
 import json
@@ -31,13 +31,13 @@ _PATTERN: Final = frozenset("*?[](){}!\\\n")
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """What is different between the agents."""
+    """The differences between the agents."""
 
     agent: AgentName
     file: str
-    owned: tuple[str, ...]  # the keys that are ever written at the top
-    layers: tuple[str, ...]  # what a repository may bring
-    unseen: tuple[str, ...]  # what a check cannot tell
+    owned: tuple[str, ...]  # the top-level keys that we ever write
+    layers: tuple[str, ...]  # the repository's own configuration files
+    unseen: tuple[str, ...]  # what a check cannot verify
     render: Callable[[ConfigDecision, CodexFacts, ConfigRequest], dict[str, object]]
     launch: Callable[[Path, bool], str]
     notes: Callable[[ConfigDecision, ConfigRequest], tuple[str, ...]]
@@ -48,9 +48,9 @@ def plan(client: Client, order: Order) -> EditPlan:
     """What `apply` would do now.
 
     Raises:
-        NotFound: the home, the directory or a root is not there.
-        UsageError: the wish makes no sense.
-        InvalidRequest: the file holds what cannot be ours, or a path would be read as a pattern.
+        NotFound: the home, the directory or a root does not exist.
+        UsageError: the request is invalid.
+        InvalidRequest: the file has content that cannot be ours, or a path would be read as a pattern.
     """
     found = host.find_project(order.cwd, client.layers)
     wish = build_request(order, found)
@@ -84,7 +84,7 @@ def apply(client: Client, order: Order) -> EditPlan:
     Raises:
         SandboxUnavailable: the decision is to refuse; nothing was written.
         NotFound, UsageError, InvalidRequest: as `plan`.
-        OperationFailed: it could not be written. Nothing may be launched with what is there.
+        OperationFailed: writing failed. Nothing may be launched with the present file.
     """
     planned = plan(client, order)
     ensure_allowed(planned.decision)
@@ -98,10 +98,10 @@ def apply(client: Client, order: Order) -> EditPlan:
 
 
 def check(client: Client, order: Order) -> tuple[EditPlan, list[ConfigDrift]]:
-    """Where the values in force in a launch as planned are not those of the decision.
+    """Compare the values in force in a launch as planned with those of the decision.
 
     Raises:
-        NotFound: also if there is no such agent, or the file was not written.
+        NotFound: as `plan`, or the agent is not installed, or the file was not written.
         SandboxUnavailable: the decision is to refuse, or the agent does not start without its sandbox.
         InvalidRequest, OperationFailed: the agent refuses the configuration, or does not answer.
     """
@@ -122,8 +122,8 @@ def remove(client: Client, order: Order) -> files.Edited:
     """Delete the file.
 
     Raises:
-        InvalidRequest: it holds what cannot be ours.
-        NotFound, OperationFailed: there is no such home, or it could not be deleted.
+        InvalidRequest: it has content that cannot be ours.
+        NotFound, OperationFailed: the home does not exist, or the file could not be deleted.
     """
     return files.delete(
         order.home, client.file, lambda text: _ensure_ours(client, text), follow=not order.task
@@ -131,7 +131,7 @@ def remove(client: Client, order: Order) -> files.Edited:
 
 
 def _ensure_plain(client: Client, wish: ConfigRequest) -> None:
-    """A path in a rule is a pattern to these agents, and one with a star would allow more than itself."""
+    """Refuse paths with pattern characters: in a rule of these agents they could match more."""
     for path in (wish.workspace, *wish.writable, *wish.git):
         if _PATTERN & set(path):
             raise InvalidRequest(
@@ -208,7 +208,7 @@ CLIENTS: Final = {client.agent: client for client in (CLAUDE, OPENCODE)}
 
 
 def own_home(agent: AgentName, environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the agent keeps its own configuration."""
+    """The directory of the agent's own configuration."""
     user = Path(environ.get("HOME") or Path.home())
     if agent is AgentName.CLAUDE:
         return Path(environ.get("CLAUDE_CONFIG_DIR") or user / ".claude")

@@ -1,14 +1,14 @@
-"""Takes our blocks out of a text and puts back what we had taken out of the user's content. Pure module.
+"""Remove our blocks from a text and restore what we took out of the user's content. Pure module.
 
-Applying settings is this and then writing anew, so a file that only we touched goes back to the very
-bytes it had before, and applying twice is applying once.
+To apply settings is to remove and then to write anew. So a file that only we changed gets its original bytes
+back, and applying twice is the same as applying once.
 
-What older writers left in files is known byte for byte. An unmarked shape is recognised only where its
-writer put it: the hot patches of a container's start script stand at the very top, once for every boot, and
-swallowed the user's keys below them into their table; what an older daemon appended stands at the very end,
-and its first key was swallowed by the table before it. Such damage is removed. A shape that did no damage
-stays, to be taken out like any other setting that is in our way, but it is not taken for what the user
-wants. Marked blocks of that daemon are removed anywhere, with any body it ever wrote.
+The output of older writers is known byte for byte. A shape without marks is recognised only where its writer
+put it. The hot patches of a container's start script are at the very top, once for every boot, and moved the
+user's keys below them into their table. The lines that an older daemon appended are at the very end, and
+their first key fell into the table before it. Such damage is removed. A shape that did no damage stays and is
+taken out like any other conflicting setting, but does not count as the user's intention. Marked blocks of
+that daemon are removed anywhere, with any body that it ever wrote.
 """
 
 import enum
@@ -33,8 +33,8 @@ from holdfast.agentconfig.settings import (
 )
 from holdfast.errors import InvalidRequest
 
-Edit: TypeAlias = tuple[int, int, str]  # start, end, what stands there instead
-Found: TypeAlias = tuple[str, int, int]  # which, from where, to where
+Edit: TypeAlias = tuple[int, int, str]  # start, end, replacement
+Found: TypeAlias = tuple[str, int, int]  # name, start, end
 
 _TABLE: Final = "[sandbox_workspace_write]\nnetwork_access = true\n"
 _OPENING_TABLE: Final = {  # at the top; they leave a table open
@@ -56,27 +56,27 @@ _DAEMON_BODY: Final = re.compile(
 
 
 class ConflictKind(enum.StrEnum):
-    """How user content and owned keys met; the value is a word for machines."""
+    """How user content and owned keys conflict; the value is for programs."""
 
-    REPLACED = "replaced"  # an owned key set by the user: taken out, ours is in force
-    REWRITTEN = "rewritten"  # an inline table: taken out, its other keys carried into the block
-    RIVAL = "rival"  # the other vocabulary: taken out, it would silence ours
-    STRICTER = "stricter"  # the user asked for less than the decision, and gets that
+    REPLACED = "replaced"  # the user set an owned key: taken out, ours is in force
+    REWRITTEN = "rewritten"  # an inline table: taken out, its other keys moved into the block
+    RIVAL = "rival"  # the other vocabulary: taken out, because it would override ours
+    STRICTER = "stricter"  # the user's value allows less than the decision, and is kept
     MERGED = "merged"  # writable roots of the user, kept before ours
-    RELATIVE_ROOT = "relative-root"  # of those, one that depended on where the file lies; must it exist?
+    RELATIVE_ROOT = "relative-root"  # one of those that is relative to the file's directory
     PROFILE = "profile"  # `profile = ...`, with which Codex does not start
     UNSUPPORTED = "unsupported"  # a value with which Codex does not start
     LEGACY = "legacy"  # set by an older program, not by the user: removed or taken out
-    EDITED = "edited"  # a block of ours that somebody changed: our keys are written anew
-    OLD_FORMAT = "old-format"  # a block of ours in another version: written anew
+    EDITED = "edited"  # a block of ours that was changed: our keys are written anew
+    OLD_FORMAT = "old-format"  # a block of ours in another format version: written anew
     UNPAIRED = "unpaired"  # a begin or end mark without its other half
-    STALE = "stale"  # taken out once, and set again since: the new one counts
-    DAMAGED = "damaged"  # taken out once, and no longer readable: left as a comment
+    STALE = "stale"  # taken out once, but set again since: the new value counts
+    DAMAGED = "damaged"  # taken out once, but no longer parsable: left as a comment
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigConflict:
-    """One meeting. `line` counts in the text as the user knows it, without our blocks."""
+    """One conflict. `line` counts in the user's text, without our blocks."""
 
     kind: ConflictKind
     key: Key
@@ -86,7 +86,7 @@ class ConfigConflict:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What the user had asked for under a key that is now ours; no value where it may be a secret."""
+    """The user's value of a key that is now ours; no value where it may be a secret."""
 
     key: Key
     value: Plain
@@ -94,7 +94,7 @@ class Intent:
 
 
 class ReservedName(InvalidRequest):
-    """The user has a permission profile of the name that we need; nothing is merged into it."""
+    """The user has a permission profile with our name; we do not merge into it."""
 
     def __init__(self, line: int) -> None:
         super().__init__(
@@ -105,7 +105,7 @@ class ReservedName(InvalidRequest):
 
 
 def splice(text: str, edits: Iterable[Edit]) -> str:
-    """The text with these edits; of two at one place the first given comes first."""
+    """Apply these edits to the text; of two at the same position the first one comes first."""
     parts, at = [], 0
     for start, end, replacement in sorted(edits, key=lambda edit: edit[0]):
         parts += [text[at:start], replacement]
@@ -115,14 +115,14 @@ def splice(text: str, edits: Iterable[Edit]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Stripped:
-    """The user's own content, and what was noticed on the way to it."""
+    """The user's own content, and the conflicts found on the way."""
 
     text: str
     conflicts: tuple[ConfigConflict, ...]
 
 
 def strip(text: str) -> Stripped:
-    """The text without anything of ours.
+    """Remove everything of ours from the text.
 
     Raises:
         Unparsable: it is not TOML.
@@ -178,7 +178,7 @@ class _Blocks:
                 self._delete(item)
 
     def _extent(self, first: int, last: int) -> tuple[int, int]:
-        """From the begin mark to the end mark, with the one line end that was added around them."""
+        """The range from the begin mark to the end mark, with the one line end that was added around them."""
         items, text = self.document.items, self.document.text
         start, end = items[first].start, items[last].end
         in_table = any(item.kind in (LineKind.TABLE, LineKind.TABLES) for item in items[:first])
@@ -191,7 +191,7 @@ class _Blocks:
         return start, end
 
     def _remove_unpaired(self, opened: tuple[int, Begin] | None) -> None:
-        """Take the mark and the lines right below that only we can have written."""
+        """Delete the mark, and the lines right below it that only we can have written."""
         if opened is None:
             return
         at, begin = opened
@@ -211,7 +211,7 @@ class _Blocks:
 
 
 def _is_ours(item: Item) -> bool:
-    """An owned key, also where it was written below a table and so missed its place."""
+    """Whether an item sets an owned key, also below a table, where it landed by mistake."""
     return item.kind is LineKind.ASSIGNMENT and (is_owned(item.path) or is_owned(item.key))
 
 
@@ -234,7 +234,7 @@ class _Records:
                 table = self._restore(item, items[at + 1 : at + 1 + count], count, table)
 
     def _restore(self, item: Item, below: Sequence[Item], count: int, table: Key | None) -> Key | None:
-        """Put this record back if it still fits; the table that is open after it, None if that is gone."""
+        """Restore this record if it still fits; return the table open after it, None if that is gone."""
         lines = [self.document.source(line) for line in below]
         source = "".join(line.removeprefix(OUT) for line in lines)
         whole = len(lines) == count and all(line.startswith(OUT) for line in lines)
@@ -266,12 +266,12 @@ def _statement(source: str) -> Item | None:
 
 
 class _Taken:
-    """Keys and tables that are there, so that nothing is put back twice."""
+    """Keys and tables that exist, so that nothing is restored twice."""
 
     def __init__(self) -> None:
         self._leaves: set[Key] = set()
         self._tables: set[Key] = set()
-        self._above: set[Key] = set()  # every table that something is below of
+        self._above: set[Key] = set()  # every table that contains something
 
     def add(self, item: Item) -> None:
         if item.kind is LineKind.ASSIGNMENT:
@@ -291,7 +291,7 @@ class _Taken:
 
 @dataclass(frozen=True, slots=True)
 class Migrated:
-    """The text without the damage, what that was, and where in the text somebody else's settings are left."""
+    """The text without the damage, a list of it, and where settings of other programs remain in the text."""
 
     text: str
     conflicts: tuple[ConfigConflict, ...]
@@ -318,7 +318,7 @@ def migrate(text: str) -> Migrated:
 
 
 def _did_damage(document: Document, start: int, end: int) -> bool:
-    """Was something swallowed, or set twice?"""
+    """Whether the shape absorbed another key, or set one twice."""
     inside = [item for item in document.items if start <= item.start < end and item.path]
     paths = {item.path for item in inside}
     above = any(item.key == ("sandbox_mode",) and item.table for item in inside)
@@ -344,7 +344,7 @@ def _at_top(text: str) -> Found | None:
 
 
 def _goes_on(text: str, end: int) -> bool:
-    """Do the keys below belong to that table? Then a person wrote it."""
+    """Whether keys below belong to that table; then a person wrote it."""
     for item in scan(text).items:
         if item.start < end:
             continue

@@ -1,11 +1,11 @@
 """The keys of the Codex CLI's configuration that we own, and the values decided for them. Pure module.
 
-Every owned key belongs to one block, so that each concern can move and migrate alone. The order of
-the keys is fixed: the same decision is always the same bytes.
+Every owned key belongs to one block, so that each concern can be moved and migrated alone. The order of the
+keys is fixed: the same decision always yields the same bytes.
 
-As TOML a block stands between two comment lines; the first carries a digest of what we wrote between them, so
-that a later change by somebody else is noticed. What we take out of the user's content stays where it
-was as a comment below a line that says why, and can be put back byte for byte.
+In TOML a block is between two comment lines. The first contains a digest of the lines between them, so that a
+later change by another program or the user is detected. What we take out of the user's content stays in place
+as a comment, below a line with the reason, and can be restored byte for byte.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ Value: TypeAlias = bool | str | int | tuple[str, ...]
 Key: TypeAlias = tuple[str, ...]
 
 BLOCKS: Final = ("sandbox", "trust", "features", "environment")
-PROFILE: Final = "holdfast"  # the one permission profile that is ours; a user's of that name is refused
+PROFILE: Final = "holdfast"  # our only permission profile; a user's profile of that name is refused
 
 _SCALARS: Final[tuple[tuple[Key, str], ...]] = (
     (("sandbox_mode",), "sandbox"),
@@ -38,10 +38,10 @@ _SCALARS: Final[tuple[tuple[Key, str], ...]] = (
 )
 _PLACES: Final = {key: place for place, (key, _) in enumerate(_SCALARS)}
 _BLOCK_OF_SCALAR: Final = dict(_SCALARS)
-FORMAT: Final = 1  # of the marks; any older one is migrated
-OUT: Final = "#: "  # in front of each line that was taken out
+FORMAT: Final = 1  # version of the marks; older ones are migrated
+OUT: Final = "#: "  # before each line that was taken out
 
-_DIGEST_CHARS: Final = 12  # enough to notice a change; nobody is kept from making one
+_DIGEST_CHARS: Final = 12  # enough to detect a change; it does not prevent one
 _NAMES: Final = "|".join(BLOCKS)
 _DIGEST: Final = rf"[0-9a-f]{{{_DIGEST_CHARS}}}"
 _BEGIN: Final = re.compile(rf"# >>> holdfast ({_NAMES}) v(\d{{1,4}})(?: ({_DIGEST}))? >>>.*")
@@ -51,7 +51,7 @@ _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 _UNSAFE: Final = re.compile(r'["\\\x00-\x1f\x7f]')
 _SHORT: Final = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 _RIVALS: Final = {"sandbox_mode": "default_permissions", "default_permissions": "sandbox_mode"}
-_BELOW_US: Final = "system"  # a layer under the user's; what it says of a rival is not heard
+_BELOW_US: Final = "system"  # a layer below the user's; a rival set there has no effect
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A decision as keys and values, in the fixed order; made by `settings`."""
+    """A decision as keys and values, in the fixed order; created by `settings`."""
 
     items: tuple[Setting, ...]
 
@@ -73,7 +73,7 @@ class Settings:
         return next((item.value for item in self.items if item.key == key), None)
 
     def of(self, block: str) -> tuple[Setting, ...]:
-        """What belongs into this block."""
+        """The settings in this block."""
         return tuple(item for item in self.items if block_of(item.key) == block)
 
     def replace(self, key: Key, value: Value) -> "Settings":
@@ -81,15 +81,15 @@ class Settings:
         return settings([*(item for item in self.items if item.key != key), Setting(key, value)])
 
     def without(self, key: Key) -> "Settings":
-        """The same decision with nothing to say about one key."""
+        """The same decision without one key."""
         return Settings(tuple(item for item in self.items if item.key != key))
 
 
 def settings(items: Iterable[Setting]) -> Settings:
-    """These settings in the fixed order.
+    """Create settings in the fixed order.
 
     Raises:
-        UsageError: a key is not ours, is there twice, or something in it cannot be written as TOML.
+        UsageError: a key is not ours, occurs twice, or a text cannot be written as TOML.
     """
     ordered = sorted(items, key=lambda item: _order(item.key))
     for item in ordered:
@@ -104,7 +104,7 @@ def block_of(key: Key) -> str:
     """The block that owns this key.
 
     Raises:
-        UsageError: nobody owns it.
+        UsageError: no block owns it.
     """
     if found := _block(key):
         return found
@@ -112,7 +112,7 @@ def block_of(key: Key) -> str:
 
 
 def is_owned(key: Key) -> bool:
-    """May we write this key?"""
+    """Whether this key is one that we write."""
     return _block(key) is not None
 
 
@@ -131,7 +131,7 @@ def _block(key: Key) -> str | None:
 
 
 def _order(key: Key) -> tuple[int, int, Key]:
-    """Blocks in their order; known keys as listed, then what is below a table of names, sorted."""
+    """Sort by block; known keys as listed, then those below a table of names, alphabetically."""
     return BLOCKS.index(block_of(key)), _PLACES.get(key, len(_PLACES)), key
 
 
@@ -154,13 +154,13 @@ class Begin(NamedTuple):
 
 
 def render_string(text: str) -> str:
-    """A basic string."""
+    """A basic string of TOML."""
     escaped = _UNSAFE.sub(lambda found: _SHORT.get(found[0], f"\\u{ord(found[0]):04X}"), text)
     return f'"{escaped}"'
 
 
 def render_key(path: Key) -> str:
-    """A dotted key; what is not a plain word is quoted."""
+    """A dotted key; parts that are not bare keys are quoted."""
     return ".".join(part if _BARE_KEY.fullmatch(part) else render_string(part) for part in path)
 
 
@@ -178,19 +178,19 @@ def render_value(of: Value) -> str:
 
 
 def render_block(name: str, body: list[str], newline: str) -> str:
-    """A whole block, each line with its end."""
+    """A complete block, each line with its line end."""
     inner = "".join(line + newline for line in body)
     begin = f"# >>> holdfast {name} v{FORMAT} {digest(inner)} >>> written by holdfast, again at every apply"
     return f"{begin}{newline}{inner}# <<< holdfast {name} v{FORMAT} <<<{newline}"
 
 
 def digest(body: str) -> str:
-    """Of the lines between the marks. Codex turns CRLF into LF, which changes nothing of ours."""
+    """Digest of the lines between the marks. CRLF counts as LF, because Codex converts it."""
     return hashlib.sha256(body.replace("\r\n", "\n").encode()).hexdigest()[:_DIGEST_CHARS]
 
 
 def render_record(source: str, reason: str, newline: str) -> str:
-    """These whole lines as comments, below a line that says why."""
+    """These lines as comments, below a line with the reason."""
     lines = re.findall(r"[^\n]*\n|[^\n]+", source)
     counted = "1 line" if len(lines) == 1 else f"{len(lines)} lines"
     why = f"# holdfast v{FORMAT} took out {counted}: {reason}{newline}"
@@ -198,39 +198,39 @@ def render_record(source: str, reason: str, newline: str) -> str:
 
 
 def parse_begin(comment: str) -> Begin | None:
-    """Is this comment line the begin of a block, of any version?"""
+    """Parse the begin mark of a block, of any version; None if it is none."""
     found = _BEGIN.fullmatch(comment.rstrip("\r\n"))
     return Begin(found[1], int(found[2]), found[3]) if found else None
 
 
 def parse_end(comment: str) -> str | None:
-    """Is this comment line the end of a block? The name of that block."""
+    """Parse the end mark of a block; return the block's name, or None."""
     found = _END.fullmatch(comment.rstrip("\r\n"))
     return found[1] if found else None
 
 
 def parse_record(comment: str) -> int | None:
-    """Does this comment line say what was taken out below? The number of lines."""
+    """Parse the line above taken-out lines; return their number, or None."""
     found = _RECORD.fullmatch(comment.rstrip("\r\n"))
     return int(found[1]) if found else None
 
 
 @dataclass(frozen=True, slots=True)
 class Effective:
-    """The values as an agent reads them, flat, lists as tuples; `origins` says which layer decided."""
+    """The values as an agent reads them, flat, lists as tuples; `origins` names the layers that set them."""
 
     values: Mapping[Key, object]
     origins: Mapping[str, str]
 
     def origin(self, key: Key) -> str:
-        """The layer that decided this key; the closest that is told for a value inside another."""
+        """The layer that set this key; for a value inside another, the closest one reported."""
         for length in range(len(key), 0, -1):
             if found := self.origins.get(".".join(key[:length])):
                 return found
         return next((told for name, told in self.origins.items() if name.startswith(".".join(key) + ".")), "")
 
     def typed(self, mode: str) -> "Effective":
-        """The same with `-s` on the launch line, which no file and no `-c` outranks, in either vocabulary."""
+        """The values with `-s` on the launch line; it overrides all files and `-c`, in either vocabulary."""
         values = {key: value for key, value in self.values.items() if key != ("default_permissions",)}
         origins = {name: told for name, told in self.origins.items() if name != "default_permissions"}
         return Effective({**values, ("sandbox_mode",): mode}, {**origins, "sandbox_mode": "-s"})
@@ -238,7 +238,7 @@ class Effective:
 
 @dataclass(frozen=True, slots=True)
 class ConfigDrift:
-    """One key whose value is not the one that was decided; None is "not set"."""
+    """One key whose value differs from the decision; None means "not set"."""
 
     key: Key
     decided: object
@@ -255,7 +255,7 @@ class ConfigDrift:
 
 
 def flatten(tree: object, above: Key = ()) -> Iterator[tuple[Key, object]]:
-    """The leaves of a tree of objects, without what is not set."""
+    """The leaves of a tree of objects, without unset ones."""
     if isinstance(tree, Mapping):
         for name, below in tree.items():
             yield from flatten(below, (*above, str(name)))
@@ -266,7 +266,7 @@ def flatten(tree: object, above: Key = ()) -> Iterator[tuple[Key, object]]:
 
 
 def differences(decided: Settings, effective: Effective) -> list[ConfigDrift]:
-    """Where what is in force is not what was decided, also what somebody added to it."""
+    """Where the values in force differ from the decision, including additions to it."""
     found = []
     for item in decided.items:
         value = effective.values.get(item.key)

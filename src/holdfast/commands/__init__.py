@@ -1,1 +1,1 @@
-"""The commands: parse, call, print. One module per command or group; what they do is in other rooms."""
+"""The commands: parse, call, print. One module per command or group; the work is done in other rooms."""

@@ -133,8 +133,8 @@ def stats(store: "Store", name: str) -> Answer:
 def metrics(store: "Store", name: str) -> Answer:
     """Print metrics of a board for Prometheus.
 
-    Tasks are counted as they are. What is called recent (outcomes, usage, how long tasks waited) is read
-    off the newest 10,000 events.
+    Tasks are counted by their present status. Outcomes, usage and waiting times come from the newest 10,000
+    events.
 
     \b
     Example:
@@ -187,7 +187,7 @@ def resume(store: "Store", name: str) -> Answer:
 def archive(store: "Store", name: str, undo: bool) -> Answer:
     """Archive a board on which nothing runs.
 
-    Its tasks are kept; none can be created or claimed there any more.
+    Its tasks are kept. No task can be created or claimed there any more.
 
     \b
     Example:
@@ -234,8 +234,8 @@ def cap(
 def switch(store: "Store", name: str) -> Answer:
     """Set the default board.
 
-    For people: programs name their board, by --board, $HOLDFAST_BOARD or the project's .holdfast.toml,
-    which all come first. A command that used the switched one says so in its --json.
+    For people. Programs name their board by --board, $HOLDFAST_BOARD or the project's .holdfast.toml, which
+    all have priority. A command that used the default board reports that in its --json.
 
     \b
     Example:
@@ -254,8 +254,8 @@ def backup(store: "Store", file: Path) -> Answer:
 
     Others can use the store meanwhile.
 
-    A file that ends in .jsonl gets lines of JSON, which any store can be restored from; any other a copy of
-    the SQLite file.
+    If FILE ends in .jsonl, the copy is JSON lines, from which any store can be restored. Otherwise it is a
+    copy of the SQLite file.
 
     \b
     Example:
@@ -277,7 +277,7 @@ def backup(store: "Store", file: Path) -> Answer:
 def restore(file: Path, replace: bool, address: str) -> Answer:
     """Replace the store with a backup.
 
-    FILE is checked first. Stop everything that uses the store before.
+    FILE is checked first. Stop all processes that use the store before.
 
     \b
     Example:
@@ -301,8 +301,8 @@ def import_hermes(path: Path, board: str | None, dry_run: bool, address: str) ->
 
     Tasks, links, comments, runs and events are imported.
 
-    PATH is its kanban.db or the folder that holds it; it is only read. Ids stay the same. Tasks that are
-    here already stay as they are, so a second import brings only what is new.
+    PATH is its kanban.db or the folder with that file; it is only read. Ids are kept. Existing tasks are not
+    changed, so a second import adds only new ones.
 
     \b
     Example:
@@ -317,7 +317,7 @@ def import_hermes(path: Path, board: str | None, dry_run: bool, address: str) ->
     try:
         store = open_store(address, create=not dry_run)
     except NotFound:
-        store = open_store(":memory:")  # a rehearsal makes no store either
+        store = open_store(":memory:")  # a dry run creates no store either
     with store:
         report = import_board(
             *(store, source, lambda row: hermesfile.attachment(file, row)),
@@ -338,7 +338,7 @@ def _describe(board: "Board", words: str = "{}") -> str:
 
 
 def _sum_usage(recent: "Recent") -> tuple[dict[str, object], list[str]]:
-    """What recent runs used by profile, for programs and for people."""
+    """Usage of recent runs by profile, for programs and for people."""
     from holdfast.board.rules.budget import describe, to_json
     from holdfast.board.rules.metrics import profiles, used
 

@@ -1,4 +1,4 @@
-"""What our commands add to click: options that several take, and groups that load commands when used."""
+"""Our additions to click: options shared by several commands, and groups that load commands when used."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -21,10 +21,10 @@ _BYTES: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def duration(text: str) -> float:
-    """A span of time as people write it (90s, 30m, 12h, 7d) in seconds; the type of an option.
+    """Parse a duration as people write it (90s, 30m, 12h, 7d) into seconds; the type of an option.
 
     Raises:
-        BadParameter: it is none.
+        BadParameter: it is invalid.
     """
     from holdfast.commands.options import read_span  # few commands take one
 
@@ -35,10 +35,10 @@ def duration(text: str) -> float:
 
 
 def size(text: str) -> int:
-    """In bytes; the type of an option.
+    """Parse a size into bytes; the type of an option.
 
     Raises:
-        BadParameter: it is none.
+        BadParameter: it is invalid.
     """
     found = re.fullmatch(r"([0-9]{1,9})([KMG]?)", text, re.ASCII)
     if found is None:
@@ -47,10 +47,10 @@ def size(text: str) -> int:
 
 
 def complete_id(given: str, ids: Iterable[str], what: str) -> str:
-    """The id that alone begins with this, also after its first word: codex-1f2e, r_1f2e; else what is given.
+    """Complete the unique beginning of an id, also without its prefix (codex-1f2e, r_1f2e), or return it.
 
     Raises:
-        UsageError: several do.
+        UsageError: several ids begin so.
     """
     known = set(ids)
     found = [one for one in known if re.match(rf"([^-]+-|[^_]+_)?{re.escape(given)}", one)]
@@ -61,24 +61,24 @@ def complete_id(given: str, ids: Iterable[str], what: str) -> str:
     return found[0]
 
 
-# In the meta of a context: the home, and which options that say where things are were typed, as they are
-# to be typed again.
+# Keys in the meta of a context: the home, and the typed options that say where things are, in a form that can
+# be typed again.
 _HOME: Final = "holdfast.home"
 _TYPED: Final = "holdfast.typed"
 
 
 def note_typed(context: click.Context, option: str, value: str) -> None:
-    """Whoever pastes a command that we print means the same place."""
+    """Record an option for the commands that we print, so that a user who pastes one uses the same place."""
     context.meta.setdefault(_TYPED, {})[option] = value
 
 
 def typed_places(context: click.Context | None) -> Mapping[str, str]:
-    """The options that say where things are, of those that were typed."""
+    """The typed options that say where things are."""
     return {} if context is None else context.meta.get(_TYPED, {})
 
 
 def chosen_home(context: click.Context | None) -> Path:
-    """The home that a command means: its --home, or the usual one."""
+    """The home of a command: its --home, or the default."""
     from holdfast.home import default_home
 
     given: Path | None = None if context is None else context.meta.get(_HOME)
@@ -87,7 +87,7 @@ def chosen_home(context: click.Context | None) -> Path:
 
 def _complete_home(context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path:
     if value is not None:
-        context.meta[_HOME] = value.absolute()  # daemons work elsewhere
+        context.meta[_HOME] = value.absolute()  # absolute, because daemons have another working directory
         note_typed(context, "--home", str(value.absolute()))
     return chosen_home(context)
 
@@ -98,17 +98,17 @@ def _make_home_option(*, exposed: bool) -> Callable[[F], F]:
         type=click.Path(path_type=Path),
         callback=_complete_home,
         expose_value=exposed,
-        is_eager=True,  # the default of --store is in it
+        is_eager=True,  # the default of --store depends on it
         help="The directory for workers and workspaces [default: $HOLDFAST_HOME, or below $XDG_STATE_HOME].",
     )
 
 
 home_option: Final = _make_home_option(exposed=True)
-context_home_option: Final = _make_home_option(exposed=False)  # who wants it asks `chosen_home`
+context_home_option: Final = _make_home_option(exposed=False)  # a command that needs it calls `chosen_home`
 
 
 def combine(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """Several options or arguments as one decorator, in this order."""
+    """Combine several options or arguments into one decorator, in this order."""
 
     def add(command: F) -> F:
         for option in reversed(options):
@@ -118,7 +118,7 @@ def combine(*options: Callable[[F], F]) -> Callable[[F], F]:
     return add
 
 
-# Options `most`, `min_free` and `max_load`: how much of this host workers may take.
+# Options `most`, `min_free` and `max_load`: how much of this host workers may use.
 host_options: Final = combine(
     click.option(
         *("--max", "most"),
@@ -142,7 +142,7 @@ host_options: Final = combine(
 
 
 def choose_limits(min_free: int | None, max_load: float | None) -> "HostLimits":
-    """What was asked for, and the defaults of this host for what was not."""
+    """The given limits, with this host's defaults for the others."""
     from holdfast.dispatch import hostload
     from holdfast.dispatch.rules import pressure
 
@@ -153,7 +153,7 @@ def choose_limits(min_free: int | None, max_load: float | None) -> "HostLimits":
     )
 
 
-Sections = Mapping[str, Sequence[str]]  # heading: names of commands, in the order in which they are shown
+Sections = Mapping[str, Sequence[str]]  # heading: names of commands, in display order
 
 SECTIONS: Final[Mapping[str, Sections]] = {
     "": {
@@ -185,7 +185,7 @@ SECTIONS: Final[Mapping[str, Sections]] = {
 
 
 class SectionedGroup(click.Group):
-    """A command that is under no heading is shown under "Other commands"; a test allows none."""
+    """A group with headings. Commands without one are shown under "Other commands"; a test forbids that."""
 
     def __init__(self, *args: Any, sections: Sections | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -210,7 +210,7 @@ class SectionedGroup(click.Group):
 
 
 class Deferred(SectionedGroup):
-    """`deferred` says in which module of ours each command is: none waits for others' imports."""
+    """`deferred` names the module of each command, so that no command waits for the imports of others."""
 
     def __init__(self, *args: Any, deferred: Mapping[str, str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -224,7 +224,7 @@ class Deferred(SectionedGroup):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         try:
             return super().resolve_command(ctx, args)
-        except click.UsageError:  # click suggests only those that are loaded, and before 8.4 none
+        except click.UsageError:  # click suggests only loaded commands, and before 8.4 none
             import difflib
 
             near = difflib.get_close_matches(args[0], self.list_commands(ctx))

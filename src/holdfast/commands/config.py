@@ -1,4 +1,4 @@
-"""`holdfast config`: parse, call, print. Every agent has the same commands."""
+"""`holdfast config`: parse, call, print. All agents have the same commands."""
 
 import functools
 import json
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _DIRECTORY: Final = click.Path(path_type=Path, file_okay=False)
 _REFUSED: Final = 125
-_NOT_COMPARED: Final = 78  # as sysexits(3) has it for a configuration: 1 says that a check found a difference
+_NOT_COMPARED: Final = 78  # EX_CONFIG of sysexits(3): 1 means that a check found a difference
 _CLIENT_EXITS: Final = """
 Exit codes of all of these: 0 done; 1 what is in force differs (check), or else the file holds what is not
 ours, or the agent refuses it; 2 the arguments make no sense; 3 something named is not there; 71 it could not
@@ -47,10 +47,10 @@ def config() -> None:
 def codex() -> None:
     """Configure the sandbox of the Codex CLI.
 
-    Exit codes of all of these: 0 done; 1 what is in force differs (check), or else Codex refuses
-    the file; 2 the arguments or the file make no sense; 3 something named is not there; 71 it could not be
-    written; 78 check was refused what it would compare: Codex refuses the file; 125 no safe decision is
-    possible here, and nothing was written.
+    Exit codes of all of these: 0 done; 1 the values in force differ (check), or else Codex refuses the file;
+    2 the arguments or the file are invalid; 3 something named does not exist; 71 it could not be written; 78
+    check cannot compare, because Codex refuses the file; 125 no safe decision is possible here, and nothing
+    was written.
 
     \b
     Examples:
@@ -59,7 +59,7 @@ def codex() -> None:
     """
 
 
-# What is wished for, the same for all.
+# The options of the request, the same for all agents.
 _wish_options: Final = combine(
     click.option("--home", type=_DIRECTORY, help="Your own configuration directory.  [default: the agent's]"),
     click.option("--task-home", type=_DIRECTORY, help="A home for one task; no link is followed."),
@@ -141,11 +141,11 @@ def _order(
 def _environment(
     name: str | None, url: str | None, token_file: Path | None, *, default: bool
 ) -> "Environment | None":
-    """The server of ours that was asked for, as `environments.toml` would have it.
+    """The requested server of ours, as an entry of `environments.toml`.
 
     Raises:
-        UsageError: the options do not go together, or make an entry that Codex would refuse.
-        NotFound, InvalidRequest: the file of the token.
+        UsageError: the options contradict each other, or make an entry that Codex would refuse.
+        NotFound, InvalidRequest: the token file is missing, or has no usable content.
     """
     from holdfast.agentconfig.environments import FILE, Environment
     from holdfast.client.environmentfile import from_toml
@@ -171,7 +171,7 @@ def _environment(
 
 
 def _own_words() -> tuple[str, ...]:
-    """This very command, by absolute path."""
+    """This command itself, by absolute path."""
     program = os.path.abspath(sys.argv[0])
     if os.path.basename(program) == "holdfast" and os.access(program, os.X_OK):
         return (program,)
@@ -210,7 +210,7 @@ def _apply(agent: str, *, as_json: bool, **wished: Any) -> None:
 
 
 def _check(agent: str, *, as_json: bool, **wished: Any) -> NoReturn:
-    """Say what differs and what could not be told; 1 if anything does."""
+    """Print the differences and what could not be verified; exit with 1 if there are any differences."""
     from holdfast.agentconfig import order, ownfile
     from holdfast.agentconfig.decision import AgentName
 
@@ -249,7 +249,7 @@ def _remove(agent: str, *, as_json: bool, **wished: Any) -> None:
 
 
 def _edit(verb: str, agent: str, wished: Mapping[str, Any], *own: object) -> Any:
-    """What the module of this agent makes of an order; `own` are options of this agent alone."""
+    """Carry out an order with the module of this agent; `own` are options of this agent only."""
     from holdfast.agentconfig import order, ownfile
     from holdfast.agentconfig.decision import AgentName
 
@@ -307,7 +307,7 @@ def _example(*words: str) -> str:
 
 
 def _add(group: click.Group, run: Callable[..., None], text: str, epilog: str | None = None) -> None:
-    """A command of this agent, named after what runs it."""
+    """Add a command to the group of an agent, named after its function."""
     name = run.__name__.removeprefix("_")
     command: Callable[..., None] = functools.partial(run, group.name)
     if group is codex and run is _check:
@@ -317,7 +317,7 @@ def _add(group: click.Group, run: Callable[..., None], text: str, epilog: str | 
     group.command(name, help=text, epilog=epilog)(_wish_options(command))
 
 
-# What codex alone can be asked to compare with.
+# Options of codex only: settings to compare with.
 _codex_options: Final = combine(
     click.option(
         "-c",
@@ -333,7 +333,7 @@ _codex_options: Final = combine(
         help="The sandbox mode for codex; overrides every file and every -c.",
     ),
 )
-# A server of ours that codex alone can be told about.
+# Options of codex only: a server of ours.
 _environment_options: Final = combine(
     click.option(
         "--environment",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.client.copying.copying import CopyJob, Progress, Summary
 
 SCHEMA_VERSION: Final = 1
-REDRAW_S: Final = 0.1  # faster than anybody reads
+REDRAW_S: Final = 0.1  # faster than a person can read
 _CLEAR: Final = "\r\x1b[K"
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -34,10 +34,10 @@ _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 def cp(recursive: bool, where: str | None, as_json: bool, source: str, destination: str) -> None:
     """Copy files between this machine and another.
 
-    Either the source or the destination is ENV:PATH, where ENV is an environment of environments.toml; a
+    Either the source or the destination is ENV:PATH, where ENV is an environment of environments.toml. A
     relative PATH is relative to the working directory of its server. A file appears at its destination only
     when it is complete. Links in a tree are skipped and listed. Of a file's mode, only whether it is
-    executable and whether it is private are kept.
+    executable and whether it is private is kept.
 
     \b
     Examples:
@@ -85,14 +85,14 @@ async def _run(job: "CopyJob", *, recursive: bool, progress: "Progress | None") 
 
 
 class Meter:
-    """Feed it what is done and what time it is; it says what to show, and when nothing new is due."""
+    """Formats a progress line from progress and time; limits how often it is redrawn."""
 
     def __init__(self, now: float) -> None:
         self._began = now
         self._shown: float | None = None
 
     def line(self, done: int, total: int, now: float, *, width: int) -> str | None:
-        """Less than `width` columns; None if the last one is still good."""
+        """The line, of less than `width` columns; None if it is too early to redraw."""
         if self._shown is not None and now - self._shown < REDRAW_S:
             return None
         self._shown = now
@@ -109,7 +109,7 @@ class Meter:
 
 
 def amount(size: float) -> str:
-    """Bytes for people."""
+    """Format a number of bytes for people."""
     for unit in _UNITS[:-1]:
         if size < 1024:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.doctor.assertion.assertion import AssertionReport
     from holdfast.doctor.facts.rules import Finding
 
-CHUNK_BYTES: Final = 64 * 1024  # of a log at a time: a pipe holds as much, and memory stays small
+CHUNK_BYTES: Final = 64 * 1024  # of a log at a time: the size of a pipe, and memory stays small
 _CANNOT_TELL: Final = 2
 _DIRECTORY: Final = click.Path(path_type=Path, file_okay=False)
 _SIGNS: Final = {
@@ -102,9 +102,9 @@ def explain(file: str, here: bool, as_json: bool) -> None:
 
     The text comes from FILE or from standard input.
 
-    Any size and any encoding. Secrets that can be told by their shape are not repeated.
+    Any size and any encoding. Secrets that are recognised by their shape are not repeated.
 
-    Exit codes: 0 something was recognised; 1 nothing was; 3 FILE is not there; 71 it cannot be read.
+    Exit codes: 0 a cause was recognised; 1 none was; 3 FILE does not exist; 71 it cannot be read.
 
     \b
     Examples:
@@ -219,10 +219,10 @@ def assert_(
 ) -> None:
     """Prove that an agent runs commands and that denials hold.
 
-    A command runs the way the agent would run it, without a model and without the network, and says what it
-    could touch; the same is tried outside, since what fails there as well shows nothing.
+    A command runs the way the agent would run it, without a model and without the network, and reports what
+    it could access. The same is tried outside: an access that fails there as well proves nothing.
 
-    Exit code 0: everything holds; 1: something does not; 2: it could not be judged.
+    Exit code 0: all claims hold; 1: a claim does not hold; 2: that could not be judged.
 
     \b
     Examples:
@@ -231,7 +231,7 @@ def assert_(
     """
     from holdfast.doctor.assertion import assertion, claims
 
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # what was made is removed
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # to remove temporary files
     try:
         found = assertion.wait(
             assertion.AssertOrder(
@@ -294,11 +294,11 @@ def compare(
     """Run a command plain and confined, and show what differs.
 
     THE COMMAND RUNS TWICE, with empty standard input: first without a sandbox, then with the limits that the
-    options set, which are those of `holdfast exec`. The second run sees what the first one left behind.
-    Before that its surroundings are compared: files, network, environment, identity, terminal, limits.
+    options set, as in `holdfast exec`. The second run sees what the first one left behind. Before that its
+    surroundings are compared: files, network, environment, identity, terminal, limits.
 
     Exit code 0: its surroundings and its behaviour were the same; 1: something differs; 2: that cannot be
-    judged, or nothing was run.
+    judged, or no command was run.
 
     \b
     Example:
@@ -321,7 +321,7 @@ def compare(
 
 
 class _Progress:
-    """A line for each backend: when it is done, and on a terminal also as it changes."""
+    """A progress line for each backend: printed at its end, and on a terminal also at each step."""
 
     def __init__(self) -> None:
         self._live = sys.stderr.isatty()
@@ -361,11 +361,11 @@ class _Progress:
 def selfcheck(backend: str | None, user: str | None, only: tuple[str, ...], as_json: bool) -> None:
     """Try every known way out of the sandbox.
 
-    Makes a few hundred attempts from inside, by each backend, on bait of its own, and prints which
+    Makes a few hundred attempts from inside, with each backend, on bait of its own, and prints which
     guarantees hold. Takes less than a minute for each backend, and leaves nothing behind.
 
-    Exit code 0: everything holds as declared; 1: something got out, or does not work inside; 2: nothing
-    could be tried, or not what --backend and --user name.
+    Exit code 0: everything holds as declared; 1: an attempt got out, or something does not work inside; 2: no
+    attempt could be made, or not with the given --backend and --user.
 
     \b
     Examples:

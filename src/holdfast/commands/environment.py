@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from holdfast.agents.fleet.facts import EnvironmentFacts
     from holdfast.client.environmentfile import EnvironmentEntry
 
-LOGIN_S: Final = 120.0  # for somebody who types a password or a second factor
+LOGIN_S: Final = 120.0  # for a user who types a password or a second factor
 
 
 @click.group(cls=SectionedGroup, sections=SECTIONS["environment"])
 def environment() -> None:
     """Name machines to run commands on.
 
-    Their names are for `exec --env`, `cp` and programs. They are kept in environments.toml.
+    `exec --env`, `cp` and programs use these names. They are kept in environments.toml.
 
     \b
     Examples:
@@ -43,7 +43,7 @@ def environment() -> None:
 def list_() -> Answer:
     """List environments with what was last seen of them.
 
-    This connects to none: a dispatcher looks at those that work is for, and `environment check` at one.
+    This connects to none. A dispatcher checks those that have work, and `environment check` checks one.
 
     \b
     Example:
@@ -82,7 +82,7 @@ def _to_json(facts: "EnvironmentFacts | None") -> dict[str, object] | None:
 
 
 def _describe_seen(facts: "EnvironmentFacts | None") -> str:
-    """How it stood when somebody last looked, and when that was."""
+    """The state at the last check, and the time of that check."""
     from holdfast.board.rules.assign import clock
     from holdfast.dispatch.rules.fleet import count_slots
 
@@ -96,7 +96,7 @@ def _describe_seen(facts: "EnvironmentFacts | None") -> str:
 
 
 def _describe(entry: "EnvironmentEntry") -> str:
-    """Where it is, without anything secret."""
+    """Its address, without secrets."""
     if entry.registry_url is not None:
         return f"{entry.environment_id} at {entry.registry_url}"
     if entry.url is not None:
@@ -119,10 +119,10 @@ def _describe(entry: "EnvironmentEntry") -> str:
 def add(name: str, address: str, is_default: bool, check: bool, install: bool) -> Answer:
     """Name a machine, once it has been reached.
 
-    ADDRESS is ssh://[user@]host[:port][/path], ws://… or wss://…. By ssh the user's own ssh is used, with its
-    configuration, keys, agent and jumps. Holdfast is needed over there, and can be installed from here: with
-    scp, for that user, into ~/.local/share/holdfast and ~/.local/bin. On a terminal ssh may ask for a
-    password or a second factor once, if its configuration shares connections (ControlMaster).
+    ADDRESS is ssh://[user@]host[:port][/path], ws://… or wss://…. For ssh, the user's own ssh is used, with
+    its configuration, keys, agent and jumps. Holdfast must be installed on that machine. It can be installed
+    from here: with scp, for that user, into ~/.local/share/holdfast and ~/.local/bin. On a terminal ssh may
+    ask for a password or a second factor once, if its configuration shares connections (ControlMaster).
 
     \b
     Examples:
@@ -169,7 +169,7 @@ def add(name: str, address: str, is_default: bool, check: bool, install: bool) -
 @context_home_option
 @json_option
 def check_(name: str | None) -> Answer:
-    """Connect to an environment, and say what is there or why not.
+    """Connect to an environment; print what is there, or why not.
 
     NAME may also be an address.
 
@@ -207,8 +207,7 @@ def check_(name: str | None) -> Answer:
 def remove(name: str, stop: bool, uninstall: bool) -> Answer:
     """Forget an environment.
 
-    A server that was started over ssh goes on over there until it is stopped, or has had nothing to do for
-    15 minutes.
+    A server that was started over ssh goes on there until it is stopped, or has been idle for 15 minutes.
 
     \b
     Examples:
@@ -244,7 +243,8 @@ def remove(name: str, stop: bool, uninstall: bool) -> Answer:
 def bridge(directory: str, stop: bool) -> None:
     """Join standard input and output to the server that is kept here.
 
-    This is what `ssh` runs over there. The server is that of a directory, and is started if there is none.
+    `ssh` runs this on the remote machine. Each directory has its own server, which is started if there is
+    none.
 
     \b
     Example:
@@ -263,10 +263,10 @@ def bridge(directory: str, stop: bool) -> None:
 
 
 def _look_or_install(address: str, *, install: bool) -> Answer:
-    """What is there; Holdfast is installed there first if it is missing or of another version, and wanted.
+    """Check an address; if the user agrees, first install Holdfast where it is missing or another version.
 
     Raises:
-        HoldfastError: why it cannot be reached, or not be installed.
+        HoldfastError: it cannot be reached, or Holdfast cannot be installed.
     """
     from holdfast.client.links import ssh
 
@@ -288,19 +288,19 @@ def _look_or_install(address: str, *, install: bool) -> Answer:
 
 
 def _find_version(seen: Answer) -> str:
-    """Of the Holdfast there; "" if it is something else."""
+    """The version of Holdfast there; "" if it is another server."""
     return str(seen["version"] or "").partition("+holdfast.")[2]
 
 
 def _install(address: str, *, install: bool) -> Answer | None:
-    """None: it was not wanted, or another is not needed there."""
+    """Install Holdfast there. None: the user did not want it, or it would not help."""
     from holdfast.client.installing import install as installing
     from holdfast.client.links import ssh
 
     target = ssh.parse(address)
     state = installing.look(target)
     if state.holdfast == __version__ and not (install and state.name):
-        return None  # what is wrong is something else
+        return None  # the problem is another one
 
     def agree(lines: list[str]) -> bool:
         for line in lines:
@@ -315,7 +315,7 @@ def _install(address: str, *, install: bool) -> Answer | None:
 
 
 def _look_closely(name: str) -> Answer:
-    """What a board would give it to do, and whether it can confine that; kept for `environment list`."""
+    """Check how much work a board could give it, and whether it can confine; kept for `environment list`."""
     import time
 
     from holdfast.agents.fleet import looking
@@ -336,10 +336,10 @@ def _look_closely(name: str) -> Answer:
 
 
 def _look(where: str) -> Answer:
-    """Connect and see; on a terminal ssh may ask first.
+    """Connect and report what is there; on a terminal ssh may ask for a password first.
 
     Raises:
-        HoldfastError: why it cannot be reached.
+        HoldfastError: it cannot be reached, and why.
     """
     from holdfast.client.environments import reach
     from holdfast.client.links import ssh
@@ -359,9 +359,9 @@ def _look(where: str) -> Answer:
     except HoldfastError:
         if not where.startswith(ssh.SCHEME) or is_json() or not sys.stdin.isatty():
             raise
-    argv = [*ssh.parse(where).base(interactive=True), "true"]  # a password it reads from the terminal itself
-    quiet = subprocess.DEVNULL  # what is printed over there is for nobody
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):  # the next look says why
+    argv = [*ssh.parse(where).base(interactive=True), "true"]  # ssh reads a password from the terminal itself
+    quiet = subprocess.DEVNULL  # the output of that machine is discarded
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):  # the next attempt reports why
         subprocess.run(argv, stdin=quiet, stdout=quiet, timeout=LOGIN_S, check=False)  # noqa: S603 - ssh, by words that were checked
     return asyncio.run(look())
 

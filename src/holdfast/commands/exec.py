@@ -1,4 +1,4 @@
-"""`holdfast exec`: parse, call, print; and its options for every command that runs one."""
+"""`holdfast exec`: parse, call, print; and its options for all commands that run one."""
 
 import functools
 import sys
@@ -15,7 +15,7 @@ Command = Callable[..., None]
 
 
 def make_option(option: table.ExecOption) -> Callable[[Command], Command]:
-    """The option as click has it."""
+    """Turn an option of the table into a click option."""
     kind: Any = click.Choice(option.choices) if option.choices else None
     if option.kind == "port":
         kind = click.IntRange(1, table.MAX_PORT)
@@ -37,7 +37,7 @@ def make_option(option: table.ExecOption) -> Callable[[Command], Command]:
 
 
 def with_limits(command: Command) -> Command:
-    """Add the options to a command, which gets them as one argument, `limits`."""
+    """Add the options to a command, which receives them as one argument, `limits`."""
 
     @functools.wraps(command)
     def call(**given: Any) -> None:
@@ -56,8 +56,8 @@ def exec(limits: table.ExecLimits, command: tuple[str, ...], **given: Any) -> No
 
     Its exit code is the command's own; 74 if its output could not be written, as on a full disk, 124 if its
     --timeout was over, 125 if the sandbox could not be set up, 126 if the command is not executable, 127 if
-    it is not found, 137 if it was killed, as at another limit. What the sandbox denied is said at the end,
-    with the option that allows it, and so is a limit that it reached.
+    it is not found, 137 if it was killed, as at another limit. At the end it reports what the sandbox denied,
+    with the option that allows it, and any limit that the command reached.
 
     \b
     Examples:

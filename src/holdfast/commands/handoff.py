@@ -1,4 +1,4 @@
-"""`holdfast handoff`: what a worker types to say how far it is. Parse, call, print."""
+"""`holdfast handoff`: a worker reports its progress. Parse, call, print."""
 
 import functools
 import os
@@ -20,11 +20,11 @@ CHANNELS: Final = ("auto", "socket", "outbox")
 def handoff() -> None:
     """Report on the task that this workspace belongs to.
 
-    Needs no access to the board: the report goes through a socket, or where the sandbox refuses that,
-    through files in the workspace.
+    Needs no access to the board: the report goes through a socket, or, if the sandbox refuses that, through
+    files in the workspace.
 
     Exit codes: 0 done, or accepted and on disk; 1 refused; 2 usage; 3 no run here; 4 conflict: the run is
-    over or somebody else has the task; 5 nobody took it.
+    over, or no longer has the task; 5 the report was not received.
 
     \b
     Examples:
@@ -36,7 +36,7 @@ def handoff() -> None:
 def _verb(
     verb: str, *, needs_answer: bool = False
 ) -> Callable[[Callable[P, dict[str, object]]], Callable[..., Answer]]:
-    """A command whose answer are the arguments of this verb."""
+    """Make a command that sends this verb, with the arguments that the function returns."""
 
     def decorate(arguments: Callable[P, dict[str, object]]) -> Callable[..., Answer]:
         @click.option(
@@ -209,7 +209,7 @@ def attach(file: str, name: str | None) -> dict[str, object]:
 def show(task: str | None) -> dict[str, object]:
     """Show the task, the tasks before it, and its comments.
 
-    TASK is one that it waited for, or that this run has made.
+    TASK is one that it waited for, or that this run has created.
 
     \b
     Example:
@@ -228,7 +228,7 @@ def _parse_object(text: str | None) -> dict[str, object]:
 
 
 def _describe(verb: str, result: dict[str, object]) -> list[str]:
-    """For people; a line per thing, from an answer that is a table of tables."""
+    """Format an answer for people, one line per item; the answer is nested tables."""
     if "accepted" in result:
         return ["accepted: it is in the outbox and will be read"]
     match result:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 def mcp(run_file: Path | None, board: str | None, home: Path, address: str) -> None:
     """Serve tools to an agent over MCP (stdio).
 
-    In the workspace of a run, or with --run, they are a worker's: to look at its task and to report on it.
-    Otherwise, or with --board, they are a supervising agent's: over a board with all its tasks, and over
+    In the workspace of a run, or with --run, they are a worker's tools: to read its task and to report on it.
+    Otherwise, or with --board, they are a supervising agent's tools: for a board with all its tasks, and for
     the workers of this machine.
 
     \b

@@ -1,8 +1,8 @@
-"""The options of `holdfast exec` and of every command that runs one, as a table that needs no library, and
-what `exec` does with them.
+"""The options of `holdfast exec` and of all commands that run one, as a table that needs no library, and the
+implementation of `exec`.
 
-`exec.py` makes click's options of it. `parse` understands a command line that has nothing wrong with it and
-asks for no help; any other is click's, which says what is wrong. So loading click is not part of a start.
+`exec.py` turns them into click options. `parse` understands a command line without errors that does not ask
+for help. All others go to click, which reports what is wrong. So a normal start does not load click.
 """
 
 import os
@@ -24,7 +24,7 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class ExecOption(NamedTuple):
-    """One option. `many` may be repeated; `port` is a number, `span` a time; `choices` are all there are."""
+    """One option. `many` may be repeated, `port` is a number, `span` a time; `choices` lists all values."""
 
     name: str
     help: str
@@ -32,8 +32,8 @@ class ExecOption(NamedTuple):
     metavar: str | None = None
     choices: tuple[str, ...] = ()
     default: str | None = None
-    field: str = ""  # if it is not the name
-    variable: str = ""  # of the environment, where it is taken from when it is not given
+    field: str = ""  # if it differs from the name
+    variable: str = ""  # environment variable with the value, if the option is not given
     hidden: bool = False  # in the help
 
     @property
@@ -42,7 +42,7 @@ class ExecOption(NamedTuple):
 
     @property
     def absent(self) -> object:
-        """What it is when it is not given."""
+        """The value when the option is not given."""
         default = os.environ.get(self.variable) or self.default if self.variable else self.default
         return {"flag": False, "one": default, "many": (), "port": (), "span": None}[self.kind]
 
@@ -56,7 +56,7 @@ BACKEND: Final = ExecOption(
 DEGRADED: Final = ExecOption(
     "--degraded", "Run even if the policy can be enforced only in part, and report what is missing.", "flag"
 )
-USAGE: Final = (  # what a command, and all that it starts, may use
+USAGE: Final = (  # what a command, with its descendants, may use
     ExecOption("--memory", "Let it use this much memory, as 512M or 2G.", metavar="SIZE"),
     ExecOption("--pids", "Let it have this many processes and threads.", metavar="NUMBER"),
     ExecOption("--cpus", "Let it use this many processors' worth of time, as 1.5.", metavar="NUMBER"),
@@ -184,7 +184,7 @@ EXEC: Final = (
 
 @value
 class ExecLimits:
-    """The options as they were given."""
+    """The given options."""
 
     read_only: bool
     workspace_write: bool
@@ -210,10 +210,10 @@ class ExecLimits:
     degraded: bool
 
     def wish(self, *, watch: bool = False, limits: "Limits | None" = None) -> "Wish":
-        """What they ask for, with limits on what is used.
+        """Build the wish of these options, with limits on resources.
 
         Raises:
-            UsageError: they exclude each other.
+            UsageError: options exclude each other.
         """
         from holdfast.exec.wish import Wish, preset
 
@@ -248,7 +248,7 @@ class ExecLimits:
         )
 
     def local(self) -> dict[str, bool]:
-        """Which of those were given that mean nothing on another machine."""
+        """The given options that have no meaning on another machine."""
         return {
             "--backend": self.backend != "auto",
             "--degraded": self.degraded,
@@ -259,34 +259,34 @@ class ExecLimits:
 
 
 def choice_of(backend: str, *, degraded: bool) -> "Choice":
-    """What these two options leave to us."""
+    """The backend and the degree of enforcement that these two options allow."""
     from holdfast.sandbox.plan.select import Backend, Choice
 
     return Choice(None if backend == "auto" else Backend(backend), degraded)
 
 
 def read_span(text: str) -> float | None:
-    """A span of time as people write it (90s, 30m, 12h, 7d) in seconds; None if it is none."""
+    """Parse a duration as people write it (90s, 30m, 12h, 7d) into seconds; None if it is invalid."""
     number, unit = text[:-1], _SECONDS.get(text[-1:], 0)
     seconds = int(number) * unit if number.isascii() and number.isdecimal() and len(number) < 10 else 0
     return float(seconds) if 0 < seconds <= MAX_DAYS * _SECONDS["d"] else None
 
 
 def gather(given: dict[str, object]) -> ExecLimits:
-    """Those of the options that are limits, taken out of all."""
+    """Take the options that are limits out of all options."""
     return ExecLimits(**{option.target: given.pop(option.target) for option in LIMITS})  # type: ignore[arg-type]
 
 
 def parse(
     options: Iterable[ExecOption], args: Sequence[str]
 ) -> tuple[dict[str, object], tuple[str, ...]] | None:
-    """The values of these options by their fields, and the words after them; None: let click say it."""
+    """The values of these options by field, and the words after them; None: let click parse or report it."""
     known = {option.name: option for option in options}
     given: dict[str, object] = {option.target: option.absent for option in known.values()}
     if any(
         option.choices and given[option.target] not in (None, *option.choices) for option in known.values()
     ):
-        return None  # from a variable
+        return None  # an invalid value, from a variable
     words = iter(args)
     for word in words:
         if word == "--":
@@ -307,7 +307,7 @@ def parse(
 
 
 def _take(option: ExecOption, content: str, given: dict[str, object]) -> bool:
-    """Keep the value; False if it makes no sense."""
+    """Store the value; False if it is invalid."""
     if option.choices and content not in option.choices:
         return False
     if option.kind == "one":
@@ -326,7 +326,7 @@ def _take(option: ExecOption, content: str, given: dict[str, object]) -> bool:
     return True
 
 
-# --- what is done with them
+# --- execution
 
 
 def execute(
@@ -341,7 +341,7 @@ def execute(
     as_json: bool = False,
     **usage: object,
 ) -> int:
-    """Run it, or say what would be done; returns the exit code. `usage` are those of `USAGE`."""
+    """Run the command, or print what would be done; return the exit code. `usage` is for `USAGE`."""
     confines = where is None and sys.platform == "linux" and not (explain or print_plan)
     early = _begin_early(limits) if confines and command and not any(usage.values()) else None
     from holdfast.exec import outcome
@@ -362,7 +362,7 @@ def execute(
     except HoldfastError as exc:
         told = outcome.build_failure(exc)
     stream = sys.stderr if isinstance(told, outcome.Ending) else sys.stdout
-    if stream is None:  # closed: nobody wants to know
+    if stream is None:  # closed, so there is no reader
         return told.code
     if isinstance(told, outcome.Ending) and not as_json and stream.isatty():
         stream.writelines(f"{line}\n" for line in told.withheld.words())
@@ -375,10 +375,10 @@ def execute(
 
 
 def read_limits(usage: Mapping[str, object]) -> "Limits | None":
-    """What the options of `USAGE` say; None if none is given.
+    """Parse the options of `USAGE`; None if none is given.
 
     Raises:
-        UsageError: one of them cannot be meant.
+        UsageError: one of them is invalid.
     """
     given = {name: content for name, content in usage.items() if content is not None}
     if not given:
@@ -389,9 +389,9 @@ def read_limits(usage: Mapping[str, object]) -> "Limits | None":
 
 
 def _begin_early(limits: ExecLimits) -> "EarlyStart | None":
-    """What most commands need whatever their plan says, made while that is loaded and made.
+    """Begin to create what most commands need, while the plan's code is loaded and the plan is made.
 
-    None where the options leave it open, or something else is needed.
+    None where the options do not decide it, or require something else.
     """
     if limits.full_access or limits.profile is not None or limits.backend not in ("auto", "namespaces"):
         return None

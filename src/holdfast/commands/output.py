@@ -1,4 +1,4 @@
-"""How commands say what they found and what is wrong: for people in lines, for programs as JSON."""
+"""How commands print results and errors: lines for people, JSON for programs."""
 
 import contextlib
 import functools
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-# What a command found: members for JSON, and for people `text`, or on a terminal `table` (names of columns,
-# rows) in its place, and `after` in both cases; or `data`, bytes that are passed on as they are. `exit` is
-# the exit code.
+# The result of a command: members for JSON, and for people `text`, or on a terminal `table` (names of
+# columns, rows) in its place, and `after` in both cases; or `data`, bytes that are passed on unchanged.
+# `exit` is the exit code.
 Answer: TypeAlias = dict[str, object]
 
 SCHEMA: Final = 1
 INTERRUPTED: Final = 130
 _MAX_SAID: Final = 4096  # characters of one message: a screen, and the longest path
-BOARD_USED: Final = "holdfast.board"  # in the meta of a context: the board that it did not name itself
-_JSON: Final = "holdfast.json"  # likewise: whether --json was given
+BOARD_USED: Final = "holdfast.board"  # in the meta of a context: the board, if the command did not name it
+_JSON: Final = "holdfast.json"  # also in the meta: whether --json was given
 
-# The command with the words after which its options stand; `holdfast` alone is the name of the product.
+# The command with the words before its options; `holdfast` alone is the name of the product.
 _COMMAND: Final = re.compile(
     r"(?<![\w/.-])holdfast ((?:board|task|worker) [a-z-]+|relay (?:token )?[a-z]+|dispatch status|(?:board|"
     r"config|cp|dispatch|doctor|down|environment|exec|forward|handoff|mcp|open|relay|serve|status|task|up|"
@@ -40,14 +40,14 @@ _COMMAND: Final = re.compile(
 )
 _WITH_STORE: Final = frozenset({"board", "dispatch", "mcp", "relay", "task", "up", "web"})
 _WITH_HOME: Final = _WITH_STORE | {"down", "open", "status", "worker"}
-# Lines of ours that say what to type; other lines may be somebody's text.
+# Our own lines with commands to type; other lines may be text from others.
 _ADVICE: Final = re.compile(
     r"\s*(?:(?:try|more|answer it|see what changed|see all of it|to end it|to end them): |(?:\$ )?holdfast )"
 )
 
 
 class OneLine(click.Command):
-    """A command that says in one line what is wrong, with its arguments or with what it was asked to do."""
+    """A command that reports errors in one line, both in its arguments and from its work."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -66,7 +66,7 @@ class OneLine(click.Command):
 
 
 class AnswerCommand(OneLine):
-    """A command whose answers are printed as JSON when that is asked for, and what is wrong too."""
+    """A command that prints its answers, and its errors, as JSON with --json."""
 
     def invoke(self, ctx: click.Context) -> None:
         try:
@@ -82,7 +82,7 @@ class AnswerCommand(OneLine):
 
 
 class AnswerGroup(AnswerCommand, click.Group):
-    """Likewise, with commands below it."""
+    """An `AnswerCommand` that has subcommands."""
 
 
 def _keep_json(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
@@ -100,13 +100,13 @@ json_option = click.option(
 
 
 def is_json() -> bool:
-    """Whether the present command was given --json."""
+    """Whether --json was given to the present command."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.meta.get(_JSON))
 
 
 def say(answer: Answer) -> int:
-    """The answer as JSON, or for people; its exit code. What is `warned` of goes to standard error."""
+    """Print the answer as JSON, or for people; return its exit code. `warned` lines go to standard error."""
     lines, table, after = answer.pop("text", []), answer.pop("table", None), answer.pop("after", [])
     warned = answer.pop("warned", [])
     code, data = answer.pop("exit", 0), answer.pop("data", None)
@@ -138,7 +138,7 @@ def say(answer: Answer) -> int:
 
 
 def refuse(exc: HoldfastError, *, as_json: bool | None = None, **more: object) -> NoReturn:
-    """Say what is wrong and exit with the error's code; `more` are members for JSON."""
+    """Print the error and exit with its code; `more` are members for JSON."""
     if not (is_json() if as_json is None else as_json):
         fail(exc)
     import msgspec
@@ -150,7 +150,7 @@ def refuse(exc: HoldfastError, *, as_json: bool | None = None, **more: object) -
 
 
 def fail(exc: HoldfastError, code: int | None = None) -> NoReturn:
-    """Say what is wrong and exit, with the error's own code unless another is given."""
+    """Print the error and exit, with its own code unless another is given."""
     click.echo(f"holdfast: {printable(_shorten(str(exc)))}", err=True)
     if exc.remedy:
         click.echo(f"  try: {pasteable(printable(exc.remedy))}", err=True)
@@ -158,12 +158,12 @@ def fail(exc: HoldfastError, code: int | None = None) -> NoReturn:
 
 
 def _one_line(text: str) -> str:
-    """As click has it, whose lists are one choice a line."""
+    """Put a message of click on one line; click prints each choice on a line of its own."""
     return re.sub(r"\s*\n\s*", " ", text)
 
 
 def _shorten(text: str) -> str:
-    """What somebody pasted by mistake does not hide what is wrong with it."""
+    """Shorten a message, so that text pasted by mistake does not hide the error."""
     if len(text) <= _MAX_SAID:
         return text
     return f"{text[: _MAX_SAID // 2]} […] {text[-_MAX_SAID // 2 :]}"
@@ -171,10 +171,10 @@ def _shorten(text: str) -> str:
 
 @contextlib.contextmanager
 def need_extra(extra: str, what: str, *packages: str) -> Iterator[None]:
-    """Import inside what an extra installs.
+    """Import the packages of an extra inside the block.
 
     Raises:
-        StartupError: one of these packages is not there; how to install it.
+        StartupError: one of these packages is missing; the remedy installs it.
     """
     try:
         yield
@@ -186,7 +186,7 @@ def need_extra(extra: str, what: str, *packages: str) -> Iterator[None]:
 
 
 def show_data(data: bytes, *, raw: bool = False) -> None:
-    """What somebody else wrote: as it is into a file or a pipe, harmless on a terminal unless asked for."""
+    """Print data of others: unchanged into a file or a pipe, escaped on a terminal unless `raw`."""
     if raw or not sys.stdout.isatty():
         click.echo(data, nl=False)
         return
@@ -195,14 +195,14 @@ def show_data(data: bytes, *, raw: bool = False) -> None:
 
 
 def printable(text: str) -> str:
-    """Whoever named a file or a server does not command our terminal."""
+    """Make text safe for our terminal, such as names of files and servers that others chose."""
     return "".join(char if char.isprintable() else "\ufffd" for char in strip_sequences(text))
 
 
 def pasteable(text: str) -> str:
-    """The text with commands that can be pasted as they are.
+    """Make the commands in a text pasteable.
 
-    They name `holdfast` as this shell can find it, and the --home and the --store that were typed.
+    They name `holdfast` so that this shell finds it, and include the typed --home and --store.
     """
     own, typed = _own_name(), typed_places(click.get_current_context(silent=True))
     if own == "holdfast" and not typed:
@@ -211,7 +211,7 @@ def pasteable(text: str) -> str:
 
 
 def _places(words: str, text: str, typed: Mapping[str, str]) -> Iterator[str]:
-    """The options that were typed and that this command takes, unless the text has them."""
+    """The typed options that this command takes, unless the text has them."""
     first, *_ = words.split()
     taken = {"--home": first in _WITH_HOME, "--store": first in _WITH_STORE and words != "dispatch status"}
     for option, value in typed.items():
@@ -220,7 +220,7 @@ def _places(words: str, text: str, typed: Mapping[str, str]) -> Iterator[str]:
 
 
 def pasteable_line(line: str) -> str:
-    """Likewise, if this is a line that says what to type."""
+    """Do the same to a line with a command to type; return other lines unchanged."""
     return pasteable(line) if _ADVICE.match(line) else line
 
 
@@ -229,7 +229,7 @@ def _own_name() -> str:
     if shutil.which("holdfast") is not None:
         return "holdfast"
     program = sys.argv[0]
-    with contextlib.suppress(FileNotFoundError):  # of a directory that is gone
+    with contextlib.suppress(FileNotFoundError):  # the working directory was removed
         program = os.path.abspath(program)
     if os.path.basename(program) == "holdfast" and os.access(program, os.X_OK):
         return shlex.quote(program)
@@ -239,7 +239,7 @@ def _own_name() -> str:
 # --- a list on a terminal
 
 _GAP: Final = "  "
-_LEAST: Final = 20  # columns for text that is broken into lines; narrower than that it cannot be read
+_LEAST: Final = 20  # columns for wrapped text; narrower text is unreadable
 _STYLES: Final = {
     "ready": "cyan",
     "running": "blue",
@@ -259,7 +259,7 @@ _STYLES: Final = {
 def show_table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], console: "Console | None" = None
 ) -> None:
-    """Whole cells: where a line has no room for the last two columns, the last one goes below the others."""
+    """Print complete cells: if the last two columns do not fit, the last one goes below the others."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -283,7 +283,7 @@ def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
 
 
 def _stack(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> "Iterator[Text]":
-    """The first columns are never broken, the one before the last is in the room that is left."""
+    """Never wrap the first columns; wrap the last but one in the remaining width."""
     import textwrap
 
     from rich.text import Text

@@ -53,10 +53,10 @@ with_store: Final = combine(place_options, json_option)
 
 @click.group(cls=SectionedGroup, sections=SECTIONS["relay"])
 def relay() -> None:
-    """Run a relay: executors that nobody can dial, found by their id.
+    """Run a relay that reaches executors behind firewalls by id.
 
-    An executor registers at a relay and stays connected; a client asks for it by its id, and their traffic
-    passes through, encrypted from end to end. Whoever asks shows a token.
+    An executor registers at a relay and stays connected. A client asks for it by its id, and their traffic
+    passes through, encrypted from end to end. Executors and clients present a token.
 
     \b
     Examples:
@@ -117,7 +117,7 @@ def add(
 ) -> Answer:
     """Make a token and print it, this one time.
 
-    Only its digest is kept.
+    Only its digest is stored.
 
     \b
     Examples:
@@ -196,7 +196,7 @@ def list_tokens(address: str) -> Answer:
 def revoke(address: str, named: str) -> Answer:
     """Revoke a token, and end what it opened.
 
-    Executors and harnesses that came with it are cut off on every node within seconds.
+    Executors and harnesses that used it are disconnected on every node within seconds.
 
     \b
     Example:
@@ -307,8 +307,8 @@ def serve(
 ) -> None:
     """Serve the registry and the rendezvous until a signal ends it.
 
-    Prints its address as one line on standard output. It cannot read what passes through it. Without TLS it
-    listens on this machine only, unless a proxy in front ends TLS.
+    Prints its address as one line on standard output. It cannot read the traffic. Without TLS it listens on
+    this machine only, unless a proxy in front ends TLS.
 
     \b
     Examples:
@@ -423,7 +423,7 @@ def _check_exposure(address: "WebSocketAddress", *, safe: bool) -> None:
 
 
 def _run(options: Any) -> None:
-    """On uvloop when it is installed, otherwise on asyncio's own loop."""
+    """Run on uvloop when it is installed, otherwise on asyncio's own loop."""
     from holdfast.relay.node import serve as run
 
     def announce(address: str) -> None:
@@ -440,7 +440,7 @@ def _run(options: Any) -> None:
 
 
 def _ask(address: str, verb: "Callable[[Transaction], T]", *, create: bool = False) -> T:
-    """Ask the store; it is closed afterwards."""
+    """Run a transaction on the store, and close it."""
     from holdfast.relay.store import open_database
 
     database = open_database(address, create=create)

@@ -1,4 +1,4 @@
-"""What the commands of the board share: where the store is, which board they are about, a task as a line."""
+"""Shared by the board's commands: the place of the store, the choice of a board, a task as a line."""
 
 import errno
 import functools
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 PROJECT: Final = ".holdfast.toml"
-MAX_PROJECT: Final = 64 * 1024  # bytes: whoever makes a project does not fill our memory
+MAX_PROJECT: Final = 64 * 1024  # bytes: so that a project file cannot fill our memory
 _SWITCHED: Final = "current-board"
 _IDS: Final = frozenset({"id", "parent", "child", "parents"})  # parameters that name a task
 
@@ -40,7 +40,7 @@ def with_store(
 ) -> Callable[
     [Callable[Concatenate["Store", P], Answer | Iterator[Answer]]], Callable[..., Iterator[Answer]]
 ]:
-    """A command that is given the store; where a parameter names a task or a run, its id may be shortened."""
+    """Pass the open store to a command; ids of tasks and runs in its parameters may be shortened."""
 
     def decorate(
         command: Callable[Concatenate["Store", P], Answer | Iterator[Answer]],
@@ -66,12 +66,12 @@ def with_store(
 
 
 def _complete(store: "Store", given: Any) -> Any:
-    """Ids as they are, of what may be their beginnings."""
+    """Expand shortened ids."""
     return store.task_id(given) if isinstance(given, str) else tuple(map(store.task_id, given))
 
 
 def check_reader() -> None:
-    """Raises BrokenPipeError when nobody reads what is printed any more; a write only finds out later."""
+    """Raises BrokenPipeError when the reader of standard output is gone; a write detects that only later."""
     watch = select.poll()
     try:
         watch.register(sys.stdout.fileno(), 0)
@@ -82,7 +82,7 @@ def check_reader() -> None:
 
 
 def user_name() -> str:
-    """Whoever types, as events name them."""
+    """The name of the present user, for events."""
     import getpass
 
     try:
@@ -97,7 +97,7 @@ def _address(context: click.Context, parameter: click.Parameter, value: str | No
 
 
 def note_store(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
-    """Have commands that are printed name this store too, if it was typed; never a password."""
+    """Add a typed store, without its password, to the commands that we print."""
     from click.core import ParameterSource
 
     if not value or context.get_parameter_source(parameter.name or "") is not ParameterSource.COMMANDLINE:
@@ -121,14 +121,14 @@ store_option = click.option(
 )
 
 
-place_options: Final = combine(context_home_option, store_option)  # `current_home` says which
+place_options: Final = combine(context_home_option, store_option)  # get the home from `current_home`
 
 
 def find_board(start: Path, environ: "os._Environ[str] | dict[str, str]", home: Path) -> tuple[str, str]:
-    """The board and where its name comes from, for a command that does not name one.
+    """The board for a command that names none, and the source of its name.
 
     Raises:
-        UsageError: nothing names one, or the project's file is none.
+        UsageError: no source names one, or the project's file is invalid.
     """
     if name := environ.get("HOLDFAST_BOARD"):
         return name, "environment"
@@ -145,12 +145,12 @@ def find_board(start: Path, environ: "os._Environ[str] | dict[str, str]", home: 
 
 
 def current_home() -> Path:
-    """The home that the present command means."""
+    """The home of the present command."""
     return chosen_home(click.get_current_context(silent=True))
 
 
 def name_boards(context: click.Context) -> str:
-    """The boards of the store that is meant, to be chosen from; nothing where that cannot be told."""
+    """List the boards of the store to choose from; empty if it cannot be read."""
     from holdfast.board.store import open_store
 
     address = context.params.get("address") or os.environ.get("HOLDFAST_STORE")
@@ -164,7 +164,7 @@ def name_boards(context: click.Context) -> str:
 
 
 def switch_board(home: Path, name: str) -> None:
-    """What a person means from now on. Written whole, or not at all."""
+    """Set the default board of a home, atomically."""
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_file(home / _SWITCHED, f"{name}\n".encode())
@@ -178,7 +178,7 @@ def _read_project(file: Path) -> str | None:
             text = opened.read(MAX_PROJECT + 1)
     except OSError:
         return None
-    import tomllib  # only where there is such a file
+    import tomllib  # needed only if there is such a file
 
     try:
         name = tomllib.loads(text[:MAX_PROJECT].decode()).get("board")
@@ -219,19 +219,19 @@ def run_line(run: "Run") -> str:
 
 
 def run_said(run: "Run") -> str:
-    """How it ended, or how far it is."""
+    """How the run ended, or its progress."""
     return run.error or run.summary or (f"looks stuck: {run.stuck}" if run.stuck else run.note)
 
 
 def used_words(run: "Run") -> str:
-    """What a run has used; a zero is what nobody said."""
+    """The usage of a run; zero if it is not known."""
     from holdfast.board.rules.budget import describe, of_run
 
     return describe(of_run(run))
 
 
 def budget_lines(task: "Task", runs: "list[Run]") -> list[str]:
-    """What a task has used of its budgets, for people; of all runs there are to see."""
+    """The usage of a task against its budgets, for people; over all runs that are listed."""
     from holdfast.board.rules.budget import BudgetUse, describe, dollars, of_run
 
     bounds = [f"{task.max_tokens} tokens"] if task.max_tokens is not None else []
@@ -250,7 +250,7 @@ def event_line(event: "TaskEvent") -> str:
 
 
 def network_lines(event: "TaskEvent") -> list[str]:
-    """What a run reached by name, and what it was refused."""
+    """The hosts that a run reached by name, and those that were refused."""
     told = event.payload
     lines = [
         f"reached {row['host']}:{row['port']}: {row['connections']} connections, {row['sent']} bytes sent, "
@@ -268,7 +268,7 @@ def network_lines(event: "TaskEvent") -> list[str]:
 
 
 def host_lines(question: "HostQuestion") -> list[str]:
-    """A host that its worker is or was asked about, and how to answer."""
+    """A question of a worker about a host, and how to answer it."""
     said = f"{question.who} said {question.answer}" if question.answer else ""
     if question.outcome or said:
         return [f"  asked: {question.words}: {', '.join(filter(None, (said, question.outcome)))}"]
@@ -284,5 +284,5 @@ def _rows(value: object) -> "list[dict[str, Any]]":
 
 
 def answer(task: "Task", more: Sequence[str] = ()) -> "Answer":
-    """What a command says that changed a task, and what else a person should know."""
+    """The answer of a command that changed a task, with further lines for a person."""
     return {"task": task, "text": [task_line(task), *more]}

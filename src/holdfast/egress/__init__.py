@@ -1,14 +1,14 @@
-"""The network by name: which hosts a command may reach, and who makes its connections.
+"""Network access by name: which hosts a command may reach, and the connections to them.
 
-`hosts` and `addresses` decide and are pure, `upstream` reads what the host says of proxies; `dial` makes a
-connection to a host that was allowed, and `splice` joins it to the command's.
+`hosts` and `addresses` decide and are pure, `upstream` reads the host's proxy settings; `dial` connects to a
+host that was allowed, and `splice` joins that connection to the command's.
 
-By name, without the program's help: `names`, `clienthello`, `requests`, `namecheck` and `traffic` decide
-about names and what is said to hosts, all pure; `inside` makes sockets of a command's network, `broker`
-serves one command and `joint` is one of its connections; those to hosts that no rule decides about wait in
-`asking`. By a proxy that the wire asks for: a `gate` judges (`verdicts`, pure), asks and tells; `proxy`
-(HTTP) and `socks` speak with programs, which find them by `variables`. Either way a request that is read is
-written anew by `exchange`; hosts that get a key on the way are in `keys`.
+Without the program's cooperation: `names`, `clienthello`, `requests`, `namecheck` and `traffic` decide about
+names and about the data sent to hosts, all pure; `inside` creates sockets in a command's network, `broker`
+serves one command and `joint` is one of its connections; connections to hosts that no rule decides about wait
+in `asking`. Through a proxy that the wire protocol requests: a `gate` judges (`verdicts`, pure), asks and
+reports; `proxy` (HTTP) and `socks` speak with programs, which find them by `variables`. In both cases
+`exchange` parses each request and serialises it anew; `keys` handles hosts that get a key on the way.
 
 Imports: egress.asking, egress.bounds, egress.keys, errors, local, sandbox.kernel, sandbox.policy.
 Open to other rooms: broker, dial, exchange, gate, hosts, inside, namecheck, proxy, socks, splice, traffic,

@@ -1,7 +1,7 @@
-"""Which addresses are of the public internet. Pure module.
+"""Which addresses belong to the public internet. Pure module.
 
-Everything else leads to this machine, to its neighbours or to services that trust whoever reaches them: a
-name that somebody outside controls can be made to mean any of those.
+All others lead to this machine, to its neighbours or to services that trust every client that reaches them.
+The owner of a name outside can make it resolve to any of those.
 """
 
 import ipaddress
@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-# The first that holds an address names it.
+# The first block that contains an address names it.
 _SPECIAL_V4: Final = tuple(
     (ipaddress.IPv4Network(block), name)
     for block, name in (
@@ -43,7 +43,7 @@ _SPECIAL_V6: Final = tuple(
         ("ff00::/8", "multicast"),
         ("2001::/23", "reserved"),  # Teredo, benchmarks and others
         ("2001:db8::/32", "for documentation"),
-        ("2002::/16", "reserved"),  # 6to4: an IPv4 address in other clothes
+        ("2002::/16", "reserved"),  # 6to4: an IPv4 address inside an IPv6 one
         ("3fff::/20", "for documentation"),
     )
 )
@@ -51,9 +51,9 @@ _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 def name_special(address: Address) -> str | None:
-    """What an address is instead of public; None: it is public.
+    """Why an address is not public; None if it is public.
 
-    An IPv4 address inside of an IPv6 one counts as itself where a translator makes a connection of it.
+    An IPv4 address inside an IPv6 one counts as itself where a translator connects to it.
     """
     inner = untranslate(address)
     if isinstance(inner, ipaddress.IPv4Address):

@@ -1,9 +1,8 @@
-"""Hosts reached by name: the name server of one command, and who makes its connections.
+"""Hosts reached by name: the name server of one command, and the relay for its connections.
 
-The command asks for a name and gets an address of its own network namespace, on which we listen; every other
-name does not exist. Which address a connection was made to says which host is meant. It is looked up and
-dialled out here (`dial.py`), once what the client says agrees with that (`namecheck.py`), and counted
-(`traffic.py`).
+The command resolves a name and gets an address in its own network namespace, on which we listen. All other
+names get NXDOMAIN. The address of a connection identifies the host. We resolve and dial it here (`dial.py`),
+once the client's data agrees with that name (`namecheck.py`), and count the traffic (`traffic.py`).
 """
 
 import asyncio
@@ -41,20 +40,20 @@ from holdfast.egress.splice import CHUNK_BYTES, Hold, reset, take_leave
 from holdfast.egress.traffic import Sent, Traffic, grant_of
 from holdfast.sandbox.kernel.sockowner import Kind
 
-if TYPE_CHECKING:  # loads what few commands need
+if TYPE_CHECKING:  # imports that few commands need
     from holdfast.egress.bounds.allowance import Allowance
     from holdfast.egress.keys.inspector import Inspector
 
-MAX_CONNECTIONS: Final = 256  # of one command; further ones wait to be accepted
-MAX_UNDECIDED: Final = 256  # names that no rule allows and that have an address, for somebody may be asked
-MAX_LATE: Final = 128  # ports that somebody is asked about at hosts, beside those listened for from the start
-LATE_S: Final = 5.0  # after which nobody comes a second time: who does, does so within two
-MAX_STREAMS: Final = 16  # connections to the name server, which are for long answers that we do not have
-STREAM_S: Final = 10.0  # until a silent one of those is closed
-FIRST_S: Final = 1.0  # how long a client that is refused may take to say what it would understand
-DRAIN_S: Final = 2.0  # what a command sent right before its end still arrives
-RETRY_S: Final = 0.1  # until accepting is tried again, when there are no descriptors left
-_BATCH: Final = 64  # questions that are answered before anybody else has a turn
+MAX_CONNECTIONS: Final = 256  # of one command; further ones wait in the accept queue
+MAX_UNDECIDED: Final = 256  # names with an address that no rule allows, but that the user may be asked about
+MAX_LATE: Final = 128  # ports opened on a connection attempt, beside those open from the start
+LATE_S: Final = 5.0  # the program retries within two seconds; after this no retry is expected
+MAX_STREAMS: Final = 16  # TCP connections to the name server, meant for long answers, which we never send
+STREAM_S: Final = 10.0  # after which a silent one of those is closed
+FIRST_S: Final = 1.0  # how long a refused client may take to send data that shows its protocol
+DRAIN_S: Final = 2.0  # for data that a command sent right before its end
+RETRY_S: Final = 0.1  # until accept is tried again after the descriptors ran out
+_BATCH: Final = 64  # questions that are answered before other callbacks have a turn
 _MAX_PACKET: Final = 128  # headers
 _OWN: Final = (ipaddress.IPv4Address("127.0.0.1"), ipaddress.IPv6Address("::1"))
 
@@ -62,10 +61,10 @@ _OWN: Final = (ipaddress.IPv4Address("127.0.0.1"), ipaddress.IPv6Address("::1"))
 class NameBroker:
     """Serves one command, on the running loop, from `open` to `aclose`.
 
-    `has_room` says whether there may be so many descriptors more: whoever asks for a thousand names must not
-    take them from others. `inspector` has the keys for some of these hosts, and reads what is said to them.
-    With a time to answer, `ask` is asked about hosts that no rule decides about, once somebody connects.
-    `traffic` is the account that it keeps.
+    `has_room` tells whether this many more descriptors may be opened: a command that asks for a thousand
+    names must not take them from others. `inspector` has the keys for some of these hosts, and reads the
+    requests to them. If `ask_s` is set, `ask` is called about hosts that no rule decides about, when a
+    program connects to one. `traffic` is the account that it keeps.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class NameBroker:
         self._undecided = 0
         self._listeners: dict[socket.socket, tuple[Host, int]] = {}
         self._listening: set[tuple[str, int]] = set()
-        self._late: dict[tuple[str, int], asyncio.TimerHandle] = {}  # listened for since they were tried
+        self._late: dict[tuple[str, int], asyncio.TimerHandle] = {}  # opened after a connection attempt
         self._connections: set[asyncio.Task[None]] = set()
         self._streams: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
@@ -99,14 +98,15 @@ class NameBroker:
 
     @property
     def descriptors(self) -> int:
-        """How many it has open, or will have once its connections are made."""
+        """How many descriptors it has open, or will have once its connections are made."""
         return len(self._listeners) + 2 * len(self._connections) + len(self._streams)
 
     @property
     def services(self) -> "dict[int, Callable[[socket.socket], Coroutine[None, None, None]]]":
-        """Who serves a connection to a port of this machine's loopback that is allowed, by that port.
+        """Handlers of connections to allowed ports of this machine's loopback, by port.
 
-        Nobody asks for those by name; whoever made their listeners hands each connection to us.
+        Those are not reached by a name lookup. The process that created their listeners passes each
+        connection to us.
         """
         found: dict[int, Callable[[socket.socket], Coroutine[None, None, None]]] = {}
         for rule in self._rules.allow:
@@ -118,10 +118,10 @@ class NameBroker:
                     found.setdefault(port, functools.partial(self._serve, host=host, port=port))
         return found
 
-    # --- the life of it
+    # --- life cycle
 
     def open(self) -> None:
-        """Answer and accept from now on."""
+        """Start answering and accepting."""
         for sock, take in (
             (self._inside.datagrams, self._on_datagrams),
             (self._inside.stream, self._on_stream),
@@ -132,9 +132,9 @@ class NameBroker:
         self._accepting = True
 
     def end(self, then: Callable[[], object] = lambda: None) -> None:
-        """The command has ended: accept nothing more, and give what it sent a moment to arrive.
+        """The command has ended: accept nothing more, and give the data that it sent a moment to arrive.
 
-        `then` is called once nothing is open.
+        `then` is called once all connections are closed.
         """
         if self._ended:
             return
@@ -160,7 +160,7 @@ class NameBroker:
             then()
 
     async def aclose(self) -> None:
-        """End, and wait until nothing is open."""
+        """End, and wait until all connections are closed."""
         self.end()
         if waited := self._connections | self._streams:
             await asyncio.wait(waited)
@@ -180,7 +180,7 @@ class NameBroker:
             except BlockingIOError:
                 return
             except OSError:
-                continue  # whoever asked is gone
+                continue  # the client is gone
 
     def _on_stream(self) -> None:
         try:
@@ -196,7 +196,7 @@ class NameBroker:
         task.add_done_callback(self._streams.discard)
 
     async def _serve_stream(self, sock: socket.socket) -> None:
-        """Questions with their length before them, one after the other."""
+        """Answer questions over TCP, each with its length first, one after the other."""
         with sock, contextlib.suppress(OSError, TimeoutError):
             port: int = sock.getpeername()[1]
             while True:
@@ -217,7 +217,7 @@ class NameBroker:
         return data
 
     def _answer(self, message: bytes, kind: Kind, port: int) -> bytes | None:
-        """What to answer to a message from this port; None: nothing."""
+        """The answer to a message from this port; None: send none."""
         try:
             question = names.read_question(message)
         except BadMessage as exc:
@@ -239,12 +239,12 @@ class NameBroker:
                 self._refuse_name(question, host, kind, port)
                 return names.refuse(question)
             if not question.wants_address:
-                return names.answer(question, ())  # it may have an address, and nothing else
+                return names.answer(question, ())  # the host may have an address, but no other records
             self._undecided += 1
         try:
             addresses = self._open_host(host, ports)
         except OSError:
-            addresses = None  # no descriptors are left, say
+            addresses = None  # for example, no descriptors are left
         if addresses is None:
             return names.refuse(question, names.Rcode.SERVER_FAILURE)
         return names.answer(question, addresses)
@@ -268,9 +268,9 @@ class NameBroker:
         self.traffic.refuse(host.name, None, why, _now_ms(), grant=grant, program=program)
 
     def _open_host(self, host: Host, ports: list[int]) -> tuple[Address, ...] | None:
-        """The addresses of a host, with a listener at every port that it may be reached at.
+        """The addresses of a host, with a listener at every port at which it may be reached.
 
-        None: there is no room for another one. Raises OSError.
+        None: there is no room for another host. Raises OSError.
         """
         known = self._table.find(host.name)
         if known is None and not self._has_room(len(self._inside.families) * len(ports)):
@@ -303,12 +303,12 @@ class NameBroker:
     # --- connections
 
     def _on_attempts(self) -> None:
-        """Somebody connects: where nobody listens the kernel refuses, and we tell why."""
+        """Handle connection attempts: without a listener the kernel refuses them, and we record why."""
         for _ in range(_BATCH):
             try:
                 tried = read_attempt(self._inside.attempts.recv(_MAX_PACKET))
             except OSError:
-                return  # nothing more, or too much to hold
+                return  # no more packets, or the queue overflowed
             name = None if tried is None else self._table.name_at(tried[0])
             if tried is None or name is None or (name, tried[1]) in self._listening:
                 continue
@@ -316,10 +316,11 @@ class NameBroker:
                 self._refuse_port(name, tried[1])
 
     def _listen_late(self, name: str, port: int) -> bool:
-        """Listen where a connection was tried that somebody may be asked about; it is tried once more.
+        """Listen on a port where a connection was attempted that the user may be asked about, for the retry.
 
-        So does the broker of the command's sockets (`sandbox/watcher/broker.py`), if it has one; otherwise
-        nobody comes, and that is told. False: there is nothing to ask, or too much was tried.
+        The broker of the command's sockets (`sandbox/watcher/broker.py`) retries, if the command has one.
+        Otherwise no retry comes, and the refusal is recorded after LATE_S. False: no question is possible, or
+        too many ports were tried.
         """
         host, known = parse_host(name), self._table.find(name)
         count = len(self._inside.families)
@@ -333,7 +334,7 @@ class NameBroker:
         return True
 
     def _refuse_port(self, name: str, port: int) -> None:
-        """The kernel refused a connection, since nobody listened."""
+        """Record a connection that the kernel refused because there was no listener."""
         rule = decide(self._rules, parse_host(name), port).rule
         grant = grant_of(name, port) if rule is None else None
         self.traffic.refuse(name, port, "no rule allows this port", _now_ms(), grant=grant)
@@ -353,20 +354,20 @@ class NameBroker:
     def _accept(self, listener: socket.socket) -> None:
         if len(self._connections) >= MAX_CONNECTIONS or not self._has_room(2):
             self._pause()
-            self._loop.call_later(RETRY_S, self._resume)  # others may make room
+            self._loop.call_later(RETRY_S, self._resume)  # other connections may end
             return
         try:
             inner, _ = listener.accept()
         except BlockingIOError:
             return
-        except OSError:  # no descriptors left, or memory; the connection keeps waiting
+        except OSError:  # no descriptors or memory left; the connection stays in the queue
             self._pause()
             self._loop.call_later(RETRY_S, self._resume)
             return
         inner.setblocking(False)
         host, port = self._listeners[listener]
         if (late := self._late.get((host.name, port))) is not None:
-            late.cancel()  # it was tried once more
+            late.cancel()  # the program retried
         connection = self._loop.create_task(self._serve(inner, host, port))
         self._connections.add(connection)
         connection.add_done_callback(self._on_closed)
@@ -396,7 +397,7 @@ class NameBroker:
                 await self._pass(inner, host, port, row)
 
     def _find_program(self, inner: socket.socket) -> str | None:
-        """Who made this connection."""
+        """The program that made this connection."""
         try:
             port: int = inner.getpeername()[1]
         except OSError:
@@ -406,13 +407,13 @@ class NameBroker:
     def _refuse(
         self, inner: socket.socket, host: Host, port: int, why: str, grant: str | None = None
     ) -> None:
-        """Count a connection that is refused; who made it is looked for once."""
+        """Count a refused connection; look up its program only the first time."""
         known = self.traffic.has_refused(host.name, port, why)
         program = None if known else self._find_program(inner)
         self.traffic.refuse(host.name, port, why, _now_ms(), grant=grant, program=program)
 
     async def _pass(self, inner: socket.socket, host: Host, port: int, row: Sent) -> None:
-        """Have the bytes of a connection passed on, until it ends."""
+        """Pass on the bytes of a connection, until it ends."""
         check = NameCheck(host.name, port, judge=self._judge_of(host, port))
         try:
             outer = await self._dial(host, port)
@@ -429,7 +430,7 @@ class NameBroker:
                 row.last_ms = _now_ms()
 
     def _judge_of(self, host: Host, port: int) -> Judge | None:
-        """Who judges requests of plain HTTP to a host; None: it may be asked anything."""
+        """The function that judges plain HTTP requests to a host; None if every request is allowed."""
         found = self._rules.find_requests(host, port)
         allowed = [rule for rule in found if rule.scheme == "http"]
         return functools.partial(refuse_request, allowed) if found else None
@@ -440,7 +441,7 @@ class NameBroker:
         return None if asked is None else grant_request(scheme, host.name, port, *asked)
 
     async def _may_begin(self, inner: socket.socket, host: Host, port: int, row: Sent) -> bool:
-        """Wait until another connection may begin; whether it may. One that may not is told."""
+        """Wait until another connection may begin; if a limit forbids it, refuse it and return False."""
         if self.allowance is None:
             return True
         try:
@@ -453,7 +454,7 @@ class NameBroker:
         return True
 
     def _hold(self, host: Host, port: int, row: Sent) -> Hold | None:
-        """Who says when bytes may pass; None: nobody limits that."""
+        """The function that delays bytes as limits demand; None if no limit applies."""
         allowance = self.allowance
         if allowance is None or not allowance.bounds(host, port):
             return None
@@ -476,7 +477,7 @@ class NameBroker:
     async def _inspect(
         self, inspector: "Inspector", inner: socket.socket, host: Host, port: int, row: Sent
     ) -> None:
-        """Have the requests of a connection read and answered, until it ends."""
+        """Read and answer the requests of a connection, until it ends."""
 
         def refuse(why: str, asked: tuple[bytes, bytes] | None) -> None:
             self._refuse(inner, host, port, why, self._grant_request("https", host, port, asked))
@@ -486,7 +487,7 @@ class NameBroker:
         async def dial() -> socket.socket:
             nonlocal dialled
             try:
-                if dialled and self.allowance is not None:  # the first may begin, as somebody said before
+                if dialled and self.allowance is not None:  # the first connection was counted before
                     await self._wait(self.allowance.connect(host, port, self._loop.time()), row)
                 row.connections += dialled > 0
                 dialled += 1
@@ -494,7 +495,7 @@ class NameBroker:
             except (OSError, BadHost) as exc:
                 raise OSError(errno.EHOSTUNREACH, self._explain(exc, inner, host, port, row)) from None
 
-        inner.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # an answer comes as its host made it
+        inner.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # keep the pieces that the host sends
         try:
             target = (host.name, port)
             first = await inspector.hear_hello(inner, target) if inspector.ends_tls(*target) else b""
@@ -509,7 +510,7 @@ class NameBroker:
             row.last_ms = _now_ms()
 
     def _explain(self, exc: OSError | BadHost, inner: socket.socket, host: Host, port: int, row: Sent) -> str:
-        """Why a host cannot be reached; it is counted."""
+        """Why a host cannot be reached; count the failure."""
         row.failed += 1
         if isinstance(exc, AddressDenied):
             why = f"{host} is at {exc.address}, which --deny-host {exc.rule} denies"
@@ -533,7 +534,7 @@ class NameBroker:
     async def _join(
         self, inner: socket.socket, outer: socket.socket, check: NameCheck, row: Sent, hold: Hold | None
     ) -> None:
-        """Pass bytes and ends of file both ways. Raises Refused; neither is closed here."""
+        """Pass bytes and ends of file both ways. Raises Refused; closes neither socket."""
         lookout = None if self._inspector is None else self._inspector.look_out()
         joint = CheckedJoint(inner, outer, check, row, lookout, hold)
         whole, refused = False, None
@@ -545,18 +546,18 @@ class NameBroker:
         except* Refused as group:
             refused = _first(group)
         except* OSError:
-            pass  # one side broke off, and the other is told in the same way
+            pass  # one side broke off, and the other gets a reset too
         finally:
             if not whole:
                 reset(outer)
                 if refused is None:
                     reset(inner)
         if refused is not None:
-            # In the middle of an exchange nobody would take words of ours for what they are.
+            # In the middle of an exchange the client would not understand an answer of ours.
             raise Refused(refused.why) if joint.passed else refused
 
     async def _tell(self, inner: socket.socket, check: NameCheck, why: str) -> None:
-        """Refuse a connection in words that its client understands, once it has said something."""
+        """Refuse a connection in a protocol that its client understands, after its first data."""
         refusal = Refused(why)
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(FIRST_S):

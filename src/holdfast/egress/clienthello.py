@@ -1,14 +1,13 @@
-"""The server that a TLS client names before anything is encrypted. Pure module.
+"""The server name that a TLS client sends before encryption begins. Pure module.
 
-Only the first message is read: what follows is nobody's business. It may come in any number of pieces, and in
-any number of records. A hello that hides another one (ECH) is told of: the name that can be read is then not
-the one that is meant.
+Only the first message is read. It may come in any number of pieces and of records. A hello that hides another
+one (ECH) is reported as such: the visible name is then not the real one.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
-HANDSHAKE: Final = 0x16  # the first byte of whoever speaks TLS
+HANDSHAKE: Final = 0x16  # the first byte that a TLS client sends
 ALERT_ACCESS_DENIED: Final = bytes((0x15, 3, 3, 0, 2, 2, 49))
 ALERT_UNRECOGNIZED_NAME: Final = bytes((0x15, 3, 3, 0, 2, 2, 112))
 MAX_HELLO: Final = 64 * 1024  # a client with large keys and a ticket needs less than 4 KiB
@@ -16,34 +15,34 @@ _MAX_RECORD: Final = 16 * 1024
 _RECORD, _MESSAGE = 5, 4  # bytes of their headers
 _CLIENT_HELLO: Final = 1
 _SERVER_NAME: Final = 0
-_ENCRYPTED: Final = (0xFE0D, 0xFFCE)  # ECH, and what it was before (ESNI)
+_ENCRYPTED: Final = (0xFE0D, 0xFFCE)  # ECH, and its predecessor (ESNI)
 
 
 class BadHello(ValueError):
-    """This is no hello of a TLS client."""
+    """The data is not a TLS client hello."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What a client says of the server. `encrypted`: another hello is inside of it."""
+    """The server name in a hello. `encrypted`: another hello is inside of it."""
 
     server_name: str | None
     encrypted: bool
 
 
 class HelloReader:
-    """Takes what a client sends until its hello is whole."""
+    """Takes a client's data until its hello is complete."""
 
     def __init__(self) -> None:
-        self._data = bytearray()  # as it came
+        self._data = bytearray()  # as received
         self._message = bytearray()  # without the headers of records
-        self._at = 0  # how much of the data is in the message
+        self._at = 0  # how much of the data has been moved to the message
 
     def feed(self, data: bytes) -> Hello | None:
-        """Some more; the hello, once it is whole.
+        """Take more data; return the hello once it is complete.
 
         Raises:
-            BadHello: it is none, or too long.
+            BadHello: it is not a hello, or too long.
         """
         self._data += data
         if len(self._data) > MAX_HELLO:
@@ -60,7 +59,7 @@ class HelloReader:
         return None
 
     def _take_record(self) -> bool:
-        """Move one record to the message; False if it is not whole yet."""
+        """Move one record to the message; False if it is incomplete."""
         header = self._data[self._at : self._at + _RECORD]
         if (header[:1] and header[0] != HANDSHAKE) or (header[1:2] and header[1] != 3):
             raise BadHello("it is no record of a handshake")
@@ -101,7 +100,7 @@ def _read_hello(body: bytes) -> Hello:
 
 
 def _read_server_name(content: bytes) -> str:
-    """RFC 6066: a list, of which every name has another type; there is one type."""
+    """RFC 6066: a list with at most one name of each type; only one type exists."""
     outer = _Fields(content)
     listed = _Fields(outer.vector(2))
     outer.end()
@@ -116,7 +115,7 @@ def _read_server_name(content: bytes) -> str:
 
 
 class _Fields:
-    """What is left of a structure."""
+    """Reads the fields of a structure one after the other."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0

@@ -1,8 +1,8 @@
-"""A connection to a host that was allowed: its name is looked up once, every address is looked at, and it is
-one of those that is dialled. Nothing in between can make the name mean something else.
+"""Connect to a host that was allowed: its name is resolved once, every address is checked, and one of these
+addresses is dialled. So the name cannot change its meaning in between.
 
-With a proxy of the host's own in between that proxy looks the name up again, so what it dials cannot be
-pinned; what our own name server says is checked all the same, if it knows the name.
+If the host itself needs an upstream proxy, that proxy resolves the name again, so the address that it dials
+cannot be pinned. We check the addresses from our own resolver all the same, if it knows the name.
 """
 
 import asyncio
@@ -23,20 +23,20 @@ from holdfast.egress.hosts import Host, HostRule
 from holdfast.egress.upstream import Scheme, Upstream, Upstreams
 from holdfast.local.listeners import is_ours, recall
 
-RESOLVE_S: Final = 2.0  # as the reference: a name server that is slower counts as one that does not answer
+RESOLVE_S: Final = 2.0  # as in the reference: a slower name server counts as one that does not answer
 CONNECT_S: Final = 10.0  # for all addresses of a name together
-STAGGER_S: Final = 0.25  # RFC 8305: how long the next address waits for the one before
-MAX_ADDRESSES: Final = 8  # of a name that are tried; all that it has are looked at
-MAX_LOOKUPS: Final = 64  # at once, of the whole process: each is a thread until its name server has answered
-MAX_OWN_LOOKUPS: Final = 16  # of one command, whose name servers may be as slow as it likes
+STAGGER_S: Final = 0.25  # RFC 8305: the head start of each address over the next
+MAX_ADDRESSES: Final = 8  # of a name that are tried; all of them are checked
+MAX_LOOKUPS: Final = 64  # at once, of the whole process: each takes a thread until its name server answers
+MAX_OWN_LOOKUPS: Final = 16  # of one command, which may choose slow name servers
 MAX_HEAD: Final = 16 * 1024  # of a proxy's answer to CONNECT
 
-Resolver: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]  # the addresses of a name, as text
+Resolver: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]  # returns the addresses of a name, as text
 FindDenial: TypeAlias = Callable[[Address], HostRule | None]
 
 
 class NotPublic(OSError):
-    """The name leads to an address that is not public, and nobody allowed that."""
+    """The name leads to an address that is not public, and no rule allows that."""
 
     def __init__(self, address: Address) -> None:
         super().__init__(errno.EACCES, f"the host has the address {address}, which is not public")
@@ -52,20 +52,20 @@ class AddressDenied(OSError):
 
 
 class LookupFailed(OSError):
-    """The name has no address, or nobody says so in time."""
+    """The name has no address, or the resolver did not answer in time."""
 
 
 _looking = threading.BoundedSemaphore(MAX_LOOKUPS)
 
 
 async def look_up(name: str) -> Sequence[str]:
-    """The addresses of a name, as this host's resolver knows them.
+    """The addresses of a name, from this host's resolver.
 
-    In a thread of its own that nothing waits for: whoever gives up does so at once. Nobody is asked about
-    this machine itself (RFC 6761).
+    It runs in a thread of its own that is not joined, so a caller can give up at once. Names of this machine
+    itself are not sent to the resolver (RFC 6761).
 
     Raises:
-        OSError: it has none, or there are too many to ask at once.
+        OSError: the name has no address, or too many lookups are running.
     """
     if name == "localhost" or name.endswith((".localhost", ".localhost.")):
         return ("127.0.0.1", "::1")
@@ -92,7 +92,7 @@ async def look_up(name: str) -> Sequence[str]:
             problem = LookupFailed(errno.ENOENT, str(exc))
         finally:
             _looking.release()
-        with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so the result is not needed
             loop.call_soon_threadsafe(tell, found, problem)
 
     try:
@@ -104,9 +104,9 @@ async def look_up(name: str) -> Sequence[str]:
 
 
 class Lookups:
-    """The look-ups of one command: one at a time of a name, so many of all, and further ones wait.
+    """The lookups of one command: one at a time for a name, MAX_OWN_LOOKUPS in total; further ones wait.
 
-    One goes on when nobody waits for it any more: its thread does as well.
+    A lookup goes on after all callers gave up, because its thread does.
     """
 
     def __init__(self, resolve: Resolver = look_up) -> None:
@@ -128,17 +128,17 @@ class Lookups:
     def _forget(self, name: str, asked: "asyncio.Task[Sequence[str]]") -> None:
         del self._open[name]
         if not asked.cancelled():
-            asked.exception()  # whoever asked may have given up
+            asked.exception()  # retrieve it: all callers may have given up
 
 
 async def is_daemon(port: int) -> bool:
-    """Whether a daemon of ours listens on this port; a thread looks only at what was not looked at before."""
+    """Whether a daemon of ours listens on this port; use a thread only for sockets that are not cached."""
     known = recall(port)
     return await asyncio.to_thread(is_ours, port) if known is None else known
 
 
 def is_own(address: Address) -> bool:
-    """Whether an address is one of this machine's interfaces, by trying to be it."""
+    """Whether an address belongs to an interface of this machine; tried with bind."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as sock:
@@ -154,7 +154,7 @@ def deny_nothing(_address: Address) -> HostRule | None:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The way to a host, looked up and looked at: its addresses, or the upstream proxy on the way."""
+    """The way to a host, resolved and checked: its addresses, or the upstream proxy on the way."""
 
     host: Host
     addresses: tuple[Address, ...]
@@ -163,7 +163,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Dialer:
-    """Makes connections outside. What it asks about names, addresses and ports are arguments for tests."""
+    """Connects to outside hosts. Resolver and checks are arguments for tests."""
 
     resolve: Resolver = field(default_factory=Lookups)
     upstream: Upstreams = upstreams.NONE
@@ -173,12 +173,12 @@ class Dialer:
     async def dial(
         self, host: Host, port: int, *, private: bool = False, find_denial: FindDenial = deny_nothing
     ) -> socket.socket:
-        """A connection to a host, through the upstream proxy if there is one; not blocking.
+        """Connect to a host, through the upstream proxy if there is one; return a non-blocking socket.
 
         Raises:
-            NotPublic: an address of it is not public or this machine's own, and `private` is not set.
-            AddressDenied: an address of it is denied.
-            OSError: the name has no address, or nobody answers there.
+            NotPublic: one of its addresses is not public or is this machine's own, and `private` is not set.
+            AddressDenied: a rule denies one of its addresses.
+            OSError: the name has no address, or no address accepts the connection.
         """
         return await self.connect(await self.find(host, private=private, find_denial=find_denial), port)
 
@@ -190,7 +190,7 @@ class Dialer:
         scheme: Scheme = "https",
         find_denial: FindDenial = deny_nothing,
     ) -> Route:
-        """The way to a host. The name is looked up here and nowhere else.
+        """Find the way to a host. The name is resolved here and nowhere else.
 
         Raises:
             NotPublic, AddressDenied, OSError: as `dial` does.
@@ -213,11 +213,11 @@ class Dialer:
         return Route(host, tuple(found), above)
 
     async def connect(self, route: Route, port: int) -> socket.socket:
-        """Take this way to the end.
+        """Connect along this route.
 
         Raises:
-            NotPublic: a daemon of ours is there, which takes us for its user.
-            OSError: nobody answers there.
+            NotPublic: the listener is a daemon of ours, which would take us for its user.
+            OSError: no address accepts the connection.
         """
         if route.above is None:
             return await self._connect_directly(route, port)
@@ -234,7 +234,7 @@ class Dialer:
         try:
             address = unmap(ipaddress.ip_address(sock.getpeername()[0]))
             here = is_loopback(address) or self.is_own(address)
-            # Asked once we are connected: it is this one that listens.
+            # Checked after the connection is made: this is the process that listens.
             if here and await self.is_daemon(port):
                 raise NotPublic(address)
         except BaseException:
@@ -243,10 +243,10 @@ class Dialer:
         return sock
 
     async def reach(self, above: Upstream) -> socket.socket:
-        """Connect to an upstream proxy, which is the host's own choice and may be anywhere.
+        """Connect to an upstream proxy, which the host itself configured, so it may have any address.
 
         Raises:
-            OSError: nobody answers there.
+            OSError: it does not accept the connection.
         """
         try:
             addresses = [unmap(ipaddress.ip_address(above.host))]
@@ -257,7 +257,7 @@ class Dialer:
     async def _ask(self, name: str) -> list[Address]:
         try:
             async with asyncio.timeout(RESOLVE_S):
-                # The last dot keeps this host's search list out: another name is not meant.
+                # The trailing dot bypasses this host's search list, which would try other names.
                 texts = await self.resolve(f"{name}." if "." in name else name)
         except TimeoutError:
             raise LookupFailed(errno.ETIMEDOUT, "the name server does not answer") from None
@@ -268,7 +268,7 @@ class Dialer:
 
 
 async def connect(addresses: Sequence[Address], port: int) -> socket.socket:
-    """The first of these addresses that answers; each gets a head start over the next.
+    """Connect to the first of these addresses that answers; each gets a head start over the next.
 
     Raises:
         OSError: none does.
@@ -306,12 +306,12 @@ async def connect(addresses: Sequence[Address], port: int) -> socket.socket:
 
 
 def _discard(sock: socket.socket, _task: "asyncio.Task[None]") -> None:
-    """Close what came too late, or not at all."""
+    """Close the socket of an attempt that was not needed."""
     sock.close()
 
 
 def _interleave(addresses: Sequence[Address]) -> list[Address]:
-    """By turns of both families, beginning with that of the first."""
+    """Alternate between the two families, beginning with that of the first address."""
     first = [address for address in addresses if address.version == addresses[0].version]
     second = [address for address in addresses if address.version != addresses[0].version]
     mixed: list[Address] = []
@@ -328,14 +328,14 @@ def _make_socket(address: Address) -> socket.socket:
 
 
 def _reaches_at_once(sock: socket.socket, address: Address, port: int) -> bool:
-    """Whether it takes no waiting, as on this machine to who listens; else it is on its way."""
+    """Try to connect without waiting, as works with a local listener; otherwise it is in progress."""
     with contextlib.suppress(OSError):
         sock.connect((str(address), port))
     return _is_connected(sock) and not _met_itself(sock)
 
 
 async def _connect(sock: socket.socket, address: Address, port: int) -> None:
-    """Connect a socket, which may be on its way. Raises OSError."""
+    """Wait until a socket is connected; the attempt may have begun. Raises OSError."""
     if not _is_connected(sock):
         await asyncio.get_running_loop().sock_connect(sock, (str(address), port))
     if _met_itself(sock):
@@ -351,15 +351,15 @@ def _is_connected(sock: socket.socket) -> bool:
 
 
 def _met_itself(sock: socket.socket) -> bool:
-    """Whether nobody listened, and by chance it was given that very port."""
+    """Whether a TCP self-connect happened: no listener, and our socket got that very port by chance."""
     return bool(sock.getsockname() == sock.getpeername())
 
 
 async def tunnel(sock: socket.socket, above: Upstream, host: Host, port: int) -> None:
-    """Have the upstream proxy connect us further.
+    """Ask the upstream proxy to connect us to the host.
 
     Raises:
-        OSError: it does not.
+        OSError: it refuses or does not answer.
     """
     target = f"[{host}]:{port}" if ":" in host.name else f"{host}:{port}"
     head = f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n"
@@ -370,7 +370,7 @@ async def tunnel(sock: socket.socket, above: Upstream, host: Host, port: int) ->
         async with asyncio.timeout(CONNECT_S):
             await loop.sock_sendall(sock, f"{head}\r\n".encode("ascii"))
             answer = b""
-            while not answer.endswith(b"\r\n\r\n"):  # byte by byte: what follows is not ours
+            while not answer.endswith(b"\r\n\r\n"):  # byte by byte: the bytes after the header are not ours
                 if len(answer) >= MAX_HEAD or not (got := await loop.sock_recv(sock, 1)):
                     raise ConnectionRefusedError(errno.ECONNREFUSED, "the upstream proxy broke off")
                 answer += got

@@ -1,7 +1,7 @@
-"""Requests of HTTP/1.1 that are read whole in their framing and written anew, between a program and a host.
+"""Parse HTTP/1.1 requests completely and serialise them anew, between a program and a host.
 
-What a server outside sees is what was judged here: nothing is passed on that could mean something else to
-the next server, as two framings, an upgrade, or trailers.
+So an outside server sees exactly what was judged here: nothing passes that the next server could interpret
+differently, such as two framings, an upgrade, or trailers.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ import h11
 
 from holdfast.egress.splice import CHUNK_BYTES, Hold, count_nothing
 
-MAX_HEAD: Final = 64 * 1024  # of a request or an answer: cookies are large, and nothing is larger
-HEAD_S: Final = 60.0  # to send the next request; a program that keeps a connection open does so for less
+MAX_HEAD: Final = 64 * 1024  # of a request or a response: large enough for cookies, the largest part
+HEAD_S: Final = 60.0  # for the next request; programs keep an idle connection open for less
 _HOP: Final = frozenset(
     {
         *(b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization", b"proxy-authenticate"),
@@ -27,7 +27,7 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 
 class BadRequest(Exception):
-    """The request is not one that is taken here; the text says why, and `asked` what it was, if judged."""
+    """The request is refused; the text gives the reason, and `asked` is the request, if it was judged."""
 
     asked: tuple[bytes, bytes] | None = None
 
@@ -37,20 +37,20 @@ class BadRequest(Exception):
 
 
 class Stream(Protocol):
-    """Bytes both ways."""
+    """Bytes in both directions."""
 
     async def receive(self) -> bytes:
-        """Some more, nothing at the end. Raises OSError."""
+        """More bytes, none at the end of file. Raises OSError."""
 
     async def send(self, data: bytes) -> None:
         """Raises OSError."""
 
     def cut(self) -> None:
-        """Nothing more passes in either direction."""
+        """Stop both directions."""
 
 
 class PlainStream:
-    """A socket as it is; `first` was read from it before."""
+    """A plain socket; `first` was read from it before."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class PlainStream:
 
 
 class HeldStream:
-    """A stream on which bytes wait until they may pass."""
+    """A stream whose bytes wait for a rate limit."""
 
     def __init__(self, stream: Stream, hold: Hold) -> None:
         self._stream, self._hold = stream, hold
@@ -104,28 +104,28 @@ class Leg:
 
     def __init__(self, stream: Stream, role: type[h11.CLIENT] | type[h11.SERVER]) -> None:
         self.stream = stream
-        self.is_head = False  # the request is a HEAD, whose answer has no body
+        self.is_head = False  # the request is a HEAD, whose response has no body
         self.http = h11.Connection(role, max_incomplete_event_size=MAX_HEAD)
         self._turn = asyncio.Lock()
 
     async def receive(self) -> h11.Event | type[h11.PAUSED]:
-        """The next event; raises h11.RemoteProtocolError, OSError."""
+        """The next event. Raises h11.RemoteProtocolError, OSError."""
         while (event := self.http.next_event()) is h11.NEED_DATA:
             self.http.receive_data(await self.stream.receive())
-            await asyncio.sleep(0)  # when both ends are quick nobody waits: then others have their turn here
+            await asyncio.sleep(0)  # fast peers never block here, so yield to other tasks
         return event  # type: ignore[return-value]
 
     async def send(self, *events: h11.Event) -> None:
         data = b"".join(self.http.send(event) or b"" for event in events)
-        async with self._turn:  # what was said first goes first
+        async with self._turn:  # keeps the order of messages
             await self.stream.send(data)
 
 
 class Passing:
-    """What an exchange makes of what passes: nothing. Whoever changes or refuses something says so here."""
+    """Hooks for the data of an exchange; by default it passes unchanged. Subclasses change or refuse it."""
 
     def pass_request(self, data: bytes) -> bytes:
-        """Some of the request's body. Raises BadRequest: nothing more of it is passed on."""
+        """A part of the request's body. Raises BadRequest to stop passing it on."""
         return data
 
     def pass_answer(self, answer: h11.Response) -> h11.Response:
@@ -135,18 +135,18 @@ class Passing:
         )
 
     def pass_data(self, data: bytes) -> bytes:
-        """Some of the answer's body."""
+        """A part of the response's body."""
         return data
 
     def finish(self) -> bytes:
-        """What is left of it at its end."""
+        """Data held back until the end of the body."""
         return b""
 
 
 async def serve_requests(leg: Leg, answer: Callable[[h11.Request], Awaitable[bool]]) -> None:
     """Have the requests of a connection answered, one after the other. Raises OSError.
 
-    `answer` says whether another may follow; it raises BadRequest, h11.ProtocolError, OSError.
+    `answer` returns whether another may follow; it raises BadRequest, h11.ProtocolError, OSError.
     """
     while await _answer_next(leg, answer):
         leg.http.start_next_cycle()
@@ -170,12 +170,12 @@ async def _answer_next(leg: Leg, answer: Callable[[h11.Request], Awaitable[bool]
         await say(leg, exc.error_status_hint, "this is not a request of HTTP/1.1")
         return False
     except h11.LocalProtocolError:
-        return False  # what came from outside cannot be said inside, or the other way round
+        return False  # a message from one side cannot be expressed to the other
     return leg.http.our_state is h11.DONE and leg.http.their_state is h11.DONE
 
 
 async def exchange(leg: Leg, far: Leg, passing: Passing) -> None:
-    """The rest of the request outwards, and the answer inwards, at the same time.
+    """Send the rest of the request and receive the response, at the same time.
 
     Raises:
         BadRequest: its body is refused; the host got only a part of it.
@@ -197,14 +197,14 @@ async def _pass_body(leg: Leg, far: Leg, passing: Passing) -> None:
             while isinstance(event := await leg.receive(), h11.Data):
                 await far.send(h11.Data(data=passing.pass_request(bytes(event.data))))
             if isinstance(event, h11.EndOfMessage):
-                await far.send(h11.EndOfMessage())  # without trailers: nobody has judged them
+                await far.send(h11.EndOfMessage())  # without trailers: they have not been judged
                 return
         except h11.ProtocolError:
             pass
         except BadRequest:
             far.stream.cut()
             raise
-        far.stream.cut()  # the program is gone, or says what is no body: nothing follows
+        far.stream.cut()  # the program is gone, or sent an invalid body: nothing follows
 
 
 async def _pass_answer(far: Leg, leg: Leg, passing: Passing) -> None:
@@ -228,16 +228,16 @@ async def _pass_answer(far: Leg, leg: Leg, passing: Passing) -> None:
 
 
 def check_framing(request: h11.Request) -> None:
-    """Refuse what two servers could read in two ways. Raises BadRequest."""
+    """Refuse framing that two servers could interpret differently. Raises BadRequest."""
     names = [name for name, _ in request.headers]
     if b"transfer-encoding" in names and b"content-length" in names:
         raise BadRequest("a request has one length")
 
 
 def keep_headers(message: h11.Request | h11.Response) -> Headers:
-    """The headers that are for whoever is at the end, as they were written, and the length, said once.
+    """The end-to-end headers, as they were written, and the length, once.
 
-    What contradicts itself has been refused by h11.
+    h11 has refused contradictory headers.
     """
     named = {
         word.strip().lower()
@@ -258,12 +258,12 @@ def _length(message: h11.Request | h11.Response) -> Headers:
 
 
 async def say(leg: Leg, status: int, text: str, *, error: str | None = None) -> None:
-    """A text of our own as the answer."""
+    """Answer with a text of our own."""
     await send_answer(leg, status, text.encode("utf-8"), b"text/plain", error)
 
 
 async def send_answer(leg: Leg, status: int, body: bytes, kind: bytes, error: str | None) -> None:
-    """A whole answer of our own; nothing more is read on this connection."""
+    """Send a complete response of our own; nothing more is read from this connection."""
     if leg.http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
         return
     headers = [

@@ -1,6 +1,6 @@
-"""The gate of one command: every attempt to reach a host is judged, told of, and only then made.
+"""The gate of one command: every attempt to reach a host is judged and reported before the connection.
 
-`proxy.py` and `socks.py` speak with the programs; each knows a gate and no rule.
+`proxy.py` and `socks.py` speak with the programs; they use a gate and know no rules.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from holdfast.egress.verdicts import (
     may_be_asked,
 )
 
-if TYPE_CHECKING:  # loads what few commands need
+if TYPE_CHECKING:  # imports that few commands need
     from holdfast.egress.keys.inspector import Inspector
 
 Ask: TypeAlias = Callable[[Attempt], Awaitable[Verdict]]
@@ -37,7 +37,7 @@ Tell: TypeAlias = Callable[[Attempt, Verdict], None]
 
 
 class Gate:
-    """Judges by one policy. `ask` decides about hosts that no rule mentions, `tell` hears every verdict."""
+    """Judges by one policy. `ask` decides about hosts that no rule mentions, `tell` gets every verdict."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Gate:
         ask: Ask | None = None,
         inspector: "Inspector | None" = None,
     ) -> None:
-        """`inspector` has keys for some hosts, and reads what is said to them."""
+        """`inspector` has keys for some hosts, and reads the requests to them."""
         self._policy = policy
         self._dialer = dialer
         self._tell = tell
@@ -56,10 +56,10 @@ class Gate:
         self.inspector = inspector
 
     async def admit(self, attempt: Attempt) -> Route | Verdict:
-        """The way to a host, or why there is none. The name is looked up after everything else allowed it.
+        """The route to a host, or the verdict that refuses it. The name is resolved after all other checks.
 
         Raises:
-            OSError: it is allowed, and has no address.
+            OSError: it is allowed, but has no address.
         """
         early = guard_port(self._policy, attempt)
         if early is not None:
@@ -95,9 +95,9 @@ class Gate:
         return route
 
     async def join(self, sock: socket.socket, route: Route, port: int, first: bytes = b"") -> bool:
-        """Have what is said to a host that has keys read, on a connection of which this was read before.
+        """Have the inspector serve a connection to a host that has keys; `first` was read from it before.
 
-        False: there are none for it, and nothing was done. Raises OSError.
+        False: there are no keys for the host, and nothing was done. Raises OSError.
         """
         target = (route.host.name, port)
         if self.inspector is None or not self.inspector.covers(*target):
@@ -113,15 +113,15 @@ class Gate:
         return True
 
     async def connect(self, route: Route, port: int) -> socket.socket:
-        """A connection all the way; raises OSError."""
+        """Connect to the host. Raises OSError."""
         return await self._dialer.connect(route, port)
 
     async def connect_http(self, route: Route, port: int) -> socket.socket:
-        """A connection for plain HTTP: an upstream proxy takes that without a tunnel. Raises OSError."""
+        """Connect for plain HTTP: an upstream proxy takes that without a tunnel. Raises OSError."""
         if route.above is not None:
             return await self._dialer.reach(route.above)
         return await self._dialer.connect(route, port)
 
 
 def _ignore(_why: str, _asked: object) -> None:
-    """The program was told."""
+    """Do nothing: the program gets the refusal as a response."""

@@ -1,12 +1,12 @@
-"""Hosts as they are asked for, rules about them, and which rule decides. Pure module.
+"""Hosts as programs name them, rules about them, and which rule decides. Pure module.
 
 A rule is a name (`api.example.com`), its subdomains (`*.example.com`), both (`**.example.com`), every host
-(`*`, to allow only) or an address, each with a port behind a colon or without. Names are compared as they
-would be asked of a name server: lower case, in ASCII, without the last dot. What a resolver might take for an
-address written otherwise (`0x7f.1`, `2130706433`) is no name.
+(`*`, to allow only) or an address, each with or without a port after a colon. Names are compared in DNS form:
+lower case, in ASCII, without the last dot. Text that a resolver might take for an address in another notation
+(`0x7f.1`, `2130706433`) is not a name.
 
-A rule that is a URL, with methods before it or without (`GET,HEAD https://api.example.com/v1/`), is about
-those requests alone, and the narrowest: what patterns allow of that host is not meant any more.
+A rule that is a URL, with or without methods before it (`GET,HEAD https://api.example.com/v1/`), allows only
+those requests. It is the narrowest rule: patterns that allow the same host then no longer apply to it.
 """
 
 import enum
@@ -23,25 +23,25 @@ from holdfast.sandbox.policy.hostwish import HostWish
 from holdfast.sandbox.policy.secretwish import parse_secret
 
 MAX_NAME: Final = 253  # of a name in the DNS, without its last dot
-MAX_TEXT: Final = 1024  # of a host as it was written, before anything is done with it
+MAX_TEXT: Final = 1024  # of a host as written, checked before parsing
 DEFAULT_PORTS: Final = frozenset({80, 443})
 ANY_PORT: Final = None
-SCHEMES: Final = {"http": 80, "https": 443}  # of requests that a rule can be about
+SCHEMES: Final = {"http": 80, "https": 443}  # schemes of requests that a rule can name
 _LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)", re.ASCII)
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
 _URL: Final = re.compile(r"(?:([A-Z]+(?:,[A-Z]+)*) )?(https?)://([^/?#@\\\s]+)(/[!-~]*)?", re.ASCII)
 _PATH: Final = re.compile(r"(?:/[A-Za-z0-9._~@:+,=-]*)+", re.ASCII)
-# What one version of IDNA has as letters, and the other as "ss", as a sigma or as nothing (RFC 5894, 7.2).
+# Letters that one version of IDNA keeps and the other maps to "ss", to a sigma or to nothing (RFC 5894, 7.2).
 _DEVIATIONS: Final = frozenset("\u00df\u1e9e\u03c2\u200c\u200d")
 _PORT: Final = re.compile(r"[0-9]{1,5}", re.ASCII)
 
 
 class BadHost(ValueError):
-    """This is no host that anybody may be connected to; the text says why, and does not repeat it."""
+    """The text names no host that may be connected to; the message says why, and does not repeat the text."""
 
 
 class Reason(enum.Enum):
-    """How a host was decided about, in the words of the protocol."""
+    """How a host was decided about, in the terms of the protocol."""
 
     ALLOWED = "allowed"
     DENIED = "denied"
@@ -51,7 +51,7 @@ class Reason(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host in the one way to write it: an ASCII name in lower case, or an address."""
+    """A host in canonical form: an ASCII name in lower case, or an address."""
 
     name: str
     address: Address | None = None
@@ -61,14 +61,14 @@ class Host:
 
     @property
     def is_local(self) -> bool:
-        """Whether it leads to no public place, as far as its text tells."""
+        """Whether its text shows that it is not public."""
         if self.address is not None:
             return not is_public(self.address)
         return self.name == "localhost" or self.name.endswith(".localhost")
 
 
 class Extent(enum.Enum):
-    """Which hosts a rule is about."""
+    """Which hosts a rule covers."""
 
     EXACT = ""
     BELOW = "*."
@@ -78,7 +78,7 @@ class Extent(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Those that a rule is about: by `scheme`, of these methods (None: of any), for paths below `prefix`."""
+    """Requests that a rule allows: by `scheme`, of these methods (None: any), for paths below `prefix`."""
 
     scheme: str
     methods: frozenset[str] | None
@@ -109,7 +109,7 @@ class HostRule:
         return f"{shown}:{','.join(map(str, sorted(self.ports)))}"
 
     def covers(self, host: Host, port: int) -> bool:
-        """Whether the rule is about this host and port."""
+        """Whether the rule covers this host and port."""
         return (self.ports is None or port in self.ports) and self._covers_name(host)
 
     def _covers_name(self, host: Host) -> bool:
@@ -127,7 +127,7 @@ class HostRule:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided about a host, and the rule that did, if one did."""
+    """The decision about a host, and the rule that decided, if any."""
 
     reason: Reason
     rule: HostRule | None = None
@@ -139,7 +139,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class HostRules:
-    """What may be reached. `private`: also addresses that are not public; `own`: of these names alone."""
+    """What may be reached. `private`: allow addresses that are not public; `own`: only for these names."""
 
     allow: tuple[HostRule, ...] = ()
     deny: tuple[HostRule, ...] = ()
@@ -157,7 +157,7 @@ class HostRules:
             found.sort(key=lambda item: item[1].extent is not Extent.EXACT)
 
     def find(self, host: Host, port: int, *, denies: bool) -> HostRule | None:
-        """The narrowest rule of one kind that is about this host and port."""
+        """The narrowest allowing or denying rule that covers this host and port."""
         for name in _parents(host):
             for kind, rule in self._by_name.get(name, ()):
                 if kind is denies and rule.covers(host, port):
@@ -165,9 +165,9 @@ class HostRules:
         return None
 
     def find_requests(self, host: Host, port: int) -> tuple[Requests, ...]:
-        """The requests that this host may be asked; none if it may be asked anything.
+        """The requests that may be sent to this host; empty if all are allowed.
 
-        A rule about the whole host lifts those about requests, unless it is a pattern.
+        A rule about the whole host overrides those about requests, unless it is a pattern.
         """
         found = [
             rule
@@ -179,7 +179,7 @@ class HostRules:
 
     @property
     def requested(self) -> dict[tuple[str, int], tuple[Requests, ...]]:
-        """Hosts at ports that may be asked certain requests alone."""
+        """Hosts and ports to which only certain requests are allowed."""
         found: dict[tuple[str, int], tuple[Requests, ...]] = {}
         for rule in self.allow:
             for port in (rule.ports or ()) if rule.only is not None else ():
@@ -189,7 +189,7 @@ class HostRules:
 
 
 def _parents(host: Host) -> Iterator[str]:
-    """The names that a rule about this host can have, the narrowest first; that of every host is empty."""
+    """The names of rules that can cover this host, the narrowest first; the rule for every host has none."""
     yield host.name
     if host.address is None:
         rest = host.name
@@ -200,9 +200,10 @@ def _parents(host: Host) -> Iterator[str]:
 
 
 def decide(rules: HostRules, host: Host, port: int) -> Decision:
-    """Whether this host may be reached, as far as that is known before its name was looked up.
+    """Decide whether this host may be reached, as far as is known before its name is resolved.
 
-    A denial beats everything. An address that is not public needs a rule of its own: `*` is not meant for it.
+    A denial beats all other rules. An address that is not public needs a rule of its own: `*` does not cover
+    it.
     """
     if denied := rules.find(host, port, denies=True):
         return Decision(Reason.DENIED, denied)
@@ -213,13 +214,13 @@ def decide(rules: HostRules, host: Host, port: int) -> Decision:
 
 
 def may_be_private(rules: HostRules, host: Host, decision: Decision) -> bool:
-    """Whether an allowed host may turn out not to be public: all may, or this one, or the rule says where."""
+    """Whether an allowed host may be at private addresses: by `private`, `own` or a rule of its own."""
     exact = decision.rule is not None and decision.rule.extent is Extent.EXACT
     return rules.private or (exact and (host.is_local or host.name in rules.own))
 
 
 def find_denial(rules: HostRules, port: int, address: Address) -> HostRule | None:
-    """The rule that denies an address, whatever the name that led there."""
+    """The rule that denies an address, for any name that led there."""
     for one in {address, untranslate(address)}:
         if (denied := rules.find(_host_of(one), port, denies=True)) is not None:
             return denied
@@ -227,10 +228,10 @@ def find_denial(rules: HostRules, port: int, address: Address) -> HostRule | Non
 
 
 def parse_host(text: str) -> Host:
-    """The host that a text names, brackets around an IPv6 address allowed.
+    """Parse a host; an IPv6 address may be in brackets.
 
     Raises:
-        BadHost: nobody may be connected to what it names.
+        BadHost: it names no host that may be connected to.
     """
     if not text or len(text) > MAX_TEXT:
         raise BadHost("a host has between 1 and 253 characters")
@@ -252,7 +253,7 @@ def parse_host(text: str) -> Host:
 def _literal_v6(text: str) -> Host:
     inner = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     try:
-        if "%" in inner:  # a zone, which means something on one machine only
+        if "%" in inner:  # a zone, which has a meaning on one machine only
             raise ValueError
         return _host_of(ipaddress.IPv6Address(inner))
     except ValueError:
@@ -274,10 +275,10 @@ def _to_ascii(text: str) -> str:
 
 
 def parse_target(text: str, default_port: int | None = None) -> tuple[Host, int]:
-    """Host and port of `host:port`, as in CONNECT; without a port the one that is given.
+    """Parse `host:port`, as in CONNECT; without a port use the default.
 
     Raises:
-        BadHost: it names no host, or no port.
+        BadHost: the host or the port is invalid or missing.
     """
     name, port = _split_port(text)
     number = default_port if port is None else port
@@ -287,7 +288,7 @@ def parse_target(text: str, default_port: int | None = None) -> tuple[Host, int]
 
 
 def _split_port(text: str) -> tuple[str, int | None]:
-    """Host and port; an IPv6 address with a port is in brackets."""
+    """Split host and port; an IPv6 address with a port is in brackets."""
     if text.startswith("["):
         inner, closed, rest = text.partition("]")
         name = inner + closed
@@ -306,10 +307,10 @@ def _split_port(text: str) -> tuple[str, int | None]:
 def parse_rule(
     text: str, *, denies: bool = False, default_ports: frozenset[int] | None = DEFAULT_PORTS
 ) -> HostRule:
-    """The rule that a text is; without a port one that denies is about every port.
+    """Parse a rule; a denying rule without a port covers every port.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is invalid.
     """
     try:
         return _rule(text, denies=denies, default_ports=default_ports)
@@ -339,7 +340,7 @@ def _rule(text: str, *, denies: bool, default_ports: frozenset[int] | None) -> H
 
 
 def _request_rule(text: str, *, denies: bool) -> HostRule:
-    """A rule that is a URL."""
+    """Parse a rule that is a URL."""
     found = _URL.fullmatch(text)
     if denies:
         raise BadHost("a host is denied as a whole")
@@ -359,10 +360,10 @@ def _request_rule(text: str, *, denies: bool) -> HostRule:
 def parse_rules(
     allow: Iterable[str] = (), deny: Iterable[str] = (), *, private: bool = False, own: Iterable[str] = ()
 ) -> HostRules:
-    """The rules of `--allow-host` and the like.
+    """Parse the rules of `--allow-host` and the like.
 
     Raises:
-        UsageError: a text is no rule.
+        UsageError: a rule is invalid.
     """
     return HostRules(
         tuple(map(parse_rule, allow)),
@@ -373,12 +374,12 @@ def parse_rules(
 
 
 def narrow_keys(allow: Iterable[str], brought: Iterable[str]) -> tuple[str, ...]:
-    """These rules without those that keys brought along, where others say which requests are meant.
+    """These rules without those that keys added, where another rule limits the requests to that host.
 
-    A key allows its host as a whole; it lifts no rule about requests.
+    A key allows its host as a whole; it must not lift a rule about requests.
 
     Raises:
-        UsageError: a text is no rule.
+        UsageError: a rule is invalid.
     """
     rules = {text: parse_rule(text) for text in allow}
     narrow = {(rule.name, rule.ports) for rule in rules.values() if rule.only is not None}
@@ -389,7 +390,7 @@ def narrow_keys(allow: Iterable[str], brought: Iterable[str]) -> tuple[str, ...]
 
 
 def forget_keys(hosts: HostWish) -> HostWish:
-    """The same hosts for a command that has none of the keys. Raises UsageError."""
+    """The same hosts for a command that gets none of the keys. Raises UsageError."""
     if not hosts.secrets:
         return hosts
     brought = [parse_secret(text).rule for text in hosts.secrets]
@@ -397,10 +398,10 @@ def forget_keys(hosts: HostWish) -> HostWish:
 
 
 def check_addresses(given: Iterable[tuple[str, str]]) -> None:
-    """Hosts and where they are, instead of asking a name server.
+    """Check hosts with fixed addresses, which replace a lookup.
 
     Raises:
-        UsageError: an address is none, or a host is no name.
+        UsageError: an address or a host is invalid.
     """
     for name, address in given:
         try:

@@ -1,10 +1,10 @@
-"""Sockets of a command's network namespace, made from outside of it.
+"""Sockets of a command's network namespace, created from outside of it.
 
-The namespace handed out what a name server needs and, for each family, two sockets that are neither bound nor
-connected (`sandbox/protocol/names.py`). A connection between those two leaves a third socket at the end that
-accepted it. All three are disconnected, which makes them as new, and the third is ours to listen with: it
-belongs to the same namespace. So an address gets its listener when its name is asked for, without a process
-or a privilege inside.
+The namespace passed us the sockets for a name server and, for each family, two sockets that are neither bound
+nor connected (`sandbox/protocol/names.py`). A connection between those two yields a third socket at the
+accepting end. All three are then disconnected, which makes them as new. We use the third to listen: it
+belongs to the same namespace. So an address gets its listener when its name is resolved, without a process or
+a privilege inside.
 """
 
 import ctypes
@@ -18,14 +18,14 @@ from holdfast.egress.addresses import Address
 from holdfast.sandbox.kernel.kernel import named
 from holdfast.sandbox.kernel.sockowner import Kind, find_program
 
-MAX_LOOKS: Final = 64  # for programs, of one command: each is a walk over all processes
-BACKLOG: Final = 256  # connections that wait to be accepted
-_MAKE_S: Final = 0.5  # both ends are ours, and on one loopback
+MAX_LOOKS: Final = 64  # lookups of programs, of one command: each walks over all processes
+BACKLOG: Final = 256  # connections in the accept queue
+_MAKE_S: Final = 0.5  # both ends are ours, on the same loopback
 _LOOPBACK: Final[dict[int, str]] = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
-_FREEBIND: Final = 78  # linux/in6.h: IPV6_FREEBIND; of IPv4 every local address can be bound
+_FREEBIND: Final = 78  # linux/in6.h: IPV6_FREEBIND; for IPv4 every local address can be bound
 _SYN, _ACK = 0x02, 0x10
 _ATTACH_FILTER: Final = 26  # asm-generic/socket.h: SO_ATTACH_FILTER
-# linux/bpf_common.h: X = length of the IP header; A = the flags behind it; SYN without ACK passes, cut short
+# linux/bpf_common.h: X = length of the IP header; A = the flags behind it; pass SYN without ACK, truncated
 _BEGINS: Final = (
     (0xB1, 0, 0, 0),
     (0x50, 0, 0, 13),
@@ -39,10 +39,10 @@ _connect = named("connect", c_int, c_void_p, c_uint)
 
 
 class InsideSockets:
-    """What one namespace handed out; everything is closed by `close`."""
+    """The sockets of one namespace; `close` closes all of them."""
 
     def __init__(self, fds: Sequence[int]) -> None:
-        """Takes these descriptors over, in the order of `sandbox/protocol/names.py`."""
+        """Takes ownership of these descriptors, in the order of `sandbox/protocol/names.py`."""
         self.datagrams, self.stream, self.attempts, *rest = (socket.socket(fileno=fd) for fd in fds)
         _attach_filter(self.attempts)
         self._looked = 0
@@ -55,7 +55,7 @@ class InsideSockets:
         return frozenset(self._pairs)
 
     def listen(self, address: Address, port: int) -> socket.socket:
-        """A socket that listens there, inside; not blocking. Raises OSError."""
+        """Create a non-blocking socket that listens there, inside. Raises OSError."""
         family = socket.AF_INET if address.version == 4 else socket.AF_INET6
         made = self._make(family)
         try:
@@ -70,14 +70,14 @@ class InsideSockets:
         return made
 
     def find_program(self, kind: Kind, port: int) -> str | None:
-        """The program inside that has the socket at this port; None: unknown, also after many others."""
+        """The program inside that has the socket at this port; None: unknown, or after MAX_LOOKS lookups."""
         if self._looked >= MAX_LOOKS:
             return None
         self._looked += 1
         return find_program(self.datagrams, kind, port)
 
     def _make(self, family: int) -> socket.socket:
-        """Another socket of the namespace."""
+        """Create another socket of the namespace."""
         acceptor, caller = self._pairs[family]
         made: socket.socket | None = None
         try:
@@ -86,7 +86,7 @@ class InsideSockets:
             acceptor.bind((_LOOPBACK[family], 0))
             acceptor.listen(1)
             caller.connect(acceptor.getsockname()[:2])
-            made, _ = acceptor.accept()  # if somebody inside came first, that one does as well
+            made, _ = acceptor.accept()  # if a process inside connected first, its connection serves as well
             _disconnect(made)
         except OSError:
             if made is not None:
@@ -108,7 +108,7 @@ class InsideSockets:
 
 
 def read_attempt(packet: bytes) -> tuple[str, int] | None:
-    """The address and port that a packet of `attempts` is sent to; None: it is none that we wait for."""
+    """The destination of a packet of `attempts`; None if it does not begin a connection."""
     length = 4 * (packet[0] & 0xF) if packet else 0
     if len(packet) < length + 14 or length < 20 or packet[length + 13] & (_SYN | _ACK) != _SYN:
         return None
@@ -116,7 +116,7 @@ def read_attempt(packet: bytes) -> tuple[str, int] | None:
 
 
 def _attach_filter(sock: socket.socket) -> None:
-    """Let through only packets that begin a connection: all others are of connections that came about."""
+    """Let through only packets that begin a connection: all others belong to established connections."""
     program = b"".join(struct.pack("=HBBI", *step) for step in _BEGINS)
     steps = ctypes.create_string_buffer(program, len(program))
     described = struct.pack("@HP", len(_BEGINS), ctypes.addressof(steps))
@@ -124,6 +124,6 @@ def _attach_filter(sock: socket.socket) -> None:
 
 
 def _disconnect(sock: socket.socket) -> None:
-    """Make it as new: neither connected nor listening, at no port. Raises OSError."""
+    """Reset a socket: neither connected nor listening, at no port. Raises OSError."""
     address = ctypes.create_string_buffer(_UNSPECIFIED)
     _connect(sock.fileno(), ctypes.addressof(address), len(_UNSPECIFIED))

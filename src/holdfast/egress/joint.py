@@ -1,4 +1,4 @@
-"""A connection from inside joined to one to its host, with a check of what passes between them."""
+"""A connection from inside joined to a connection to its host, with a check of the data between them."""
 
 import asyncio
 import socket
@@ -9,7 +9,7 @@ from holdfast.egress.namecheck import NameCheck, Protocol
 from holdfast.egress.splice import CHUNK_BYTES, Hold, pump
 from holdfast.egress.traffic import Sent
 
-if TYPE_CHECKING:  # loads what few commands need
+if TYPE_CHECKING:  # imports that few commands need
     from holdfast.egress.keys.masking import Lookout
 
 
@@ -25,18 +25,18 @@ class CheckedJoint:
         lookout: "Lookout | None" = None,
         hold: Hold | None = None,
     ) -> None:
-        """`lookout` sees keys that are not for this host, where anybody can read what is said.
+        """`lookout` finds keys of other hosts in unencrypted data.
 
-        `hold` says when bytes may pass.
+        `hold` delays bytes as limits demand.
         """
         self._inner, self._outer, self._check, self._row = inner, outer, check, row
         self._lookout, self._hold = lookout, hold
-        self.passed = False  # has the host heard anything?
+        self.passed = False  # whether any data was sent to the host
         self._loop = asyncio.get_running_loop()
-        self._turn = asyncio.Lock()  # what the check lets out goes out in that order
+        self._turn = asyncio.Lock()  # keeps the order of the data that the check releases
 
     async def pass_out(self) -> None:
-        """From the command to the host, as far as the check allows. Raises OSError, Refused."""
+        """Pass data from the command to the host, as far as the check allows. Raises OSError, Refused."""
         self._outer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         while not self._check.open or self._looks:
             data = await self._loop.sock_recv(self._inner, CHUNK_BYTES)
@@ -45,11 +45,11 @@ class CheckedJoint:
                 self._outer.shutdown(socket.SHUT_WR)
                 return
             await self._send(lambda data=data: self._check.feed(data))  # type: ignore[misc]
-            await asyncio.sleep(0)  # when both ends are quick, neither call above waits
+            await asyncio.sleep(0)  # fast peers never block above, so yield to other tasks
         await pump(self._inner, self._outer, self._count_sent, self._hold)
 
     async def pass_in(self) -> None:
-        """From the host to the command. Raises OSError, Refused."""
+        """Pass data from the host to the command. Raises OSError, Refused."""
         self._inner.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         while self._check.reads_answers:
             data = await self._loop.sock_recv(self._outer, CHUNK_BYTES)

@@ -1,9 +1,9 @@
-"""Whether what a client sends is meant for the host that it was connected to. Pure module.
+"""Check that a client's data is meant for the host that it was connected to. Pure module.
 
-On the ports of the web it must speak TLS or HTTP, and name that host. On others it may speak anything; if it
-is one of those two it must name that host as well. What some server could take for a request of HTTP is one
-here, and refused if it is not a plain one; a text that stays undecided is refused as well. TLS that names
-nobody is let through: then there is nothing that could mean another host.
+On the web ports it must be TLS or HTTP, and name that host. On other ports any protocol is allowed, but TLS
+and HTTP must name that host as well. Data that some server could interpret as an HTTP request counts as one,
+and is refused if it is not well-formed; text that stays ambiguous is refused as well. TLS without a server
+name is let through: then there is nothing that could mean another host.
 """
 
 import enum
@@ -20,23 +20,23 @@ from holdfast.egress.clienthello import (
 )
 from holdfast.egress.requests import BadRequest, Judge, RequestReader
 
-_RECORDS: Final = range(0x14, 0x18)  # the kinds of TLS: change of ciphers, alert, handshake, data
-_MAX_VERSION: Final = 0x10  # the first byte of one that Go takes for a record is smaller
+_RECORDS: Final = range(0x14, 0x18)  # the TLS record types: change of ciphers, alert, handshake, data
+_MAX_VERSION: Final = 0x10  # Go takes bytes for a record if the first byte of the version is smaller
 WEB_PORTS: Final = (80, 443)
 MAX_FIRST_LINE: Final = 8 * 1024  # of a text that may still become a request
-# What some server skips before a request or takes for the space between its words: Python's `str.split`.
+# What some servers skip before a request or take for the space between its words: Python's `str.split`.
 _BLANKS: Final = b"\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0"
 _TARGET: Final = re.compile(rb"[^\t\v\f\r\x1c-\x1f \x85\xa0]*")
-_WORD: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # a method is one
+_WORD: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # such as a method
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0e-\x1b\x7f]")
-_VERSION: Final = re.compile(rb"(?i:HTTP/[0-9]|[\t\v\f\r ](?:RTSP|ICE)/[0-9])")  # Node takes all three
-# Whatever follows these in their line, some server takes it for a request: without a version, with another
-# protocol's, with bytes that belong in no line. PROXY tells a server that the request comes after it.
+_VERSION: Final = re.compile(rb"(?i:HTTP/[0-9]|[\t\v\f\r ](?:RTSP|ICE)/[0-9])")  # Node accepts all three
+# Some server takes a line with one of these for a request, whatever follows: no version, another protocol's
+# version, invalid bytes. PROXY announces that the request comes after it.
 _METHODS: Final = frozenset(
     (b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"PATCH", b"OPTIONS", b"TRACE", b"PRI", b"PROXY")
 )
-_MIN_METHOD: Final = 3  # letters, of those that are in use
-_PROXY_2: Final = b"\r\n\r\n\0"  # how the binary form of PROXY begins
+_MIN_METHOD: Final = 3  # letters, of the methods in use
+_PROXY_2: Final = b"\r\n\r\n\0"  # the beginning of the binary form of PROXY
 
 
 class Protocol(enum.Enum):
@@ -47,7 +47,7 @@ class Protocol(enum.Enum):
 
 
 class Refused(Exception):
-    """It is not passed on. `answer` is what its sender understands; `asked` the request that was judged."""
+    """The data is not passed on. `answer` is a response for the sender; `asked` is the judged request."""
 
     def __init__(self, why: str, answer: bytes = b"", asked: tuple[bytes, bytes] | None = None) -> None:
         super().__init__(why)
@@ -55,10 +55,10 @@ class Refused(Exception):
 
 
 class NameCheck:
-    """What of one connection may be passed on."""
+    """Decides which data of one connection may be passed on."""
 
     def __init__(self, host: str, port: int, *, tls_only: bool = False, judge: Judge | None = None) -> None:
-        """With `tls_only` it must be TLS, and name the host; with a `judge` plain HTTP, which is judged."""
+        """With `tls_only` it must be TLS that names the host; with a `judge` plain HTTP, which is judged."""
         self._host, self._port, self._tls_only = host, port, tls_only
         self.protocol = Protocol.UNKNOWN
         self._held = bytearray()
@@ -68,25 +68,25 @@ class NameCheck:
 
     @property
     def open(self) -> bool:
-        """Whether everything may pass from now on."""
+        """Whether all data may pass from now on."""
         if self.protocol is Protocol.HTTP:
             return self._requests.opaque
         return self.protocol is Protocol.OTHER or (self.protocol is Protocol.TLS and self._hello is None)
 
     @property
     def listens(self) -> bool:
-        """Whether it must hear what the server says."""
+        """Whether it needs the server's data now."""
         return self.protocol is Protocol.HTTP and self._requests.waits
 
     @property
     def reads_answers(self) -> bool:
-        """Whether it may have to: not once everything passes, nor where nothing depends on the answer."""
+        """Whether it may need the server's data: not once all data passes, nor if nothing depends on it."""
         if self.protocol is Protocol.HTTP:
             return self._requests.may_wait
         return self.protocol is Protocol.UNKNOWN
 
     def finish(self) -> bytes:
-        """The client says nothing more; what of it may still be passed on."""
+        """Handle the client's end of file; return the data that may still be passed on."""
         if self.protocol is Protocol.UNKNOWN and self._held:
             self.protocol = self._recognise(ended=True)
         held = b"" if self.protocol in (Protocol.TLS, Protocol.HTTP) else bytes(self._held)
@@ -94,10 +94,10 @@ class NameCheck:
         return held
 
     def feed(self, data: bytes) -> bytes:
-        """Some more of the client; what of all that came may be passed on.
+        """Take more data of the client; return what may be passed on of all data so far.
 
         Raises:
-            Refused: it is meant for another host, or nobody can tell for which.
+            Refused: it is meant for another host, or its host cannot be determined.
         """
         if self.open or not data:
             return data
@@ -122,11 +122,11 @@ class NameCheck:
         return self._read_hello(data)
 
     def hear(self, data: bytes) -> bytes:
-        """What the server says while `listens`; what of the client may be passed on now. Raises Refused."""
+        """Take the server's data while `listens`; return what the client may send now. Raises Refused."""
         return self._call_requests(self._requests.hear, data)
 
     def refusal(self, why: str) -> Refused:
-        """A refusal for another reason, as this client understands it."""
+        """A refusal for another reason, in the client's protocol."""
         if self._held[:1] == bytes((HANDSHAKE,)) or self.protocol is Protocol.TLS:
             return Refused(why, ALERT_ACCESS_DENIED)
         return Refused(why, _tell(why) if self.protocol is Protocol.HTTP else b"")
@@ -135,7 +135,7 @@ class NameCheck:
         if self._held[0] == HANDSHAKE:
             return Protocol.TLS
         if self._port in WEB_PORTS or self._judged:
-            return Protocol.HTTP  # and nothing else: whatever is odd is refused
+            return Protocol.HTTP  # and no other protocol: anything unusual is refused
         if (record := _is_record(self._held, ended=ended)) is not False:
             return Protocol.UNKNOWN if record is None else Protocol.TLS
         return _recognise_text(bytes(self._held), ended=ended)
@@ -171,9 +171,9 @@ class NameCheck:
 
 
 def _is_record(held: bytes | bytearray, *, ended: bool) -> bool | None:
-    """Whether a record of TLS comes first that is no hello; None: nobody can tell yet.
+    """Whether a TLS record other than a hello comes first; None if that is not known yet.
 
-    Servers in Go pass over alerts, and read the hello after them.
+    Servers in Go skip alerts, and read the hello after them.
     """
     if held[0] not in _RECORDS:
         return False
@@ -181,10 +181,10 @@ def _is_record(held: bytes | bytearray, *, ended: bool) -> bool | None:
 
 
 def _recognise_text(held: bytes, *, ended: bool) -> Protocol:
-    """What begins like this. A request is one for some server, if not for all of them; `ended`: that is all.
+    """Recognise the protocol. Text that some server takes for a request counts as HTTP; `ended`: that is all.
 
-    Servers of other protocols wait for an answer, so theirs must be known without the end of a line: by a
-    byte that no request has there.
+    Clients of other protocols may wait for an answer, so their protocol must be recognised without the end of
+    a line: by a byte that no request has there.
     """
     if held.startswith(_PROXY_2):
         return Protocol.HTTP
@@ -201,7 +201,7 @@ def _recognise_text(held: bytes, *, ended: bool) -> Protocol:
         return Protocol.OTHER
     if not (feed or ended):
         return Protocol.UNKNOWN
-    if method == b"CONNECT" and words and not words.startswith(b"{"):  # that is how one of NATS goes on
+    if method == b"CONNECT" and words and not words.startswith(b"{"):  # NATS continues its CONNECT like this
         return Protocol.HTTP
     target = _TARGET.match(words)
     found = target is not None and (target[0].startswith((b"/", b"*")) or b"://" in target[0])
@@ -209,7 +209,7 @@ def _recognise_text(held: bytes, *, ended: bool) -> Protocol:
 
 
 def _tell(why: str) -> bytes:
-    """An answer of HTTP that says why."""
+    """An HTTP response that gives the reason."""
     text = f"holdfast: the sandbox refused this: {why}\n".encode("ascii", "backslashreplace")
     head = "HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain\r\nConnection: close\r\n"
     return head.encode() + f"Content-Length: {len(text)}\r\n\r\n".encode() + text

@@ -1,9 +1,9 @@
-"""Names as addresses: the messages of a name server that asks nobody, and which address stands for which
-name. Pure module.
+"""Names as addresses: the messages of a name server that queries no other, and the table of addresses and
+names. Pure module.
 
-A name that may be reached has an address of two blocks that lead nowhere outside: one for benchmarks (RFC
-2544), one of a private prefix of ours. It is given at the first question and never given twice. Every other
-name does not exist. Nothing of a question leaves the machine, whatever is written into its labels.
+Each name that may be reached has an address from two blocks that lead nowhere outside: one for benchmarks
+(RFC 2544), one of a private prefix of ours. It is assigned at the first question and never reused. All other
+names get NXDOMAIN. No part of a question leaves the machine, so its labels cannot carry data out.
 """
 
 import enum
@@ -17,10 +17,10 @@ from holdfast.egress.addresses import Address
 
 BLOCK_V4: Final = ipaddress.IPv4Network("198.18.0.0/15")
 BLOCK_V6: Final = ipaddress.IPv6Network("fd68:6f6c:6466:6173::/64")
-MAX_NAMES: Final = 1024  # that have an address at a time: each costs whoever listens a few descriptors
-MAX_QUESTION: Final = 512  # bytes of a message; a name has at most 255, and what follows it is not read
-TTL_S: Final = 60  # an address stays its name's as long as the command runs
-_FIRST: Final = 256  # the first host number: below it are addresses that people give to things
+MAX_NAMES: Final = 1024  # with an address at a time: each costs the listening process a few descriptors
+MAX_QUESTION: Final = 512  # bytes of a message; a name has at most 255, and the rest is not read
+TTL_S: Final = 60  # an address stays assigned to its name as long as the command runs
+_FIRST: Final = 256  # the first host number: users assign addresses below it themselves
 _HEADER: Final = struct.Struct("!HHHHHH")
 _MAX_NAME: Final = 255
 _LABEL: Final = re.compile(rb"[A-Za-z0-9_-]{1,63}")
@@ -30,7 +30,7 @@ _INTERNET, _ANY = 1, 255
 
 
 class RecordType(enum.IntEnum):
-    """Types of records that are answered."""
+    """Record types that are answered."""
 
     A = 1
     AAAA = 28
@@ -47,17 +47,17 @@ class Rcode(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What was asked. `name` is None when no host could have it: odd bytes, too long, the root."""
+    """A question. `name` is None when it cannot be a host: invalid bytes, too long, the root."""
 
     id: int
     flags: int
     name: str | None
     kind: int
-    asked: bytes  # the question as it came: its letters are given back as they are
+    asked: bytes  # the question as received: the answer repeats its letter case
 
     @property
     def about_host(self) -> bool:
-        """Whether it is about a host, and not about an address or a service."""
+        """Whether it is about a host, not about a reverse lookup."""
         return self.name is not None and not self.name.endswith(".arpa")
 
     @property
@@ -66,7 +66,7 @@ class Question:
 
 
 class BadMessage(ValueError):
-    """Not a question; the answer to it, if there is one, says only that."""
+    """Not a question; the answer to it, if there is one, reports only that."""
 
     def __init__(self, answer: bytes | None) -> None:
         super().__init__("not a question")
@@ -74,10 +74,10 @@ class BadMessage(ValueError):
 
 
 def read_question(message: bytes) -> Question:
-    """The one question of a message.
+    """Parse the one question of a message.
 
     Raises:
-        BadMessage: it is none that can be answered.
+        BadMessage: it cannot be answered.
     """
     if len(message) < _HEADER.size:
         raise BadMessage(None)
@@ -99,7 +99,7 @@ def read_question(message: bytes) -> Question:
 
 
 def _read_labels(message: bytes, at: int) -> tuple[list[bytes], int]:
-    """The labels of a name, and where it ends. A question has nothing before it that a pointer could mean."""
+    """The labels of a name, and where it ends. A question has nothing before it for a pointer to refer to."""
     labels: list[bytes] = []
     begin = at
     while True:
@@ -118,7 +118,7 @@ def _read_labels(message: bytes, at: int) -> tuple[list[bytes], int]:
 
 
 def answer(question: Question, addresses: tuple[Address, ...]) -> bytes:
-    """The answer that a name has these addresses; those of another kind than was asked for are left out."""
+    """The answer with the addresses of a name; skip those of another record type than asked for."""
     records = [
         struct.pack("!HHHIH", 0xC00C, record, _INTERNET, TTL_S, len(address.packed)) + address.packed
         for address in addresses
@@ -140,7 +140,7 @@ def _head(id_: int, flags: int, rcode: Rcode, questions: int, answers: int) -> b
 
 
 class NameTable:
-    """Which address stands for which name."""
+    """Maps names to addresses and back."""
 
     def __init__(self, most: int = MAX_NAMES) -> None:
         self._most = most
@@ -151,12 +151,12 @@ class NameTable:
         return len(self._names)
 
     def find(self, name: str) -> tuple[Address, Address] | None:
-        """The addresses that a name has; None: it has none yet."""
+        """The addresses of a name; None if it has none yet."""
         number = self._numbers.get(name)
         return None if number is None else _addresses(number)
 
     def give(self, name: str) -> tuple[Address, Address] | None:
-        """The addresses of a name, from now on; None: all that there are have been given."""
+        """Assign addresses to a name; None if the table is full."""
         if name not in self._numbers:
             if len(self._names) >= self._most:
                 return None
@@ -165,7 +165,7 @@ class NameTable:
         return _addresses(self._numbers[name])
 
     def name_at(self, address: str) -> str | None:
-        """The name that an address stands for; None: for none."""
+        """The name of an address; None if it has none."""
         try:
             given = ipaddress.ip_address(address)
         except ValueError:

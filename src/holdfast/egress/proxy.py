@@ -1,7 +1,7 @@
 """An HTTP proxy on one connection of a command: CONNECT, and requests with absolute URLs.
 
-The connection comes out of the command's own network namespace, so nobody else can be at its other end. Each
-request is read and written anew (`exchange.py`); its Host must be the URL's.
+The connection comes out of the command's own network namespace, so only the command can be at its other end.
+Each request is parsed and serialised anew (`exchange.py`); its Host must match the URL.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from holdfast.egress.splice import splice, take_leave
 from holdfast.egress.verdicts import READING, Attempt, Protocol, Verdict, describe, explain, name_error
 
 HTTP_PORT: Final = 80
-MAX_METHOD: Final = 32  # of one in a header, as it is told of
+MAX_METHOD: Final = 32  # of a method in an override header, as reported
 _SCHEME: Final = b"http://"
 
 
@@ -105,7 +105,7 @@ async def _forward(leg: Leg, gate: Gate, request: h11.Request, client: str) -> N
 
 
 def _find_method(request: h11.Request) -> str:
-    """What it does there: what a header says besides, where that is more than reading."""
+    """The effective method: that of an override header, if it does more than read."""
     other = (
         method.decode("ascii", "backslashreplace")[:MAX_METHOD] for method in find_methods(request.headers)
     )
@@ -113,7 +113,7 @@ def _find_method(request: h11.Request) -> str:
 
 
 class _Watched(Passing):
-    """A request in the clear, in which no key may be, whatever its host."""
+    """A request in plain text, which must not contain a key, whatever its host."""
 
     def __init__(self, gate: Gate) -> None:
         self._lookout = None if gate.inspector is None else gate.inspector.look_out()
@@ -128,7 +128,7 @@ class _Watched(Passing):
 
 
 def _parse(target: bytes) -> tuple[Host, int]:
-    """The authority of CONNECT."""
+    """Parse the target of CONNECT."""
     try:
         return parse_target(target.decode("ascii"))
     except (BadHost, UnicodeDecodeError) as exc:
@@ -136,7 +136,7 @@ def _parse(target: bytes) -> tuple[Host, int]:
 
 
 def _parse_url(target: bytes) -> tuple[Host, int, bytes]:
-    """Host, port and path of an absolute URL."""
+    """Split an absolute URL into host, port and path."""
     if target[: len(_SCHEME)].lower() != _SCHEME:
         raise BadRequest("a proxy takes an absolute http:// URL, or CONNECT")
     if b"#" in target or b"\\" in target:
@@ -157,7 +157,7 @@ def _word(exc: Exception) -> str:
 
 
 def _check_headers(request: h11.Request, host: Host, port: int) -> None:
-    """Refuse what two servers could read in two ways."""
+    """Refuse headers that two servers could interpret differently."""
     check_framing(request)
     for name, value in request.headers:
         if name == b"host":
@@ -170,7 +170,7 @@ def _check_headers(request: h11.Request, host: Host, port: int) -> None:
 
 
 def _rewrite(request: h11.Request, way: Route, host: Host, port: int, path: bytes) -> h11.Request:
-    """The request as the next server gets it."""
+    """The request as sent to the next server."""
     name = f"[{host}]" if ":" in host.name else host.name
     authority = (name if port == HTTP_PORT else f"{name}:{port}").encode("ascii")
     headers = [

@@ -1,8 +1,8 @@
-"""The hosts that plain HTTP names: every request of a connection, before it is passed on. Pure module.
+"""Check the host in every plain HTTP request of a connection, before it is passed on. Pure module.
 
-A request is read as strictly as the strictest server would: whatever two readers could take for two different
-requests is refused, so that nobody behind us finds a request in what we took for a body. The body itself is
-counted and not looked at. After an upgrade that the server agreed to nothing more is read.
+Parsing is as strict as the strictest server's: a request that two parsers could read differently is refused,
+so that no server behind us finds a request in what we took for a body. The body itself is counted and not
+read. After an upgrade that the server accepted nothing more is parsed.
 """
 
 import enum
@@ -25,12 +25,12 @@ _SWITCHING: Final = b"101"
 _ABSOLUTE: Final = re.compile(rb"(?i:http)://([^/?#]*)(?:[/?#].*)?")
 
 
-# Why a request is not passed on, by its method, target and the names of its headers; None: it is.
+# Why a request is not passed on, by its method, target and header names; None: it is passed on.
 Judge: TypeAlias = Callable[[bytes, bytes, Sequence[bytes]], str | None]
 
 
 class BadRequest(ValueError):
-    """A request that is not passed on; the text says why, and `asked` what it was if it was judged."""
+    """A request that is refused; the text gives the reason, and `asked` is the request if it was judged."""
 
     asked: tuple[bytes, bytes] | None = None
 
@@ -41,14 +41,15 @@ class _State(enum.Enum):
     CHUNK = enum.auto()  # the line with its size
     AFTER_CHUNK = enum.auto()
     TRAILER = enum.auto()
-    ASKED = enum.auto()  # for an upgrade: what follows depends on the answer
+    ASKED = enum.auto()  # an upgrade: how to go on depends on the answer
     OPAQUE = enum.auto()
 
 
 class RequestReader:
-    """Follows what a client sends on one connection to `host` at `port`.
+    """Follows the requests of a client on one connection to `host` at `port`.
 
-    With a `judge` each request is judged, and has its connection for itself: then it can be answered.
+    With a `judge` each request is judged and is the only one on its connection, so that a refusal can be
+    answered.
     """
 
     def __init__(self, host: str, port: int, judge: Judge | None = None) -> None:
@@ -66,19 +67,19 @@ class RequestReader:
 
     @property
     def may_wait(self) -> bool:
-        """Whether it waits or may come to that: only the first request can ask for an upgrade."""
+        """Whether it waits or may have to: only the first request can ask for an upgrade."""
         return self._count == 0 or self.waits
 
     @property
     def opaque(self) -> bool:
-        """Whether it is HTTP no more."""
+        """Whether the connection is no longer HTTP."""
         return self._state is _State.OPAQUE
 
     def feed(self, data: bytes) -> bytes:
-        """Some more of the client; what of all that came may be passed on.
+        """Take more data of the client; return what may be passed on of all data so far.
 
         Raises:
-            BadRequest: nothing more may.
+            BadRequest: the connection must be refused.
         """
         self._held += data
         passed = bytearray()
@@ -87,7 +88,7 @@ class RequestReader:
         return bytes(passed)
 
     def hear(self, data: bytes) -> bytes:
-        """What the server says while `waits`; what of the client may be passed on after it.
+        """Take the server's data while `waits`; return what of the client may be passed on after it.
 
         Raises:
             BadRequest: as `feed` does.
@@ -104,7 +105,7 @@ class RequestReader:
         return self.feed(b"")
 
     def _step(self) -> bytes | None:
-        """Pass the next part on; None if it is not whole yet."""
+        """Pass the next part on; None if it is incomplete."""
         match self._state:
             case _State.HEAD:
                 return self._take_head()
@@ -205,7 +206,7 @@ class RequestReader:
             raise refused
 
     def _check_target(self, method: bytes, target: bytes) -> bytes:
-        """The path that is asked for."""
+        """The path in the target."""
         if method == b"CONNECT":
             raise BadRequest("CONNECT leads to another host")
         if target.startswith(b"/") or (target == b"*" and method == b"OPTIONS"):
@@ -230,7 +231,7 @@ class RequestReader:
             raise BadRequest(f"it names the host {shown!r}")
 
     def _frame(self, headers: list[tuple[bytes, bytes]], *, old: bool) -> None:
-        """Where the request ends."""
+        """Determine where the request ends."""
         lengths, codings = _values(headers, b"content-length"), _values(headers, b"transfer-encoding")
         if codings:
             if lengths or old or codings[0].lower() != b"chunked" or len(codings) > 1:
@@ -243,9 +244,9 @@ class RequestReader:
             self._state = _State.BODY if self._left else _State.HEAD
 
     def _ask_for(self, headers: list[tuple[bytes, bytes]]) -> bool:
-        """Take note of an upgrade; True if it must not be asked for.
+        """Note an upgrade; True if its headers must be removed.
 
-        HTTP/2 names a host in each request too, and we do not read it.
+        An upgrade to HTTP/2 is removed: HTTP/2 names a host in each request too, and we do not parse it.
         """
         wanted = [
             word.strip().lower() for value in _values(headers, b"upgrade") for word in value.split(b",")
@@ -277,14 +278,14 @@ def _values(headers: list[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
 
 
 def _for_one(line: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
-    """The request, after whose answer the server closes the connection."""
+    """The request with `Connection: close`, so that the server closes the connection after its answer."""
     hop = (b"connection", b"keep-alive", b"upgrade", b"http2-settings", b"proxy-connection")
     kept = [key + b": " + value for key, value in headers if key.lower() not in hop]
     return b"\r\n".join((line, *kept, b"Connection: close")) + _END
 
 
 def _without_upgrade(line: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
-    """The request without the offer to go on in HTTP/2, which is the next server's to take and not ours."""
+    """The request without an upgrade to HTTP/2, which the next server could accept but we do not parse."""
     kept = [line]
     for key, value in headers:
         if key.lower() in (b"upgrade", b"http2-settings"):

@@ -1,8 +1,8 @@
 """A SOCKS5 proxy (RFC 1928) on one connection of a command: TCP connections to names and addresses.
 
-The connection comes out of the command's own network namespace: that is who it is, so no method of
-authentication is asked for. A name is text of the length that its first byte says, so a NUL may be in it: it
-is a name for nobody (`hosts.parse_host`).
+The connection comes out of the command's own network namespace, which identifies the client, so no
+authentication is required. A name is text with its length in the first byte, so it may contain a NUL;
+`hosts.parse_host` refuses such a name.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from holdfast.egress.hosts import BadHost, Host, parse_host
 from holdfast.egress.splice import splice, take_leave
 from holdfast.egress.verdicts import Attempt, Protocol, Verdict
 
-REQUEST_S: Final = 30.0  # from the first byte to the whole request, which are a few dozen bytes
+REQUEST_S: Final = 30.0  # from the first byte to the whole request, a few dozen bytes
 VERSION: Final = 5
 NO_AUTHENTICATION: Final = 0
 NO_METHOD: Final = 0xFF
@@ -28,7 +28,7 @@ NO_COMMAND, NO_ADDRESS_TYPE = 7, 8
 
 
 class _Ended(Exception):
-    """The program does not speak SOCKS5, or asks for what there is not; the answer is this byte, if any."""
+    """The program does not speak SOCKS5, or asks for an unsupported feature; reply with this byte, if any."""
 
     def __init__(self, reply: int | None = None) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ async def _read_request(sock: socket.socket) -> tuple[Host, int]:
     raw = await _read(sock, length)
     port = int.from_bytes(await _read(sock, 2), "big")
     if command != CONNECT:
-        raise _Ended(NO_COMMAND)  # nothing is listened for outside, and no datagram leaves
+        raise _Ended(NO_COMMAND)  # neither listening outside nor datagrams are supported
     try:
         text = raw.decode("ascii") if kind == NAME else str(ipaddress.ip_address(raw))
         if not port:
@@ -108,13 +108,13 @@ async def _reach(gate: Gate, way: Route, port: int) -> socket.socket:
 
 
 async def _reply(sock: socket.socket, code: int) -> None:
-    """What became of it; where we are connected from is nobody's business."""
+    """Send the result; the address of our own end is not disclosed."""
     answer = bytes((VERSION, code, 0, IPV4, 0, 0, 0, 0, 0, 0))
     await asyncio.get_running_loop().sock_sendall(sock, answer)
 
 
 async def _read(sock: socket.socket, length: int) -> bytes:
-    """Exactly so many bytes: what comes behind the request is for the other end."""
+    """Read exactly this many bytes: bytes after the request are for the other end."""
     found = b""
     while len(found) < length:
         got = await asyncio.get_running_loop().sock_recv(sock, length - len(found))

@@ -1,4 +1,4 @@
-"""Two connections joined: bytes and ends of file pass both ways, and a break is one for both."""
+"""Two connections joined: bytes and ends of file pass both ways, and a reset of one resets both."""
 
 import asyncio
 import contextlib
@@ -7,16 +7,16 @@ import struct
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
-CHUNK_BYTES: Final = 64 * 1024  # held per direction; whoever sends faster waits
-LARGE_CHUNK_BYTES: Final = 256 * 1024  # the same of one that has filled the other: half as fast again
+CHUNK_BYTES: Final = 64 * 1024  # held per direction; a faster sender waits
+LARGE_CHUNK_BYTES: Final = 256 * 1024  # after a read that filled the smaller buffer: half as fast again
 LEAVE_S: Final = 2.0  # to read a refusal, which is a line or two
-LEAVE_BYTES: Final = 1024 * 1024  # of a body that nobody wants
-Hold: TypeAlias = Callable[[int], Awaitable[None]]  # before so many bytes pass; raises OSError
+LEAVE_BYTES: Final = 1024 * 1024  # of a body that is discarded
+Hold: TypeAlias = Callable[[int], Awaitable[None]]  # before this many bytes pass; raises OSError
 _RESET: Final = struct.pack("ii", 1, 0)  # struct linger: close by a reset
 
 
 def count_nothing(_length: int) -> None:
-    """Nobody wants to know."""
+    """Do nothing: the default where bytes are not counted."""
 
 
 async def splice(
@@ -26,9 +26,10 @@ async def splice(
     sent: Callable[[int], None] = count_nothing,
     received: Callable[[int], None] = count_nothing,
 ) -> None:
-    """Join them until both directions have ended; neither is closed here.
+    """Join two sockets until both directions have ended; close neither.
 
-    `sent` hears how many bytes went from inner to outer, `received` of those that came back.
+    `sent` is called with the number of bytes from inner to outer, `received` with that in the other
+    direction.
     """
     whole = False
     try:
@@ -37,7 +38,7 @@ async def splice(
             pumps.create_task(pump(outer, inner, received))
         whole = True
     except* OSError:
-        pass  # one side broke off, and the other is told in the same way
+        pass  # one side broke off, and the other gets a reset too
     finally:
         if not whole:
             reset(inner)
@@ -47,12 +48,12 @@ async def splice(
 async def pump(
     source: socket.socket, sink: socket.socket, count: Callable[[int], None], hold: Hold | None = None
 ) -> None:
-    """Pass on bytes until the end of file, and that too; `count` hears of each chunk. Raises OSError.
+    """Copy bytes until the end of file, and shut the sink down; `count` is called per chunk. Raises OSError.
 
-    `hold` waits until so many may pass, or raises.
+    `hold` waits until this many bytes may pass, or raises.
     """
     loop = asyncio.get_running_loop()
-    sink.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # chunks are as the sender made them
+    sink.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # keep the chunks of the sender
     buffer = memoryview(bytearray(CHUNK_BYTES))
     while length := await loop.sock_recv_into(source, buffer):
         if hold is not None:
@@ -61,15 +62,15 @@ async def pump(
         count(length)
         if length == len(buffer) < LARGE_CHUNK_BYTES:
             buffer = memoryview(bytearray(LARGE_CHUNK_BYTES))
-        await asyncio.sleep(0)  # when both ends are quick, neither call above waits
+        await asyncio.sleep(0)  # fast peers never block above, so yield to other tasks
     sink.shutdown(socket.SHUT_WR)
 
 
 async def take_leave(sock: socket.socket) -> None:
-    """Say that nothing more comes, and let the peer read what came before.
+    """Shut down sending, and let the peer read what was sent before.
 
-    A close while something is unread would be a reset, and that throws away the answer that was sent. A peer
-    that goes on talking is cut off.
+    Closing with unread data would send a reset, which discards the answer that was sent. A peer that keeps
+    sending is disconnected.
     """
     loop = asyncio.get_running_loop()
     buffer = memoryview(bytearray(CHUNK_BYTES))
@@ -82,5 +83,5 @@ async def take_leave(sock: socket.socket) -> None:
 
 
 def reset(sock: socket.socket) -> None:
-    """Let its close be a reset: the peer is told that this was no ordinary end."""
+    """Make close send a reset, so that the peer sees an abnormal end."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)

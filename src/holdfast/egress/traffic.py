@@ -1,4 +1,4 @@
-"""What went out of a command's network and what did not, by name. Pure module."""
+"""The account of a command's network traffic and refusals, by host name. Pure module."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -17,15 +17,15 @@ class Sent:
     connections: int = 0
     sent: int = 0
     received: int = 0
-    failed: int = 0  # connections that did not come about outside
+    failed: int = 0  # connections that failed outside
     first_ms: int = 0
     last_ms: int = 0
-    slowed_ms: int = 0  # for which limits made it wait
+    slowed_ms: int = 0  # how long limits delayed it
 
 
 @dataclass(slots=True)
 class RefusedHost:
-    """A host that the command asked for in vain; without a port, by a name that does not exist for it."""
+    """A host that was refused to the command; without a port, its name was not resolved."""
 
     host: str
     port: int | None
@@ -37,17 +37,17 @@ class RefusedHost:
 
 
 class Traffic:
-    """The account of one command. `tell` is called with a host that is refused, and how often just now."""
+    """The account of one command. `tell` gets each refused host, and how often it was refused just now."""
 
     def __init__(self, tell: "Callable[[RefusedHost, int], None] | None" = None) -> None:
         self._tell = tell
         self._sent: dict[tuple[str, int], Sent] = {}
         self._refused: dict[tuple[str, int | None, str], RefusedHost] = {}
-        self.dropped = 0  # rows for which there was no room
+        self.dropped = 0  # rows that did not fit
         self._parts: list[Traffic] = []
 
     def connect(self, host: str, port: int, now_ms: int) -> Sent:
-        """A connection begins: the row that it is counted in."""
+        """Count a new connection; return its row."""
         row = self._sent.setdefault((host, port), Sent(host, port, first_ms=now_ms))
         row.connections += 1
         row.last_ms = now_ms
@@ -63,7 +63,7 @@ class Traffic:
         grant: str | None,
         program: str | None = None,
     ) -> None:
-        """A host is refused."""
+        """Count a refused host."""
         key = (host, port, rule)
         if key not in self._refused:
             if len(self._refused) >= MAX_ROWS:
@@ -75,7 +75,7 @@ class Traffic:
             self._tell(self._refused[key], 1)
 
     def take(self, report: Mapping[str, Any]) -> None:
-        """Count what another process counted for us, as its `report` has it."""
+        """Add the account of another process, as returned by its `report`."""
         part = Traffic()
         part._sent = {(row["host"], row["port"]): Sent(**row) for row in report["sent"]}
         part._refused = {
@@ -88,7 +88,7 @@ class Traffic:
                 self._tell(refused, refused.count)
 
     def join(self, part: "Traffic") -> None:
-        """Count this one here too, as it is when somebody asks; `leave` once nothing more comes of it."""
+        """Include another account, with its current values, until `leave`, which adds it for good."""
         self._parts.append(part)
 
     def leave(self, part: "Traffic") -> None:
@@ -131,11 +131,11 @@ class Traffic:
 
     @property
     def counts_others(self) -> bool:
-        """Whether anything of another is, or may come to be, counted here."""
+        """Whether an account of another is, or may become, part of this one."""
         return bool(self._parts or self._sent or self._refused)
 
     def report(self) -> dict[str, object]:
-        """As a tree of plain values, with those that joined."""
+        """A tree of plain values, including the accounts that joined."""
         if self._parts:
             whole = Traffic()
             for part in (self, *self._parts):

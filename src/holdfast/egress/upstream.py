@@ -1,6 +1,6 @@
-"""The proxies that this host itself needs to get out, as its environment names them. Pure module."""
+"""The upstream proxies that this host itself needs, from its environment. Pure module."""
 
-import base64  # of the library: whoever loads this while a command runs looks nowhere else
+import base64  # not pybase64: an import while a command runs must only search the standard library
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
@@ -11,14 +11,14 @@ from holdfast.egress.hosts import Host
 
 Scheme: TypeAlias = Literal["http", "https"]
 
-DEFAULT_PORT: Final = 80  # of a proxy whose address names none
+DEFAULT_PORT: Final = 80  # of a proxy whose URL has no port
 REPEATS: Final = "an upstream proxy looks names up once more: what it connects to cannot be pinned"
 _PASSED_BY: Final = "hosts by name are dialled without this machine's proxy: "
 
 
 @dataclass(frozen=True, slots=True)
 class Proxies:
-    """Which proxy the environment wants for a URL; upper-case names win, as in the reference."""
+    """The proxies that the environment sets; upper-case names win, as in the reference."""
 
     http: str | None = field(repr=False)  # a proxy URL may hold a password
     https: str | None = field(repr=False)
@@ -29,7 +29,7 @@ class Proxies:
         def first(*names: str) -> str | None:
             return next((environ[name].strip() for name in names if environ.get(name, "").strip()), None)
 
-        # In a CGI process HTTP_PROXY is the client's "Proxy" header, not the administrator's word.
+        # In a CGI process HTTP_PROXY is the client's "Proxy" header, not the administrator's setting.
         http = ("http_proxy",) if "REQUEST_METHOD" in environ else ("HTTP_PROXY", "http_proxy")
         entries = (entry.strip().lower() for entry in (first("NO_PROXY", "no_proxy") or "").split(","))
         return cls(
@@ -50,7 +50,7 @@ def _proxy_url(text: str | None) -> str | None:
 
 
 def _bypasses(entry: str, host: str) -> bool:
-    """`*`, a domain with everything below it, an address, or an IPv4 network as address/bits."""
+    """Whether an entry matches: `*`, a domain and its subdomains, an address, or an IPv4 network."""
     if entry == "*":
         return True
     network, slash, bits = entry.partition("/")
@@ -72,7 +72,7 @@ def _ipv4(text: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """An HTTP proxy, and the value of the header that it wants."""
+    """An HTTP proxy, and the value of its `Proxy-Authorization` header."""
 
     host: str
     port: int
@@ -80,7 +80,7 @@ class Upstream:
 
 
 def parse_upstream(url: str) -> Upstream | None:
-    """The proxy at a URL; None: it is of a kind that we do not speak to."""
+    """Parse the URL of a proxy; None if its scheme is not supported."""
     try:
         split = urlsplit(url)
         port = split.port or DEFAULT_PORT
@@ -95,7 +95,7 @@ def parse_upstream(url: str) -> Upstream | None:
 
 
 def describe_by_name(proxies: Proxies) -> tuple[str | None, str | None]:
-    """What holds of connections by name, which take the proxy for https or none; and what is weaker by it."""
+    """How connections by name use the proxies (only the https one), and what that weakens."""
     if proxies.https is None:
         only = f"{_PASSED_BY}HTTP_PROXY alone is not for them, HTTPS_PROXY is"
         return None, None if proxies.http is None else only
@@ -106,13 +106,13 @@ def describe_by_name(proxies: Proxies) -> tuple[str | None, str | None]:
 
 @dataclass(frozen=True, slots=True)
 class Upstreams:
-    """Which proxy leads where. `private`: also to addresses that are not public; never to loopback."""
+    """Chooses the proxy for a host. `private`: also for addresses that are not public; never for loopback."""
 
     proxies: Proxies | None = None
     private: bool = False
 
     def lead_to(self, scheme: Scheme, host: Host) -> Upstream | None:
-        """The proxy on the way to this host; None: there is none."""
+        """The proxy on the way to this host; None if there is none."""
         if self.proxies is None or (host.is_local and not self._may_be_private(host)):
             return None
         url = self.proxies.choose(scheme, host.name)

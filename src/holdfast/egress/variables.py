@@ -1,8 +1,8 @@
-"""The variables by which programs find a proxy. Pure module."""
+"""The variables that tell programs which proxy to use. Pure module."""
 
 from typing import Final
 
-# Where the value is the HTTP proxy's address; programs differ in which of them they read.
+# Set to the HTTP proxy's address; programs differ in which of them they read.
 _HTTP: Final = (
     *("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"),
     *("WS_PROXY", "WSS_PROXY", "ws_proxy", "wss_proxy"),

@@ -1,7 +1,7 @@
-"""What a managed proxy says to one attempt to reach a host, and in which words. Pure module.
+"""The verdicts of a managed proxy about an attempt to reach a host, and their texts. Pure module.
 
-The words that programs read (reasons, sources, the value of `x-proxy-error`) are those of the reference,
-whose client knows them.
+The texts that programs parse (reasons, sources, the value of `x-proxy-error`) are those of the reference,
+because its client knows them.
 """
 
 import enum
@@ -11,12 +11,12 @@ from typing import Final
 
 from holdfast.egress.hosts import Extent, Host, HostRule, HostRules, Reason, decide
 
-READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})  # all that may be done in limited mode
+READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})  # the only methods in limited mode
 HTTPS_PORT: Final = 443
 
 
 class Protocol(enum.Enum):
-    """How a program asks for a host."""
+    """The protocol of an attempt."""
 
     HTTP = "http"
     HTTPS_CONNECT = "https_connect"
@@ -26,11 +26,11 @@ class Protocol(enum.Enum):
 class Outcome(enum.Enum):
     ALLOW = "allow"
     DENY = "deny"
-    ASK = "ask"  # whoever decides has not decided: it blocks like a denial
+    ASK = "ask"  # the decider has not decided: this blocks like a denial
 
 
 class Source(enum.Enum):
-    """Who decided."""
+    """Which part decided."""
 
     BASELINE = "baseline_policy"
     MODE = "mode_guard"
@@ -39,7 +39,7 @@ class Source(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A program wants to reach a host."""
+    """An attempt of a program to reach a host."""
 
     protocol: Protocol
     host: Host
@@ -50,7 +50,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was decided about an attempt, by whom, and why. `override`: against the rules."""
+    """The decision about an attempt, its source and its reason. `override`: against the rules."""
 
     outcome: Outcome
     source: Source
@@ -63,13 +63,13 @@ class Verdict:
 
     @property
     def about_host(self) -> bool:
-        """Or about what is done there."""
+        """Whether the verdict is about the host rather than about the request."""
         return self.source is not Source.MODE
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyPolicy:
-    """What one proxy lets through. `review`: allowed hosts that are asked about all the same."""
+    """What one proxy lets through. `review`: allowed hosts that need a question all the same."""
 
     rules: HostRules
     limited: bool = False
@@ -79,14 +79,14 @@ class ProxyPolicy:
 NOT_ALLOWED: Final = Verdict(Outcome.DENY, Source.BASELINE, Reason.NOT_ALLOWED.value)
 DENIED: Final = Verdict(Outcome.DENY, Source.BASELINE, Reason.DENIED.value)
 NOT_PUBLIC: Final = Verdict(Outcome.DENY, Source.BASELINE, Reason.NOT_ALLOWED_LOCAL.value)
-UNDECIDED: Final = Verdict(Outcome.DENY, Source.DECIDER, Reason.NOT_ALLOWED.value)  # nobody said anything
+UNDECIDED: Final = Verdict(Outcome.DENY, Source.DECIDER, Reason.NOT_ALLOWED.value)  # no answer came
 GRANTED: Final = Verdict(Outcome.ALLOW, Source.DECIDER, Reason.NOT_ALLOWED.value, override=True)
 _METHOD: Final = Verdict(Outcome.DENY, Source.MODE, "method_not_allowed")
 _INSPECTION: Final = Verdict(Outcome.DENY, Source.MODE, "mitm_required")
 
 
 def judge(policy: ProxyPolicy, host: Host, port: int) -> Verdict:
-    """What the rules say about a host; what they do not mention may be asked about."""
+    """The verdict of the rules about a host; a host that no rule mentions may be asked about."""
     decision = decide(policy.rules, host, port)
     if not decision.allowed:
         return Verdict(Outcome.DENY, Source.BASELINE, decision.reason.value)
@@ -96,18 +96,18 @@ def judge(policy: ProxyPolicy, host: Host, port: int) -> Verdict:
 
 
 def may_be_asked(verdict: Verdict) -> bool:
-    """Whether somebody may overrule it: never what is denied by name, nor what is not public."""
+    """Whether the decider may overrule it: never for a denied host, nor for one that is not public."""
     return verdict == NOT_ALLOWED
 
 
 def guard_port(policy: ProxyPolicy, attempt: Attempt) -> Verdict | None:
-    """In limited mode a tunnel without a head leads to HTTPS or nowhere; None: it may be judged."""
+    """In limited mode refuse a SOCKS tunnel to a port other than HTTPS; None: continue judging."""
     tunnel = attempt.protocol is Protocol.SOCKS5_TCP and attempt.port != HTTPS_PORT
     return _METHOD if policy.limited and tunnel else None
 
 
 def guard_mode(policy: ProxyPolicy, attempt: Attempt) -> Verdict | None:
-    """In limited mode nothing but reading, and nothing that cannot be seen; None: it may go on."""
+    """In limited mode allow only reading, and only requests that can be inspected; None: go on."""
     if not policy.limited:
         return None
     if attempt.protocol is Protocol.HTTP:
@@ -152,7 +152,7 @@ def explain(verdict: Verdict) -> str:
 
 
 def describe(attempt: Attempt, verdict: Verdict) -> dict[str, object]:
-    """A refusal for a program, as the reference words it."""
+    """A refusal for a program, in the reference's format."""
     return {
         "status": "blocked",
         "host": attempt.host.name,

@@ -1,3 +1,3 @@
-"""What `holdfast exec` does: what is asked for (`wish`), one command, here (`run`) or on another machine
-(`remote`), what is asked meanwhile (`asking`), and what is said at its end (`outcome`).
+"""What `holdfast exec` does: parse the options (`wish`), run one command here (`run`) or on another machine
+(`remote`), ask the user questions meanwhile (`asking`), and report the outcome at the end (`outcome`).
 """

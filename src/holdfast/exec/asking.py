@@ -1,12 +1,12 @@
-"""Questions about hosts, put to whoever sits at our terminal, one at a time.
+"""Questions about hosts, put to the user at our terminal, one at a time.
 
-While a question stands there the command's output waits and what is typed is not for it: the terminal is as
-it was before us, so keys mean what they mean at a prompt. Control-C and Control-Z reach the command as ever.
-What was typed before the question was shown is thrown away, and only a whole word is a yes: whoever types to
-the command does not answer us by accident. In the background the question waits to be shown.
+While a question is shown, the command's output waits and typed input does not go to the command: the terminal
+has its original settings, so keys mean what they mean at a prompt. Control-C and Control-Z still reach the
+command. Input typed before the question was shown is discarded, and only a whole word is a yes: a user who
+types to the command does not answer us by accident. In the background the question waits to be shown.
 
-The command chose the names, and its output comes before ours. A question shows nothing but printable ASCII,
-and first brings a terminal back to it that was left in the middle of an escape sequence.
+The command chose the names, and its output comes before ours. A question shows nothing but printable ASCII.
+It first resets a terminal that was left in the middle of an escape sequence.
 """
 
 import os
@@ -15,10 +15,10 @@ from holdfast.light import Any, Callable, Final, Mapping, suppress
 from holdfast.local.loop import AnyLoop, Cancellable
 
 TERMINAL: Final = "/dev/tty"
-_LOOK_AGAIN_S: Final = 0.2  # somebody else has the foreground
+_LOOK_AGAIN_S: Final = 0.2  # another job has the foreground
 _MAX_LINE: Final = 4096
 _MAX_TEXT: Final = 253  # of a name in the DNS
-# Ends whatever sequence the command began; plain letters, of the usual alphabet, on a new line.
+# Ends any sequence that the command began; resets to plain letters of the usual alphabet.
 _PLAIN: Final = "\x18\x1b\\\x1b[0m\x1b(B\x0f"
 _WORDS: Final = {"yes": "host", "all": "pattern", "no": "no"}
 
@@ -27,7 +27,7 @@ Reply = Callable[[str], None]
 
 
 def in_foreground(fd: int) -> bool:
-    """Is this terminal's next line for us?"""
+    """Whether the next line of this terminal is for us."""
     try:
         return os.tcgetpgrp(fd) == os.getpgrp()
     except OSError:
@@ -35,7 +35,7 @@ def in_foreground(fd: int) -> bool:
 
 
 class TerminalAnswerer:
-    """Asks at our terminal. `hold` and `release` keep the command from it meanwhile."""
+    """Asks at our terminal. `hold` and `release` keep the command away from it meanwhile."""
 
     def __init__(
         self,
@@ -54,13 +54,13 @@ class TerminalAnswerer:
         self._begin = "" if dumb else _PLAIN
         self._is_ours = is_ours
         self._waiting: list[tuple[Question, Reply]] = []
-        self._shown = False  # is the first of them?
+        self._shown = False  # whether the first of them is shown
         self._typed = b""
         self._timer: Cancellable | None = None
         try:
             self._fd = os.open(terminal, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
         except OSError:
-            self._fd = -1  # there is nobody
+            self._fd = -1  # there is no terminal
 
     def ask(self, question: Question, answer: Reply) -> None:
         if self._fd < 0:
@@ -71,7 +71,7 @@ class TerminalAnswerer:
             self._show()
 
     def withdraw(self, id_: int) -> None:
-        """Nobody waits for this answer any more."""
+        """Drop a question whose answer is no longer awaited."""
         at = next((at for at, (question, _) in enumerate(self._waiting) if question["id"] == id_), None)
         if at == 0 and self._shown:
             self._say("\r\nholdfast: refused: no answer in time\r\n")
@@ -80,7 +80,7 @@ class TerminalAnswerer:
             del self._waiting[at]
 
     def close(self) -> None:
-        """The command has ended: nothing is asked any more."""
+        """Stop asking: the command has ended."""
         self._waiting.clear()
         self._stop()
         if self._fd >= 0:
@@ -113,7 +113,7 @@ class TerminalAnswerer:
             data = os.read(self._fd, _MAX_LINE)
         except OSError:
             data = b""
-        if not data:  # the terminal is gone, or somebody said that nothing more comes
+        if not data:  # the terminal is gone, or the user typed end of file
             self._answer("no")
             return
         self._typed += data
@@ -150,7 +150,7 @@ class TerminalAnswerer:
             self._release()
 
     def _say(self, text: str) -> None:
-        with suppress(OSError):  # it is gone
+        with suppress(OSError):  # the terminal is gone
             os.write(self._fd, text.encode())
 
 
@@ -158,7 +158,7 @@ class TerminalAnswerer:
 
 
 def describe(question: Question, more: int) -> str:
-    """What a person is asked."""
+    """The text of a question, for a person."""
     who = f"{show(question['program'])!r}" if question["program"] else "the command"
     wider = f"; all: {question['pattern']} too" if question["pattern"] else ""
     return (
@@ -173,11 +173,11 @@ def prompt(question: Question) -> str:
 
 
 def show(text: str) -> str:
-    """Text of the command's as it may stand on a terminal, and no longer than a name is."""
+    """Make text from the command safe for a terminal, and no longer than a name is."""
     return "".join(char if char.isascii() and char.isprintable() else "?" for char in text[:_MAX_TEXT])
 
 
 def read_answer(line: bytes, question: Question) -> str | None:
-    """The answer that somebody typed; None: it is none."""
+    """The answer that the user typed; None if it is not a valid answer."""
     answer = _WORDS.get(line.decode("ascii", "replace").strip().lower())
     return None if answer == "pattern" and not question["pattern"] else answer

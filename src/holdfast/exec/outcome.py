@@ -1,10 +1,10 @@
-"""What `holdfast exec` has to say, as lines for people and as a tree for machines. Pure module."""
+"""The outcome of `holdfast exec`, as lines for people and as a tree for machines. Pure module."""
 
 from holdfast.errors import HoldfastError, SandboxUnavailable, UsageError
 from holdfast.light import TYPE_CHECKING, Any, Final, Mapping, Protocol, Sequence, replace, value
 from holdfast.sandbox.policy.policy import PathDecision
 
-if TYPE_CHECKING:  # of a command here, or as another machine tells it
+if TYPE_CHECKING:  # of a local command, or as another machine reports it
     from holdfast.sandbox.limits import Reached
     from holdfast.sandbox.plan.select import Enforcement
     from holdfast.sandbox.reasons.denials import Denial
@@ -18,20 +18,20 @@ if TYPE_CHECKING:  # of a command here, or as another machine tells it
 
 SCHEMA_VERSION: Final = 1
 CERTAIN: Final = 0.6  # below this confidence a denial is worded as a guess
-NOT_SET_UP, NOT_EXECUTABLE, NOT_FOUND = 125, 126, 127  # as env(1) and shells have them
+NOT_SET_UP, NOT_EXECUTABLE, NOT_FOUND = 125, 126, 127  # the codes of env(1) and shells
 BAD_USAGE: Final = 2
-NOT_WRITTEN: Final = 74  # as sysexits has it
-_SIGPIPE: Final = 128 + 13  # of a command whose output nobody takes any more
+NOT_WRITTEN: Final = 74  # EX_IOERR of sysexits
+_SIGPIPE: Final = 128 + 13  # of a command whose output has lost its reader
 
 _DENIAL: Final = ("kind", "path", "host", "access", "rule", "grant", "confidence", "evidence", "witnessed")
-_MAX_NAMED: Final = 3  # of each kind, of what is withheld; --json names all
+_MAX_NAMED: Final = 3  # of each kind of withheld things; --json names all
 _LIMIT: Final = ("what", "limit", "peak", "killed", "message")
 _FAILURE: Final = ("message", "remedy", "fingerprint")
 _ACCESS: Final = {"read": "reading", "write": "writing", None: "access to"}
 
 
 class ExecUsage(Protocol):
-    """What a command and the descendants that it waited for consumed."""
+    """What a command consumed, with the descendants that it waited for."""
 
     @property
     def user_ms(self) -> int: ...
@@ -74,16 +74,16 @@ class Ending:
     denial: "Denial | DenialReport | None" = None
     usage: ExecUsage | None = None
     failure: ExecFailure | None = None
-    unexplained: bool = False  # another server says that its sandbox denied something, and not what
+    unexplained: bool = False  # another server reports that its sandbox denied something, but not what
     watch: "WatchReport | None" = None
     denials: "Sequence[DeniedCall]" = ()
     unconfirmed: int = 0  # calls of which the watcher could not see whether they were refused
     withheld: Withheld = Withheld()
-    reached: "Reached | LimitReport | None" = None  # a limit on what it may use
-    traffic: "Mapping[str, Any] | None" = None  # what went out by name (`egress/traffic.py`)
+    reached: "Reached | LimitReport | None" = None  # a limit on its resources that it reached
+    traffic: "Mapping[str, Any] | None" = None  # connections to hosts by name (`egress/traffic.py`)
 
     def account(self) -> list[str]:
-        """What went out, for a person."""
+        """Describe the network traffic, for a person."""
         from holdfast.exec.traffic import describe_sent
 
         told = self.enforcement.network if self.enforcement else ()
@@ -137,7 +137,7 @@ class Ending:
         return report(self.traffic or {})
 
     def _report_watch(self) -> dict[str, object]:
-        import msgspec  # slow, and for this only
+        import msgspec  # slow to import, and needed only here
 
         return {
             "watch": msgspec.to_builtins(self.watch),
@@ -148,7 +148,7 @@ class Ending:
 
 @value
 class Planned:
-    """What would be done, in order, and who would do it."""
+    """What would be done, in order, and what would enforce it."""
 
     operations: list[str]
     enforcement: "Enforcement | EnforcementReport"
@@ -171,7 +171,7 @@ class Planned:
 
 @value
 class PathAnswer:
-    """Who decides about one path; `real` is where its links lead."""
+    """Which rules decide about one path; `real` is where its links lead."""
 
     path: str
     real: str
@@ -206,14 +206,14 @@ class Explained:
 
 
 def build_failure(exc: HoldfastError) -> Ending:
-    """The ending of what could not begin."""
+    """The ending of a command that could not be started."""
     code = BAD_USAGE if isinstance(exc, UsageError) else NOT_SET_UP
     fingerprint = exc.fingerprint if isinstance(exc, SandboxUnavailable) else None
     return Ending(code, failure=ExecFailure(str(exc), exc.remedy, fingerprint))
 
 
 def lose_output(ending: Ending, why: str) -> Ending:
-    """What the command wrote could not be written here: that it ended well is not enough then."""
+    """The command's output could not be written here; then exit code 0 of the command is not enough."""
     code = ending.code if ending.code not in (0, _SIGPIPE) else NOT_WRITTEN
     return replace(ending, code=code, failure=ExecFailure(why))
 
@@ -267,5 +267,5 @@ def _describe_target(denial: "Denial | DenialReport") -> str:
 
 
 def _printable(lines: list[str]) -> list[str]:
-    """A command chooses its own output and file names; our terminal is not to obey them."""
+    """Replace unprintable characters: output and file names of a command must not control our terminal."""
     return ["".join(char if char.isprintable() else "\ufffd" for char in line) for line in lines]

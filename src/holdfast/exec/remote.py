@@ -1,8 +1,8 @@
 """One command on another machine, for the person at the keyboard: what `holdfast exec --env` does.
 
-It looks like a command that runs here: live output, our standard input, a terminal on a terminal,
-signals, the exit code. What the protocol cannot do is not hidden: the two outputs come by two ways,
-so their order among each other may differ, and what outlives an unconfined command is not ended.
+It looks like a command that runs here: live output, our standard input, a terminal on a terminal, signals,
+the exit code. The limits of the protocol are visible: the two outputs come by two channels, so their relative
+order may differ, and the descendants of an unconfined command that outlive it are not ended.
 """
 
 import asyncio
@@ -57,9 +57,9 @@ from holdfast.wire.network import PolicyQuestion
 from holdfast.wire.paths import PathUri, to_native, to_uri
 from holdfast.wire.processes import NetworkReport
 
-_STOP_S: Final = 2.0  # whoever pressed Control-Z waits for a prompt
-_LOOK_S: Final = 10.0  # a shell that looks for a name, on a machine with much to do
-LATE_S: Final = 0.5  # output may follow the exit; whoever is silent so long then only holds a pipe open
+_STOP_S: Final = 2.0  # a user who pressed Control-Z waits for a prompt
+_LOOK_S: Final = 10.0  # a shell that looks up a name, on a busy machine
+LATE_S: Final = 0.5  # output may follow the exit; a process that is silent this long only holds a pipe open
 _DECISIONS: Final[dict[str, bool | Literal["pattern"]]] = {"host": True, "pattern": "pattern"}
 _ERRNO: Final = re.compile(r"\(os error ([0-9]+)\)")
 _ENDLESS: Final = "holdfast: this server cannot tell the command that its input has ended\n"
@@ -76,7 +76,7 @@ def refuse_local_options(given: Mapping[str, bool]) -> None:
 
 
 def execute(where: str, wish: Wish, argv: Sequence[str]) -> Ending:
-    """Run a command there with our standard streams; whatever happens is in the ending."""
+    """Run a command there with our standard streams; the ending holds any failure."""
     occupy_standard_descriptors()
     try:
         if not argv or not argv[0]:
@@ -153,7 +153,7 @@ def _policy(wish: Wish, environment: Environment, cwd: str) -> Policy:
 
 
 def _account(told: NetworkReport) -> dict[str, Any]:
-    """As the broker on this machine tells it."""
+    """Convert a report to the form that the broker on this machine uses."""
     sent = [structs.asdict(row) for row in told.sent]
     for row in sent:
         row["sent"], row["received"] = row.pop("bytes_sent"), row.pop("bytes_received")
@@ -161,10 +161,10 @@ def _account(told: NetworkReport) -> dict[str, Any]:
 
 
 async def _make_missing(environment: Environment, cwd: str, policy: Policy, allowed: Sequence[str]) -> None:
-    """Make what is granted and not there, as on this machine.
+    """Create paths that are granted and missing, as on this machine.
 
     Raises:
-        UsageError: it cannot be made.
+        UsageError: one cannot be created.
     """
     bound = bind(policy.wish, Where(cwd, (cwd,)))
     for asked in allowed:
@@ -196,7 +196,7 @@ def _profile(path: str, environment: Environment, cwd: str) -> Policy:
 
 
 class _Remote:
-    """The command over there, for the signals that come to us here."""
+    """The command on the other machine, as the receiver of our signals."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -206,13 +206,13 @@ class _Remote:
         self._exited: Exited | None = None
         self._work = TaskSet()
         self.course = _Course(self._loop, self)
-        self._free = asyncio.Event()  # our terminal, while nobody is asked there
+        self._free = asyncio.Event()  # set while no question is shown on our terminal
         self._free.set()
         self._numbers = itertools.count(1)
         self._answerer: TerminalAnswerer | None = None
 
     def give_up(self) -> None:
-        """Nobody is there to pass anything on to: whatever we wait for, we wait no longer."""
+        """Cancel our task: there is no connection or process to pass a signal on to."""
         if self._task is not None:
             self._task.cancel()
 
@@ -312,7 +312,7 @@ class _Remote:
                 elif isinstance(event, Exited):
                     self._exited = event
                     self.course.end()
-        except OSError as exc:  # nobody looks any more; closing the environment ends the command
+        except OSError as exc:  # the reader is gone; closing the environment ends the command
             ending = Ending(128 + (signal.SIGHUP if tty else signal.SIGPIPE), process.enforcement)
             lost = describe_unwritten(fd, exc, tty=tty)
             return ending if lost is None else lose_output(ending, lost)
@@ -385,7 +385,7 @@ class _Remote:
             self._do(self._process.terminate())
 
     def stop_first(self, then: Callable[[], None]) -> None:
-        """Stop the command, if that can be done now, and then; after that it goes on."""
+        """Stop the command, if possible now, call `then`, and continue the command afterwards."""
 
         async def stop() -> None:
             if self._process is None:
@@ -407,10 +407,10 @@ class _Remote:
 
 
 class _Course(Course):
-    """What waits here is a coroutine.
+    """The course of a remote command, which a coroutine waits for.
 
-    The command over there is stopped with us when it has pipes. On a terminal, Control-Z is a key like any
-    other: it goes there, and whether it stops something is up to what runs there.
+    A command with pipes on the other machine is stopped with us. On a terminal, Control-Z is a key like any
+    other: it is sent there, and the programs that run there decide whether it stops something.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, remote: _Remote) -> None:
@@ -436,7 +436,7 @@ def _terminal_name(tty: bool) -> dict[str, str]:
 async def _is_absent(
     environment: Environment, program: str, cwd: str, policy: Policy, exc: HoldfastError
 ) -> bool:
-    """Is a program that nobody has called forbidden, since a directory of PATH may not be searched?"""
+    """Whether EACCES means a missing program: a directory of PATH that may not be searched also causes it."""
     number = _ERRNO.search(str(exc))
     if "/" in program or number is None or int(number[1]) != errno.EACCES:
         return False
@@ -444,12 +444,12 @@ async def _is_absent(
     try:
         found = await environment.run(look, cwd=cwd, policy=policy, timeout_s=_LOOK_S)
     except (HoldfastError, TimeoutError):
-        return False  # no such shell over there: what was said stands
+        return False  # no such shell there: keep the first error
     return found.code != 0 and not found.stdout
 
 
 def _not_started(exc: HoldfastError, program: str, *, absent: bool) -> Ending:
-    """As a shell and env(1) say it."""
+    """Report a failed start as a shell and env(1) do."""
     number = _ERRNO.search(str(exc))
     if number is None:
         raise exc

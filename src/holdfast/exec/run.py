@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from holdfast.sandbox.launcher.spare import EarlyStart
     from holdfast.sandbox.limits import Limits
 
-_MAX_TAIL = 64 * 1024  # bytes at the end of the output that are read for a reason
+_MAX_TAIL = 64 * 1024  # bytes at the end of the output that are searched for a reason
 _SIGSYS = 128 + signal.SIGSYS
 
 
 @value
 class ResolvedWish:
-    """The wish, on this machine."""
+    """The wish, resolved on this machine."""
 
     cwd: str
     environ: dict[str, str]
@@ -53,14 +53,14 @@ class ResolvedWish:
     loopback_ports: tuple[int, ...]
     withheld: Withheld
     limits: "Limits | None" = None
-    missing: tuple[str, ...] = ()  # what is granted, and made before the command is planned
-    keys: "KeptKeys | None" = None  # that stay outside
+    missing: tuple[str, ...] = ()  # granted paths to create before the command is planned
+    keys: "KeptKeys | None" = None  # kept outside
 
     def make_missing(self) -> None:
-        """Make what is granted and not there; only its owner can look into it.
+        """Create paths that are granted and missing, accessible to their owner only.
 
         Raises:
-            UsageError: it cannot be made.
+            UsageError: one cannot be created.
         """
         for path in self.missing:
             try:
@@ -76,7 +76,7 @@ class ResolvedWish:
 
 
 def execute(wish: Wish, argv: Sequence[str], early: "EarlyStart | None" = None) -> Ending:
-    """Run a command with our standard streams; whatever happens is in the ending."""
+    """Run a command with our standard streams; the ending holds any failure."""
     occupy_standard_descriptors()
     try:
         if not argv or not argv[0]:
@@ -99,10 +99,10 @@ def execute(wish: Wish, argv: Sequence[str], early: "EarlyStart | None" = None) 
 
 
 def plan(wish: Wish) -> Planned:
-    """What would be done, and by whom.
+    """What would be done, and what would enforce it.
 
     Raises:
-        HoldfastError: nothing can be run like that.
+        HoldfastError: no command can be run like that.
     """
     import asyncio
 
@@ -113,7 +113,7 @@ def explain(wish: Wish, paths: Sequence[str]) -> Explained:
     """Which rules decide about these paths.
 
     Raises:
-        HoldfastError: the policy makes no sense.
+        HoldfastError: the policy is invalid.
     """
     from holdfast.sandbox.plan.planner import settle
     from holdfast.sandbox.plan.resolve import look
@@ -134,10 +134,10 @@ def _here() -> str:
 
 
 def scene_of(wish: Wish, environ: Mapping[str, str], argv: Sequence[str] | None = None) -> ResolvedWish:
-    """What a wish comes to, here and now; keys that stay outside are taken for a command that is to run.
+    """Resolve a wish, here and now; keys that stay outside are read only for a command that is to run.
 
     Raises:
-        UsageError: it makes no sense.
+        UsageError: it is invalid.
     """
     here = _here()
     cwd = here if wish.cwd is None else absolute(wish.cwd, here)
@@ -177,10 +177,10 @@ def _keep_outside(
     environ: Mapping[str, str],
     argv: Sequence[str] | None,
 ) -> "tuple[Policy, dict[str, str], Withheld, KeptKeys | None]":
-    """Keys by which nothing is opened inside: the policy, the environment, and what else is withheld.
+    """Keep keys outside: return the policy, the environment, what else is withheld, and the keys.
 
     Raises:
-        UsageError: one cannot be had, or the command would have it all the same.
+        UsageError: a key cannot be read, or the command would get it in another way.
     """
     from holdfast.confine.keys import find_files, take_keys
 
@@ -208,7 +208,7 @@ def _keep_outside(
 
 
 def _withhold(wish: Wish, here: str, cwd: str, environ: Mapping[str, str]) -> Withheld:
-    """Credentials that are there and that nobody granted by name; where it runs is granted."""
+    """Credentials that exist and that the user did not grant by name; the command's directory is granted."""
     if wish.preset is Preset.FULL_ACCESS and wish.profile is None:
         return Withheld()
     home = absolute(os.path.expanduser("~"), here)
@@ -231,7 +231,7 @@ def _ports(asked: Sequence[int]) -> tuple[int, ...]:
 
 
 def _policy(wish: Wish, here: str) -> "tuple[Policy, Limits | None]":
-    """Everything but what is to be writable in addition, and the limits on what it uses."""
+    """The policy without `allow_write`, and the limits on resources."""
     limits = wish.limits
     if wish.profile is None:
         policy = _preset(wish.preset)
@@ -260,7 +260,7 @@ def _policy(wish: Wish, here: str) -> "tuple[Policy, Limits | None]":
 
 
 def _with_hosts(policy: Policy, wish: Wish) -> Policy:
-    """With the hosts that are reached by name."""
+    """Add the hosts that are reached by name."""
     named = wish.allow_host or wish.allow_net or wish.secrets or wish.ask_network
     if wish.network and (named or policy.hosts.allow or policy.hosts.presets):
         option = "--ask-network" if wish.ask_network else "--allow-host"
@@ -291,10 +291,10 @@ def _with_hosts(policy: Policy, wish: Wish) -> Policy:
 def _find_presets(
     policy: Policy, bound: BoundPolicy, environ: Mapping[str, str], withheld: Withheld
 ) -> Policy:
-    """With the hosts that clients' settings name, but for settings that the command could have written.
+    """Add the hosts that clients' settings name; ignore settings that the command could have written.
 
     Raises:
-        UsageError: a client is not known, or says nothing.
+        UsageError: a client is unknown, or its settings name no host.
     """
     from holdfast.egress.clients.surroundings import read_presets
 
@@ -419,7 +419,7 @@ def _execute(scene: ResolvedWish, argv: Sequence[str], early: "EarlyStart | None
                 answerer.close()
             streams.stop_input()
             course.end()
-            # Whoever outlived the command still holds its outputs, which would then never end.
+            # A process that outlived the command still holds its outputs, which would then never end.
             owner.end_everything()
             loop.run_until(lambda: course.over)
     finally:
@@ -431,26 +431,26 @@ def _execute(scene: ResolvedWish, argv: Sequence[str], early: "EarlyStart | None
 
 
 def _make_answerer(loop: Loop, streams: Streams, owner: CommandOwner) -> "TerminalAnswerer":
-    """Whoever sits at our terminal, if we have one."""
+    """An answerer that asks at our terminal, if we have one."""
     from holdfast.exec.asking import TerminalAnswerer
 
     def release() -> None:
         streams.release()
         if streams.tty:
-            owner.pass_on(signal.SIGWINCH)  # a program that fills the screen draws it again
+            owner.pass_on(signal.SIGWINCH)  # a full-screen program redraws its screen
 
     dumb = os.environ.get("TERM", "dumb") == "dumb"
     return TerminalAnswerer(loop, streams.hold, release, dumb=dumb)
 
 
 def _judge(owner: CommandOwner, end: Exit, sandbox: Sandbox, output: bytes, cwd: str) -> Ending:
-    """What to say at the end. Reading an output for a reason takes longer than most commands run."""
+    """Determine the ending. Searching an output for a reason takes longer than most commands run."""
     created = sandbox.held is not None and sandbox.held.have_appeared()
     code = end.code
     if end.reached is not None:
         from holdfast.sandbox import limits
 
-        code, output = limits.exit_code(end.reached, code), b""  # why it ended is known
+        code, output = limits.exit_code(end.reached, code), b""  # the reason is known
     traffic = owner.traffic
     told = bool(output or end.code == _SIGSYS or (traffic and traffic["refused"]))
     if owner.watched is None and not created and (end.code == 0 or not told):
@@ -478,7 +478,7 @@ def _judge(owner: CommandOwner, end: Exit, sandbox: Sandbox, output: bytes, cwd:
 
 
 def _not_started(exc: StartFailed, command: Command, sandbox: Sandbox) -> Ending:
-    """As a shell and env(1) say it; if the policy hides the program, that as well."""
+    """Report a failed start as a shell and env(1) do; also report if the policy hides the program."""
     import shutil
 
     from holdfast.confine.verdict import find_hidden

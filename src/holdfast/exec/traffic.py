@@ -1,11 +1,11 @@
-"""What went out by name, as `exec` tells it: as lines for people and as a tree for machines. Pure module.
+"""What went out by name, as `exec` reports it: as lines for people and as a tree for machines. Pure module.
 
-The account itself comes from the process that made the connections (`egress/traffic.py`), as plain values.
+The account comes from the process that made the connections (`egress/traffic.py`), as plain values.
 """
 
 from holdfast.light import Any, Final, Mapping, Sequence
 
-MAX_TOLD: Final = 5  # refused hosts that a person is told of; --json names all
+MAX_TOLD: Final = 5  # refused hosts that are listed for a person; --json names all
 _KIB: Final = 1024
 
 
@@ -38,7 +38,7 @@ def describe_refused(rows: "Sequence[Mapping[str, Any]]") -> list[str]:
 
 
 def report(traffic: "Mapping[str, Any]") -> dict[str, object]:
-    """The same with the names that our JSON has."""
+    """The account with the names of our JSON."""
     return {
         "sent": [
             {

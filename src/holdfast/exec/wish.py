@@ -24,7 +24,7 @@ class Wish:
     allow_read: Sequence[str] = ()
     deny: Sequence[str] = ()
     allow_socket: Sequence[str] = ()
-    network: bool | None = None  # None: as the preset or the profile has it
+    network: bool | None = None  # None: as in the preset or the profile
     cwd: str | None = None
     choice: Choice = ANY
     loopback_ports: Sequence[int] = ()
@@ -33,12 +33,12 @@ class Wish:
     allow_host: Sequence[str] = ()
     deny_host: Sequence[str] = ()
     allow_private: bool = False
-    ask_network: bool = False  # somebody is asked about hosts that no rule decides about
+    ask_network: bool = False  # the user is asked about hosts that no rule decides about
     allow_net: Sequence[str] = ()  # clients whose own settings name hosts
     net_limit: Sequence[str] = ()  # how much may pass to hosts
     secrets: Sequence[str] = ()  # keys that stay outside
     pass_env: Sequence[str] = ()  # names of variables that are passed although they hold a secret
-    limits: "Limits | None" = None  # on what it uses; None: no options, and a profile may have some
+    limits: "Limits | None" = None  # on resources; None: no options, though a profile may have some
 
 
 def preset(flags: Sequence[str]) -> Preset:

@@ -1,7 +1,7 @@
-"""Things of this machine that several rooms need: who is at the other end of a socket and how confined, a
-file replaced whole, keys of a home, a lock, tasks with an owner, our standard streams joined to a command's,
-trees that somebody else filled, their names made fit to be shown, programs that nobody else can replace, and
-those that end with whoever started them.
+"""Services of this machine that several rooms need: the user and the confinement of a peer process, atomic
+file replacement, keys of a home, a lock, tasks with an owner, our standard streams joined to those of a
+command, walks through directory trees that other processes filled, names escaped for display, programs that
+no other user can replace, and programs that end with the process that started them.
 
 Imports: errors, home.
 Open to other rooms: atomicfile, credentials, homekey, linux, listeners, lock,

@@ -1,7 +1,7 @@
-"""A file replaced whole: whoever reads it, also after a crash, sees the old content or the new, never a part.
+"""Atomic file replacement: a reader sees the old content or the new, never a part, also after a crash.
 
-No link is followed: one of that name is replaced. So `write_below` may write into a directory that a worker
-owns: whatever the worker left there, links to the user's own files included, is never written through.
+No link is followed: a link of that name is replaced. So `write_below` may write into a directory that a
+worker owns: it never writes through what the worker left there, such as links to the user's own files.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 def replace_file(
     path: str | os.PathLike[str], data: bytes, *, durable: bool = True, mode: int = 0o600
 ) -> None:
-    """It is on the disk when this returns; without `durable` a crash of the machine may undo it.
+    """Replace the file; return when it is on the disk. Without `durable` a crash of the machine may undo it.
 
     Raises:
         OSError: it cannot be written.
@@ -29,9 +29,9 @@ def replace_file(
 
 
 def replace_at(folder: int, name: str, data: bytes, *, durable: bool = True, mode: int = 0o600) -> None:
-    """The same in a directory that is open. Without `durable` a crash of the machine may undo it.
+    """Like `replace_file`, in an open directory. Without `durable` a crash of the machine may undo it.
 
-    Of another `mode` the kernel takes what the umask says; the file has it from its first moment.
+    For a `mode` other than 0600 the kernel applies the umask. The file has its mode from creation on.
 
     Raises:
         OSError: it cannot be written; IsADirectoryError where a directory has that name.
@@ -48,7 +48,7 @@ def replace_at(folder: int, name: str, data: bytes, *, durable: bool = True, mod
 
 
 def write_new(folder: int, data: bytes, *, durable: bool = True, mode: int = 0o600) -> str:
-    """The name of a new file with this content in a directory that is open, for a caller that renames it.
+    """Write a new file with this content in an open directory; return its name, for a caller that renames it.
 
     Raises:
         OSError: it cannot be written.
@@ -69,7 +69,7 @@ def write_new(folder: int, data: bytes, *, durable: bool = True, mode: int = 0o6
 
 
 def write_below(top: str | os.PathLike[str], names: tuple[str, ...], data: bytes) -> None:
-    """A file at `names` below `top`, mode 0600; directories that are missing are made.
+    """Write a file at `names` below `top`, mode 0600; create missing directories.
 
     Raises:
         OSError: it cannot be written; ELOOP or ENOTDIR where a link stands in place of a directory.
@@ -80,7 +80,7 @@ def write_below(top: str | os.PathLike[str], names: tuple[str, ...], data: bytes
 
 @contextlib.contextmanager
 def open_below(top: str | os.PathLike[str], names: tuple[str, ...], *, make: bool = False) -> Iterator[int]:
-    """The directory at `names` below `top`; no link is followed on the way.
+    """Open the directory at `names` below `top`; follow no link on the way.
 
     Raises:
         OSError: it is not there, or cannot be made; ELOOP or ENOTDIR where a link stands in its place.
@@ -97,7 +97,7 @@ def open_below(top: str | os.PathLike[str], names: tuple[str, ...], *, make: boo
 
 @contextlib.contextmanager
 def open_folder(name: str, above: int | None = None) -> Iterator[int]:
-    """A directory, by its name in one that is open; a link in its place is refused with ELOOP or ENOTDIR."""
+    """Open a directory, in `above` if given; a link in its place is refused with ELOOP or ENOTDIR."""
     fd = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
     try:
         yield fd

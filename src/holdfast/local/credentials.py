@@ -1,4 +1,4 @@
-"""Variables with credentials of whoever embeds us. No child of ours gets them. Pure module."""
+"""Variables with credentials of the program that embeds us; withheld from our children. Pure module."""
 
 from holdfast.light import Final
 

@@ -1,7 +1,7 @@
-"""Keys of a home, for its owner alone. No policy of ours ever shows a home, so no confined command has them.
+"""Keys of a home, readable by its owner only. No policy shows a home, so no confined command can read them.
 
-HOME/handoff.key    under which tokens of runs are minted; made once
-HOME/access.key     the token that clients show to the daemons of the home; new with each supervisor
+HOME/handoff.key    signs the tokens of runs; created once
+HOME/access.key     the token that clients present to the daemons of the home; renewed by each supervisor
 """
 
 import contextlib
@@ -20,7 +20,7 @@ SIZE: Final = 32  # bytes, as the hash it is used with
 
 
 def load(home: Path, name: str = HANDOFF) -> bytes:
-    """The key of this name in this home; the first who asks makes it.
+    """Return the key of this name in this home; the first caller creates it.
 
     Raises:
         StartupError: it cannot be made or read, or others than its owner can read it.
@@ -36,7 +36,7 @@ def load(home: Path, name: str = HANDOFF) -> bytes:
 
 
 def access_token(home: Path) -> str:
-    """What the daemons of this home want to be shown now.
+    """Return the token that the daemons of this home require now.
 
     Raises:
         StartupError: as `load` does.
@@ -45,7 +45,7 @@ def access_token(home: Path) -> str:
 
 
 def rotate_access(home: Path) -> None:
-    """A new token from now on. Daemons read it for each client anew, so nobody who is connected is cut off.
+    """Replace the token. Daemons read it anew for each client, so connected clients are not disconnected.
 
     Raises:
         OSError: it cannot be written.
@@ -54,7 +54,7 @@ def rotate_access(home: Path) -> None:
 
 
 def _make(home: Path, name: str) -> None:
-    """Whole or not at all: whoever is killed half way leaves no key, and of two makers one wins."""
+    """Create the key atomically: a process killed half way leaves no key, and of two creators one wins."""
     folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
     try:
         hidden = home / write_new(folder, secrets.token_bytes(SIZE))

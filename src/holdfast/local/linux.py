@@ -1,4 +1,4 @@
-"""That this machine cannot confine a command, said in words: only the kernel of Linux is asked to."""
+"""Report that this machine cannot confine a command: only the Linux kernel is supported."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ _NAMES: Final = {"Darwin": "macOS"}
 
 
 def require_linux(what: str, instead: str) -> None:
-    """Raises SandboxUnavailable where there is no Linux; `instead` is what to type there."""
+    """Raises SandboxUnavailable on a system other than Linux; `instead` is what the user can type there."""
     if sys.platform != "linux":
         system = os.uname().sysname
         raise SandboxUnavailable(

@@ -1,11 +1,11 @@
 """Ports of this machine's loopback on which a daemon of Holdfast listens.
 
-A confined command may be given ports of services, and is joined to them by a process of ours that is not
-confined. A daemon would take that for its user, so such a port is never joined. A socket of a daemon is known
-by a descriptor with its number that the daemon holds besides (`mark_listener`): a name or a command line
-could be anybody's.
+A confined command may be given ports of services; a process of ours that is not confined connects it to them.
+A daemon would take that process for its user, so such a port is never forwarded. A socket of a daemon is
+recognised by a descriptor, named after the socket's inode, that the daemon holds besides (`mark_listener`):
+any process could have the same name or command line.
 
-A service of another user needs no look: a daemon of theirs refuses us.
+Daemons of another user need no check: they refuse us.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from holdfast.local.peers import find_holders, read_link
 
 MARK: Final = "holdfast-listener-"  # and the inode of the socket
 TCP_LISTEN: Final = "0A"  # net/tcp_states.h, as the tables print it
-MAX_KNOWN: Final = 1024  # listening sockets that are remembered
+MAX_KNOWN: Final = 1024  # listening sockets whose result is cached
 _TABLES: Final = ("/proc/net/tcp", "/proc/net/tcp6")
 # linux/netlink.h, linux/sock_diag.h, linux/inet_diag.h
 _SOCK_DIAG, _BY_FAMILY, _REQUEST, _DUMP, _DONE = 4, 20, 1, 0x300, 3
@@ -32,7 +32,7 @@ _MAX_ANSWER: Final = 64 * 1024
 _ANSWER_S: Final = 2.0  # the kernel answers at once
 _KNOWN: Final[
     dict[int, bool]
-] = {}  # by inode, which no two sockets of a boot share; whose it is never changes
+] = {}  # by inode, which no two sockets of a boot share; the owner of a socket never changes
 
 
 class Listener(NamedTuple):
@@ -42,7 +42,7 @@ class Listener(NamedTuple):
 
 @contextlib.contextmanager
 def mark_listener(sock: socket.socket) -> Iterator[None]:
-    """Let every process of this user know inside the block that this socket, which listens later, is ours."""
+    """Mark this socket, which listens later, as a daemon's. All processes of this user can see that."""
     if sys.platform != "linux":
         yield
         return
@@ -69,13 +69,13 @@ def is_ours(port: int) -> bool:
 
 
 def recall(port: int) -> bool | None:
-    """The same without a look at any process: None if a socket that listens there was never looked at."""
+    """Like `is_ours`, but from the cache only: None if a socket that listens there has not been checked."""
     known = [_KNOWN.get(found.inode) for found in _find_listeners(port)]
     return None if None in known else any(known)
 
 
 def parse_listeners(lines: Iterable[str], port: int) -> list[Listener]:
-    """Those on this port, from /proc/net/tcp or tcp6."""
+    """Return the listeners on this port, from the lines of /proc/net/tcp or tcp6."""
     ending = f":{port:04X}"
     found = []
     for line in lines:
@@ -86,7 +86,7 @@ def parse_listeners(lines: Iterable[str], port: int) -> list[Listener]:
 
 
 def _find_listeners(port: int) -> list[Listener]:
-    """Asked of the kernel: its tables list every connection besides, also those that have ended just now."""
+    """Query sock_diag; the tables list every connection besides, also those that ended just now."""
     try:
         return [found for family in (socket.AF_INET, socket.AF_INET6) for found in _ask_kernel(family, port)]
     except (OSError, struct.error):
@@ -94,7 +94,7 @@ def _find_listeners(port: int) -> list[Listener]:
 
 
 def _ask_kernel(family: int, port: int) -> Iterator[Listener]:
-    """The sockets of a family that listen on this port. Raises OSError where the kernel is not asked."""
+    """Yield the sockets of a family that listen on this port. Raises OSError if sock_diag does not answer."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as sock:
         sock.settimeout(_ANSWER_S)
         wanted = _DIAG_REQUEST.pack(family, socket.IPPROTO_TCP, 0, 0, 1 << int(TCP_LISTEN, 16))
@@ -140,6 +140,6 @@ def _has_mark(pid: int, inode: int) -> bool:
     try:
         names = os.listdir(folder)
     except OSError:
-        return True  # nobody knows
+        return True  # cannot be checked, so refuse it
     wanted = f"/memfd:{MARK}{inode} (deleted)"
     return any(read_link(f"{folder}/{name}") == wanted for name in names)

@@ -1,4 +1,4 @@
-"""A lock on an open file, which ends with its holder however that ends (`flock`)."""
+"""A lock on an open file (`flock`). The kernel releases it when its holder ends in any way."""
 
 import fcntl
 import os
@@ -10,7 +10,7 @@ AGAIN_S: Final = 0.05
 
 
 def take_lock(fd: int, *, shared: bool = False) -> bool:
-    """Whether it is ours now; closing the file gives it back."""
+    """Try to take the lock; return whether it is ours. Closing the file releases it."""
     try:
         fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -19,7 +19,7 @@ def take_lock(fd: int, *, shared: bool = False) -> bool:
 
 
 def wait_for_lock(fd: int, *, within_s: float) -> bool:
-    """Whether it is ours in time."""
+    """Wait for the lock at most `within_s` seconds; return whether it is ours."""
     until = time.monotonic() + within_s
     while not take_lock(fd):
         if time.monotonic() > until:
@@ -29,17 +29,18 @@ def wait_for_lock(fd: int, *, within_s: float) -> bool:
 
 
 def lock_folder(user: str) -> Path:
-    """Below the default home of a user, which no worker sees, whatever the home is that is used."""
+    """The folder below the default home of a user, which no worker sees, whichever home is in use."""
     return Path(user) / ".local" / "state" / "holdfast" / "locks"
 
 
 def open_lock(name: str, *, user: str, home: Path) -> tuple[int, Path]:
-    """The file of a lock that all homes of one user share, to be taken and closed, and where it is.
+    """Open the file of a lock that all homes of one user share; return its descriptor and path.
 
-    It lies where no worker can open it; in this home where that user has nothing to write in.
+    The caller locks the descriptor and closes it. No worker can open the file. If the user's home is not
+    writable, the file is in this home instead.
 
     Raises:
-        OSError: there is no place for it.
+        OSError: the file cannot be created.
     """
     folder = lock_folder(user)
     try:

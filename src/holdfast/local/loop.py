@@ -1,6 +1,6 @@
-"""An event loop that takes no time to load: the few methods of asyncio's that relaying a command needs.
+"""An event loop that loads fast, with the few methods of asyncio's that relaying a command needs.
 
-A call has the name and the meaning that it has there, so what is written for one loop runs on the other.
+A method has the name and the meaning that it has in asyncio, so code for one loop runs on the other.
 """
 
 import os
@@ -40,7 +40,7 @@ class AnyLoop(Protocol):
 
 
 class Loop:
-    """For a process with one thread. Everything is called from `run_until`, one after another."""
+    """For a process with one thread. `run_until` calls all callbacks, one after another."""
 
     def __init__(self) -> None:
         self._poll = select.poll()
@@ -81,7 +81,7 @@ class Loop:
         signal.siginterrupt(sig, False)
 
     def run_until(self, done: Callable[[], bool]) -> None:
-        """Wait for what was asked for, and call it, until `done`."""
+        """Wait for registered events and call their callbacks, until `done`."""
         while not done():
             for fd, events in self._poll.poll(self._patience()):
                 if events & _IN and fd in self._readers:
@@ -118,4 +118,4 @@ class Loop:
 
 
 def _notice(signum: int, frame: object) -> None:
-    """The loop is told by a pipe; without a handler there would be nothing to tell."""
+    """Do nothing: the wakeup pipe notifies the loop, but only of signals that have a Python handler."""

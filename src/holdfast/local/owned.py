@@ -1,4 +1,4 @@
-"""A program with an owner from its first moment on: it is gone when the block ends, with all of its group."""
+"""A program that is owned from its start: when the block ends, it is killed with its whole process group."""
 
 import contextlib
 import os
@@ -11,10 +11,10 @@ from typing import Any
 
 @contextlib.contextmanager
 def owned_program(argv: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """`subprocess.Popen` with these options, in a session of its own.
+    """Run `subprocess.Popen` with these options, in a new session.
 
-    A signal that would end us waits until the program has its owner: one that comes while it is being started
-    would leave it to nobody.
+    A signal that would end us is deferred until the program has its owner: if it ended us during the start,
+    the program would be left without an owner.
 
     Raises:
         OSError: it cannot be started.
@@ -36,7 +36,7 @@ def owned_program(argv: Sequence[str], **options: Any) -> Iterator[subprocess.Po
 
 @contextlib.contextmanager
 def _deferred_signals() -> Iterator[Callable[[], None]]:
-    """Hold back what would end us until the block calls what it is given."""
+    """Defer the signals that would end us until the block calls the function that it is given."""
     came: list[int] = []
     handlers: dict[signal.Signals, Any] = {}
 
@@ -47,9 +47,9 @@ def _deferred_signals() -> Iterator[Callable[[], None]]:
         while came:
             signal.raise_signal(came.pop())
 
-    if threading.current_thread() is threading.main_thread():  # no other is interrupted
+    if threading.current_thread() is threading.main_thread():  # signal handlers run in the main thread only
         for number in (signal.SIGINT, signal.SIGTERM):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # what is ignored, a program inherits
+            if signal.getsignal(number) is not signal.SIG_IGN:  # a program inherits an ignored signal
                 handlers[number] = signal.signal(number, lambda number, _: came.append(number))
     try:
         yield let_through

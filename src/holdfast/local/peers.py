@@ -1,19 +1,19 @@
-"""Who may come in: which user is at the other end of a connection on this machine, and how confined.
+"""Admission of local peers: which user is at the other end of a connection, and how confined the process is.
 
-A unix socket knows the user. For TCP on loopback both ends are sockets of this kernel, so the peer's
-own socket can be looked up by its addresses and asked for its owner: through sock_diag, which
-answers for exactly one socket, or else in the tables under /proc/net.
+The kernel reports the user of a unix socket. For TCP on loopback both ends are sockets of this kernel, so the
+peer's socket is looked up by its addresses to find its owner: through sock_diag, which answers for exactly
+one socket, or else in the tables under /proc/net.
 
-Only an established socket that a process still holds counts. Once it is closed the kernel
-reports owner 0 for what is left of it, and a stranger who writes a request and hangs up at
-once would pass for root.
+Only an established socket that a process still holds counts. For the rest of a closed socket the kernel
+reports owner 0, so a stranger who writes a request and hangs up at once would pass for root.
 
-A user id says whose a process is, not what it may do: a confined command has the same one. What the kernel
-says of it does tell: a command that we, or anybody, confined has more seccomp filters, no new privileges or
-other namespaces. We are the measure ourselves, so that a daemon in a container serves its neighbours.
+A user id gives the owner of a process, not its permissions: a confined command has the same user id. The
+kernel reports the confinement: a confined command has more seccomp filters, no new privileges or other
+namespaces, whether we or another program confined it. The comparison is with our own process, so that a
+daemon in a container serves its neighbours.
 
-A process is looked at by a descriptor (pidfd) and must still live once it was read, so that nothing is read
-of another one that got its number. What cannot be read is taken for confined.
+A process is inspected while we hold a descriptor of it (pidfd), and must still live afterwards, so that we
+never read about another process that got its number. A process that cannot be inspected counts as confined.
 
 Loads no event loop: the first connection may come before there is one.
 """
@@ -62,13 +62,13 @@ _ONLY_OWNER: Final = "only the user who runs this server may connect without a t
 
 
 class HasOptions(Protocol):
-    """A socket, or what a transport shows of it."""
+    """A socket, or the socket object that a transport exposes."""
 
     def getsockopt(self, level: int, optname: int, buflen: int, /) -> bytes: ...
 
 
 class _End(NamedTuple):
-    """One end of a connection, however its address was spelled."""
+    """One end of a connection, independent of how its address was written."""
 
     address: bytes  # 4 or 16
     port: int
@@ -78,21 +78,21 @@ class PeerSocket(NamedTuple):
     """The other end of a TCP connection on this machine."""
 
     uid: int
-    inode: int  # by which /proc/PID/fd names it
+    inode: int  # /proc/PID/fd names it by this
 
 
 class ChecksToken(Protocol):
-    """Who knows which header `Authorization` lets in."""
+    """Checks the header `Authorization` of a connection."""
 
     def check(self, authorization: str | None, now: float, /) -> None:
         """Raises PeerRefused."""
 
 
 def check_caller(tokens: ChecksToken | None, authorization: str | None, own: Any, peer: Any) -> None:
-    """By its token where one is demanded; else our own user must be there, and nobody more confined than we.
+    """Check the token if tokens are required; else the user of the peer, and that it is no more confined.
 
     Raises:
-        PeerRefused: it may not come in.
+        PeerRefused: the connection is refused.
     """
     if tokens is not None:
         tokens.check(authorization, time.time())
@@ -102,10 +102,10 @@ def check_caller(tokens: ChecksToken | None, authorization: str | None, own: Any
 
 
 def check_owner(own: Any, peer: Any) -> PeerSocket:
-    """The socket at the other end of a connection on loopback, by both addresses of it.
+    """Return the socket at the other end of a loopback connection, found by both of its addresses.
 
     Raises:
-        PeerRefused: it is not our own user's, or is gone.
+        PeerRefused: its owner is another user, or it is gone.
     """
     found = None if peer is None else socket_of_peer(own, peer)  # None: it was reset meanwhile
     if found is None or not is_allowed(found.uid, own=os.getuid()):
@@ -114,14 +114,14 @@ def check_owner(own: Any, peer: Any) -> PeerSocket:
 
 
 def check_unix_peer(sock: HasOptions) -> None:
-    """The same, for a unix socket."""
+    """Check the user and the confinement of a unix socket's peer. Raises PeerRefused."""
     if not is_allowed(uid_of_unix_peer(sock), own=os.getuid()):
         raise PeerRefused(_ONLY_OWNER)
     refuse_confined(find_excess_of_unix_peer(sock))
 
 
 def is_allowed(uid: int | None, *, own: int) -> bool:
-    """Ourselves and root, who could do anything to us anyway; not somebody we could not identify."""
+    """Allow our own user and root, who has power over us anyway; refuse an unidentified user."""
     return uid is not None and uid in (own, 0)
 
 
@@ -131,7 +131,7 @@ def uid_of_unix_peer(sock: HasOptions) -> int:
 
 
 def pid_of_unix_peer(sock: HasOptions) -> int:
-    """Who listens at the other end of this connection, by the kernel's word."""
+    """The process at the other end of this connection, as the kernel reports it (SO_PEERCRED)."""
     return _credentials(sock)[0]
 
 
@@ -142,13 +142,13 @@ def _credentials(sock: HasOptions) -> tuple[int, int]:
 
 
 def uid_of_peer(local: tuple[str, int], peer: tuple[str, int]) -> int | None:
-    """The owner of the peer's socket of a loopback TCP connection, or None if that cannot be told."""
+    """The owner of the peer's socket of a loopback TCP connection, or None if it cannot be determined."""
     found = socket_of_peer(local, peer)
     return None if found is None else found.uid
 
 
 def socket_of_peer(local: tuple[str, int], peer: tuple[str, int]) -> PeerSocket | None:
-    """The peer's socket of a loopback TCP connection, or None if that cannot be told.
+    """The peer's socket of a loopback TCP connection, or None if it cannot be determined.
 
     `local` and `peer` are this side's own and remote address, as a socket reports them.
     """
@@ -185,7 +185,7 @@ def _find(lines: Iterable[str], here: _End, there: _End) -> PeerSocket | None:
     port = f"{there.port:04X}"
     for line in lines:
         fields = line.split()
-        if len(fields) < 10 or not fields[1].endswith(port):  # most lines end here, and so does the heading
+        if len(fields) < 10 or not fields[1].endswith(port):  # rejects most lines, and the heading
             continue
         if int(fields[3], 16) != TCP_ESTABLISHED or fields[9] == "0":
             continue
@@ -248,15 +248,15 @@ def _read_answer(answer: bytes, here: _End, there: _End) -> PeerSocket | None:
 
 
 class Surroundings(NamedTuple):
-    """What the kernel says of how confined a process is."""
+    """How confined a process is, as the kernel reports it."""
 
     no_new_privileges: bool
-    filters: int  # of seccomp; each adds to those before it
+    filters: int  # seccomp filters; each one adds to those before it
     namespaces: tuple[str, ...]
 
 
 def find_excess(ours: Surroundings, theirs: Surroundings | None) -> str | None:
-    """In what they are more confined than we, in words; None when in nothing."""
+    """Describe in what they are more confined than we; None if they are not."""
     if theirs is None:
         return UNKNOWN
     if theirs.no_new_privileges and not ours.no_new_privileges:
@@ -278,7 +278,7 @@ def refuse_confined(excess: str | None) -> None:
 
 
 def parse_status(text: str, namespaces: tuple[str, ...]) -> Surroundings | None:
-    """From /proc/PID/status; None where it does not say."""
+    """Parse /proc/PID/status; None where a field is missing."""
     fields = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
     try:
         filtered = int(fields["Seccomp"]) != 0
@@ -289,7 +289,7 @@ def parse_status(text: str, namespaces: tuple[str, ...]) -> Surroundings | None:
 
 
 def read_surroundings(process: int | str) -> Surroundings | None:
-    """Of a process by its number, or of "self"; None where that cannot be told."""
+    """Read the surroundings of a process by its number, or of "self"; None where they cannot be read."""
     try:
         with open(f"/proc/{process}/status", encoding="utf-8", errors="replace") as file:
             text = file.read()
@@ -307,10 +307,10 @@ def _ours() -> Surroundings:
 
 
 def find_excess_of_unix_peer(sock: HasOptions) -> str | None:
-    """In what the process that connected this unix socket is more confined than we; None when in nothing."""
+    """Describe in what the process that connected this unix socket is more confined than we, or None."""
     pid = pid_of_unix_peer(sock)
     if pid <= 0:
-        return UNKNOWN  # of a process that our namespace does not show
+        return UNKNOWN  # our PID namespace does not show the process
     try:
         fd = _peer_descriptor(sock, pid)
     except OSError:
@@ -322,7 +322,7 @@ def find_excess_of_unix_peer(sock: HasOptions) -> str | None:
 
 
 def find_excess_of_holders(inode: int, uid: int) -> str | None:
-    """The same of every process of a user that holds the socket with this inode; there must be one."""
+    """The same for every process of a user that holds the socket with this inode; without one, UNKNOWN."""
     reasons = [_judge_holder(pid, path, inode) for pid, path in find_holders(inode, uid)]
     if not reasons:
         return UNKNOWN
@@ -330,12 +330,12 @@ def find_excess_of_holders(inode: int, uid: int) -> str | None:
 
 
 def _peer_descriptor(sock: HasOptions, pid: int) -> int:
-    """Raises OSError when it is gone."""
+    """Open a pidfd of the peer. Raises OSError when the process is gone."""
     try:
         return int(struct.unpack("=i", sock.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD, 4))[0])
     except OSError as exc:
         if exc.errno != errno.ENOPROTOOPT:
-            raise  # by its number somebody else might be found, who got it since
+            raise  # its number may belong to another process by now
         return os.pidfd_open(pid)  # an older kernel
 
 
@@ -351,7 +351,7 @@ def _judge_holder(pid: int, path: str, inode: int) -> str | None:
     except OSError:
         return UNKNOWN
     try:
-        # Again, now that its number cannot become another's.
+        # Read the link again: the pidfd keeps the number from being reused.
         return _judge(fd, pid) if os.readlink(path) == f"socket:[{inode}]" else UNKNOWN
     except OSError:
         return UNKNOWN
@@ -360,7 +360,7 @@ def _judge_holder(pid: int, path: str, inode: int) -> str | None:
 
 
 def find_holders(inode: int, uid: int) -> Iterator[tuple[int, str]]:
-    """Processes of this user with the socket among their descriptors, and which; those we may look into."""
+    """Processes of this user that hold the socket, each with its link; only those that we may inspect."""
     wanted = f"socket:[{inode}]"
     for name in os.listdir("/proc"):
         if not name.isdecimal():
@@ -375,7 +375,7 @@ def find_holders(inode: int, uid: int) -> Iterator[tuple[int, str]]:
                     yield int(name), path
                     break
         except OSError:
-            continue  # it ended, or is not ours to look into
+            continue  # it ended, or we may not inspect it
 
 
 def read_link(path: str) -> str:
@@ -386,10 +386,11 @@ def read_link(path: str) -> str:
 
 
 class Lobby:
-    """Connections of which nobody knows yet whether they may come in: at most `most`, and not for long.
+    """Connections that wait to be authenticated: at most `most`, each for a short time.
 
-    When it is full the one that waits longest is cut off, so whoever sends what is asked for at once comes
-    in, however many others say nothing. Without `within_s` one may stay until it leaves or makes room.
+    When it is full, the connection that waits longest is dropped. So a client that authenticates at once is
+    served, however many others stay silent. Without `within_s` a connection may wait until it leaves or is
+    dropped.
     """
 
     def __init__(self, most: int, within_s: float | None = None) -> None:
@@ -410,13 +411,13 @@ class Lobby:
         self._waiting[transport] = timer
 
     def leave(self, transport: "asyncio.Transport") -> None:
-        """It is known now, or gone; one that was not here is not minded."""
+        """Remove a connection that is authenticated or closed; ignore one that is not waiting."""
         timer = self._waiting.pop(transport, None)
         if timer is not None:
             timer.cancel()
 
     def clear(self) -> None:
-        """Cut off whoever waits; each leaves when its connection is gone."""
+        """Drop all waiting connections; each leaves when its connection is closed."""
         for transport in list(self._waiting):
             transport.abort()
 

@@ -1,13 +1,13 @@
-"""Programs that we run ourselves: found outside everything that a worker may write."""
+"""Find the programs that we run ourselves, outside all folders that a worker may write."""
 
 import os
 import stat
 from collections.abc import Container, Iterable, Sequence
 from typing import Final
 
-# Before whatever the search path says: a folder of a project on it may hold a program of the same name.
+# Searched before the search path: a project folder on that path may hold a program of the same name.
 SYSTEM: Final = ("/usr/bin", "/bin", "/usr/local/bin", "/run/current-system/sw/bin", "/opt/homebrew/bin")
-_NOBODY: Final = 65534  # fs/overflowuid, as every kernel has it that nobody has changed
+_NOBODY: Final = 65534  # fs/overflowuid, the default of every kernel
 _WRITABLE: Final = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - where nothing is looked for
 
 
@@ -18,10 +18,10 @@ def find_program(
     *,
     before: Sequence[str] = SYSTEM,
 ) -> str | None:
-    """The real path of a program below none of the folders `outside`, and that no other user can replace.
+    """Find the real path of a program below none of `outside`, which no other user can replace.
 
-    Where we are not root it must not be ours to replace either: workers have our uid. The directories
-    `before` are looked into first; those that every default policy lets commands write never are.
+    Where we are not root, our own uid must not be able to replace it either: workers have it. The directories
+    `before` are searched first; directories that every default policy makes writable are never searched.
     """
     closed = [os.path.realpath(folder) for folder in (*_WRITABLE, *outside)]
     ours = {0, os.geteuid()}
@@ -40,9 +40,10 @@ def find_program(
 
 
 def _find_nameless_root() -> set[int]:
-    """Whom root's files seem to belong to in a user namespace without a number for root, as a sandbox's own.
+    """The apparent owner of root's files in a user namespace that does not map root, such as a sandbox's own.
 
-    Others without a number seem to be the same, so this is for directories that only root can have filled.
+    Files of other unmapped users have the same apparent owner, so use this only for directories that only
+    root can fill.
     """
     try:
         with open("/proc/self/uid_map", encoding="ascii") as file:

@@ -1,13 +1,13 @@
-"""A command's streams joined to ours, and signals to us passed on to it, wherever it runs.
+"""Connect a command's streams to ours and pass our signals on to it, wherever it runs.
 
-A command never gets our descriptors themselves: through `/proc/self/fd` it could open the file behind one
-of them again, for writing and past every mount. So each stream is copied here, on a loop (`loop.py` or
-asyncio's), without threads and without ever waiting for a slow reader; nor is one of our descriptors made
-non-blocking, which others have too and would notice.
+A command never gets our descriptors themselves: through `/proc/self/fd` it could reopen the file behind one
+of them, for writing and past every mount. So each stream is copied here, on a loop (`loop.py` or asyncio's),
+without threads and without ever waiting for a slow reader. Our descriptors are not made non-blocking, because
+other processes share them and would notice.
 
-Job control is the shell's of whoever called us. A stop is for the command and for us: the command is stopped,
-our terminal is as it was, then we stop. Continued, it is the other way round. In the background we neither
-read our terminal nor change it, which would stop us although the command goes on.
+Job control belongs to the shell that started us. A stop signal applies to the command and to us: we stop the
+command, restore our terminal, then stop ourselves. On continue, the order is reversed. In the background we
+neither read our terminal nor change it: that would stop us although the command goes on.
 """
 
 import errno
@@ -23,16 +23,16 @@ COPY_BYTES: Final = 64 * 1024  # one pipe's worth at a time
 GRACE_S: Final = 5.0  # from SIGTERM to SIGKILL: a build tool removes its temporary files in less
 PASSED_ON: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
-_SETTLE_S: Final = 0.02  # what a stopped command wrote last comes out of its terminal a moment later
-_LOOK_AGAIN_S: Final = 0.2  # somebody types, but to another job
-_PIECE: Final = 4096  # what a pipe that can be written to takes without waiting
-_MASTER: Final = os.makedev(5, 2)  # opened once more it would be another terminal
+_SETTLE_S: Final = 0.02  # the last output of a stopped command comes out of its terminal a moment later
+_LOOK_AGAIN_S: Final = 0.2  # the user types, but into another job
+_PIECE: Final = 4096  # what a writable pipe takes without waiting
+_MASTER: Final = os.makedev(5, 2)  # opening it again would create another terminal
 _NAMES: Final = {STDOUT: "standard output", STDERR: "standard error"}
-_LEFT: Final = (errno.EPIPE, errno.ECONNRESET)  # whoever read went away, which is theirs to do
+_LEFT: Final = (errno.EPIPE, errno.ECONNRESET)  # the reader went away, which is its right
 
 
 class Tail:
-    """The end of everything that was written."""
+    """Keeps the end of everything that was written."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -48,25 +48,25 @@ class Tail:
 
 
 class SignalTarget(Protocol):
-    """A running command as a signal reaches it."""
+    """A running command that receives signals."""
 
     def pass_on(self, signum: int) -> None: ...
     def kill(self) -> None: ...
 
 
 class Course:
-    """A command from before its start to the last byte of its output: what becomes of a signal to us.
+    """The life of a command, from before its start to the last byte of output: decides what our signals do.
 
-    Before the start it is for us, and nothing runs then. While the command runs it is for the command; one
-    that asks for an end is enforced after a while. After the command's end nobody waits any more for whoever
-    reads its output.
+    Before the start a signal is for us, and nothing is started. While the command runs, the signal is passed
+    on to it; one that asks for an end is enforced with SIGKILL after GRACE_S. After the command's end we no
+    longer wait for a slow reader of its output.
 
-    One that stops us stops the command too. A job says itself when it was stopped, by whatever did it.
+    A signal that stops us stops the command too. A job reports when it was stopped, whatever stopped it.
     """
 
     def __init__(self, loop: AnyLoop, target: SignalTarget) -> None:
         self._loop, self._target = loop, target
-        self.terminal: OwnTerminal | None = None  # if the command has one for ours
+        self.terminal: OwnTerminal | None = None  # set if the command has a terminal connected to ours
         self.is_job = False
         self.running = self.ended = self.over = False
         self.stopped_by: int | None = None  # a signal that was for us
@@ -76,18 +76,18 @@ class Course:
         loop.add_signal_handler(signal.SIGCONT, self._take_terminal)
 
     def begin(self) -> None:
-        """The command runs."""
+        """Mark the command as running; a signal that came before the start is passed on."""
         self.running = True
         early, self.stopped_by, self.over = self.stopped_by, None, False
         if early is not None:
             self.signal(early)
 
     def end(self) -> None:
-        """The command has ended; its output may not have."""
+        """Mark the command as ended; there may be more output."""
         self.ended = True
 
     def stop(self) -> None:
-        """All is over."""
+        """Mark everything as finished."""
         self.over = True
 
     def signal(self, signum: int) -> None:
@@ -100,7 +100,7 @@ class Course:
             self.stop()
 
     def suspend(self) -> None:
-        """Somebody wants us to stop, and so the command."""
+        """Stop ourselves and the command, on SIGTSTP."""
         if not self.running or self.ended:
             self._stop_ourselves(os.getpid(), signal.SIGTSTP)
             return
@@ -110,7 +110,7 @@ class Course:
             self._target.pass_on(signal.SIGCONT)
 
     def on_stopped(self, signum: int) -> None:
-        """The job was stopped: our whole job is, as if the command were one of our group."""
+        """Stop our whole job after the command's job was stopped, as if it were in our process group."""
         self._loop.call_later(_SETTLE_S, self._follow, signum)
 
     def _follow(self, signum: int) -> None:
@@ -119,7 +119,7 @@ class Course:
             self._target.pass_on(signal.SIGCONT)
 
     def _stop_ourselves(self, whom: int, signum: int) -> None:
-        """Returns when we are continued, or at once where nobody could continue us."""
+        """Stop; return when we are continued, or at once where no process could continue us."""
         if self.terminal is not None:
             self.terminal.give_back()
         if signum != signal.SIGSTOP:
@@ -150,12 +150,12 @@ def occupy_standard_descriptors() -> None:
 
 
 def on_terminal() -> bool:
-    """Is there somebody to type and to look?"""
+    """Whether standard input and output are a terminal, so that a person can type and read."""
     return os.isatty(STDIN) and os.isatty(STDOUT)
 
 
 def in_foreground() -> bool:
-    """Is what is typed for us? Of a terminal that is not ours, or none, nobody else has the foreground."""
+    """Whether our job may read standard input: true in the foreground, and if it is no terminal of ours."""
     try:
         return os.tcgetpgrp(STDIN) == os.getpgrp()
     except OSError:
@@ -163,13 +163,13 @@ def in_foreground() -> bool:
 
 
 class OwnTerminal:
-    """Our terminal: it passes every key on while it is ours, and is as it was whenever it is not."""
+    """Our terminal: in raw mode while it is ours, with its original settings otherwise."""
 
     def __init__(self) -> None:
         import termios
 
         self.settings = termios.tcgetattr(STDIN)
-        self.on_taken: Callable[[], object] = _nothing  # it is ours again, maybe with another size
+        self.on_taken: Callable[[], object] = _nothing  # called on regain, maybe with another size
         self.taken = self.lent = False
 
     def __enter__(self) -> Self:
@@ -180,16 +180,16 @@ class OwnTerminal:
         self.give_back()
 
     def take(self) -> None:
-        """Have it, unless somebody else has the foreground or it is lent."""
+        """Put it into raw mode, unless another job has the foreground or it is lent."""
         if self.lent:
             return
         if not in_foreground():
-            self.taken = False  # whoever has it has made of it what they need
+            self.taken = False  # the foreground job has set it up as it needs
             return
         import termios
         import tty
 
-        with suppress(termios.error):  # it may be gone, of which we are told in other ways
+        with suppress(termios.error):  # it may be gone, which we notice in other ways
             if not self.taken:
                 self.settings = termios.tcgetattr(STDIN)
             self.taken = True
@@ -205,7 +205,7 @@ class OwnTerminal:
                 termios.tcsetattr(STDIN, termios.TCSADRAIN, self.settings)
 
     def lend(self) -> None:
-        """Have it as it was until `regain`: what is typed then is not for the command."""
+        """Restore its settings until `regain`: what is typed then is not for the command."""
         self.give_back()
         self.lent = True
 
@@ -214,14 +214,14 @@ class OwnTerminal:
         self.take()
 
     def is_ours(self) -> bool:
-        """Is what is typed for us? Should that be news, take it."""
+        """Whether typed input is for us; take the terminal if it has become ours."""
         if not self.taken:
             self.take()
         return self.taken and in_foreground()
 
 
 class Outlet:
-    """A descriptor to write to, one piece after another. Who reads slowly makes nobody else wait."""
+    """A descriptor for writing, one piece after another. A slow reader delays nothing else."""
 
     def __init__(self, loop: AnyLoop, fd: int) -> None:
         self._loop = loop
@@ -229,16 +229,16 @@ class Outlet:
         self._left = memoryview(b"")
         self._then: Callable[[], object] = _nothing
         self._gone: Callable[[], object] = _nothing
-        self.error: OSError | None = None  # why nothing can be written any more
+        self.error: OSError | None = None  # why writing failed for good
 
     def write(self, data: bytes, then: Callable[[], object], gone: Callable[[], object]) -> None:
-        """Write it to the last byte, then call; or, if nobody reads any more, call the other."""
+        """Write all data, then call `then`; if writing fails, as without a reader, call `gone` instead."""
         self._left, self._then, self._gone = memoryview(data), then, gone
         if self._advance():
             then()
 
     def _advance(self) -> bool:
-        """Is all written? If not, go on as soon as that is possible."""
+        """Write on; return whether all is written. If not, continue when the descriptor is writable."""
         try:
             while self._left:
                 self._left = self._left[self._write(self._left) :]
@@ -258,18 +258,18 @@ class Outlet:
 
 
 def describe_unwritten(fd: int, error: OSError | None, *, tty: bool = False) -> str | None:
-    """What is lost and why, as on a full disk; None if only the reader has gone."""
+    """Describe what is lost and why, as on a full disk; None if only the reader has gone."""
     if error is None or error.errno in _LEFT or (tty and error.errno == errno.EIO):
         return None
     return f"cannot write {_NAMES[fd]}: {error.strerror}"
 
 
 def _nothing() -> None:
-    """Nobody waits."""
+    """Do nothing: the callback where no caller waits."""
 
 
 def _writer_to(fd: int) -> tuple[int, Callable[[memoryview], int]]:
-    """A descriptor of the same file, and how to write to it without waiting: BlockingIOError instead."""
+    """Return a descriptor of the same file, and a function that writes or raises BlockingIOError."""
     if not os.get_blocking(fd):
         return fd, lambda data: os.write(fd, data)
     status = os.fstat(fd)
@@ -277,7 +277,7 @@ def _writer_to(fd: int) -> tuple[int, Callable[[memoryview], int]]:
         return fd, lambda data: os.write(fd, data)
     if stat.S_ISFIFO(status.st_mode) or (stat.S_ISCHR(status.st_mode) and status.st_rdev != _MASTER):
         flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-        with suppress(OSError):  # another user's, or nobody reads: the write will say so
+        with suppress(OSError):  # another user's, or without a reader: the write will report it
             own = os.open(f"/proc/self/fd/{fd}", flags)
             return own, lambda data: os.write(own, data)
     if stat.S_ISSOCK(status.st_mode):
@@ -301,9 +301,9 @@ def hand_on_input(
     take: Callable[[bytes, Callable[[], object]], object],
     is_ours: Callable[[], bool] = in_foreground,
 ) -> Callable[[], None]:
-    """Hand on our standard input until its end, which is no bytes; returns how to stop.
+    """Pass on our standard input until its end, which is passed as no bytes; return a function that stops it.
 
-    Each piece comes with what to call when the next one may come. What is typed is left to whom it is for.
+    Each piece comes with a callback that asks for the next one. Typed input for another job is left unread.
     """
 
     waiting: list[Cancellable] = []
@@ -315,12 +315,12 @@ def hand_on_input(
         if not is_ours():
             waiting.append(loop.call_later(_LOOK_AGAIN_S, more))
             return
-        if not ready.poll(0):  # it was an answer to a question of ours, which was read since
+        if not ready.poll(0):  # it was an answer to a question of ours, which has been read since
             more()
             return
         try:
             data = os.read(STDIN, COPY_BYTES)
-        except BlockingIOError:  # somebody else was quicker
+        except BlockingIOError:  # another process was quicker
             more()
             return
         except OSError:
@@ -330,7 +330,7 @@ def hand_on_input(
     def more() -> None:
         try:
             loop.add_reader(STDIN, read)
-        except PermissionError:  # a file, which asyncio cannot wait for and nobody has to
+        except PermissionError:  # a file: asyncio cannot wait for it, and it is always ready
             waiting.append(loop.call_later(0, read))
 
     def stop() -> None:
@@ -346,20 +346,20 @@ def hand_on_input(
 
 
 class Streams:
-    """Both ends of a command's streams; `theirs` is for it, and is closed when it has them."""
+    """Both ends of a command's streams; `theirs` are the command's, and are closed once it has them."""
 
     tty = False
     terminal: OwnTerminal | None = None
-    unwritten: str | None = None  # what of the command's output is lost, and why
+    unwritten: str | None = None  # what part of the command's output is lost, and why
     theirs: tuple[int, int, int]
 
     def __init__(self, loop: AnyLoop) -> None:
         self._loop = loop
         self._stop: Callable[[], None] = _nothing
-        self._held: list[Callable[[], None]] | None = None  # outputs that wait while somebody is asked
+        self._held: list[Callable[[], None]] | None = None  # outputs that wait while the user is asked
 
     def hold(self) -> None:
-        """Neither write what the command says nor read what is typed until `release`: somebody is asked."""
+        """While the user is asked, until `release`: do not write the command's output or read typed input."""
         if self._held is None:
             self._held = []
             if self.terminal is not None:
@@ -373,11 +373,11 @@ class Streams:
             go_on()
 
     def join(self, tail: Tail, gone: Callable[[], object], ended: Callable[[], object]) -> None:
-        """The command runs: copy from now on. `ended` is called when no more output can come."""
+        """Start copying, when the command runs. `ended` is called when no more output can come."""
         raise NotImplementedError
 
     def resize(self) -> None:
-        """Our terminal may have another size now."""
+        """Pass on the size of our terminal, which may have changed."""
 
     def __enter__(self) -> Self:
         if self.terminal is not None:
@@ -385,12 +385,12 @@ class Streams:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Our own terminal is as it was before."""
+        """Restore our terminal."""
         if self.terminal is not None:
             self.terminal.give_back()
 
     def stop_input(self) -> None:
-        """The command has ended: what is typed now is for somebody else."""
+        """Stop reading input: the command has ended, and typed input is for another program."""
         self._stop()
 
     def _feed(self, sink: int, *, close: bool) -> None:
@@ -423,7 +423,7 @@ class Streams:
         *,
         close: bool,
     ) -> None:
-        """Copy until the source ends, or the sink; closing the source then tells the command."""
+        """Copy until the source or the sink ends; closing the source then notifies the command."""
         outlet = Outlet(self._loop, sink)
 
         def copy() -> None:
@@ -436,14 +436,14 @@ class Streams:
             except BlockingIOError:
                 return
             except OSError:
-                data = b""  # a terminal that nobody writes to any more answers EIO instead of end of file
+                data = b""  # a terminal with no writer left answers EIO instead of end of file
             self._loop.remove_reader(source)
             if not data:
                 end()
                 return
             tail.add(data)
             if self.terminal is not None and not self.terminal.taken:
-                self.terminal.take()  # a shell says nothing to a running job that it brings to the front
+                self.terminal.take()  # a shell does not notify a running job that it brings to the foreground
             outlet.write(data, more, lost)
 
         def more() -> None:
@@ -463,7 +463,7 @@ class Streams:
 
 
 class Pipes(Streams):
-    """Pipes, one for both outputs where ours are the same, so that their order is kept."""
+    """Pipes; a single one for both outputs where ours are the same file, so that their order is kept."""
 
     def __init__(self, loop: AnyLoop) -> None:
         super().__init__(loop)
@@ -521,7 +521,7 @@ class TerminalStreams(Streams):
 
 
 def open_streams(loop: AnyLoop) -> Streams:
-    """A terminal if we are on one, otherwise pipes; to be entered."""
+    """Return terminal streams if we are on a terminal, otherwise pipes; the caller enters them."""
     return TerminalStreams(loop, OwnTerminal()) if on_terminal() else Pipes(loop)
 
 

@@ -1,10 +1,10 @@
-"""Directories of runs and workers, outside of every home: what one of them alone may know and reach.
+"""Directories of runs and workers, outside every home: for what only one of them may know and reach.
 
     RUNTIME/holdfast/runs/RUN/
 
-Every policy denies RUNTIME/holdfast; that of a run grants it its own directory, to read. Nothing on the way
-is believed: no link is followed, and what is not ours alone is refused, since RUNTIME may be set to a place
-that others can write to.
+Every policy denies RUNTIME/holdfast; the policy of a run grants read access to its own directory. Nothing on
+the way is trusted: no link is followed, and what is not ours alone is refused, since RUNTIME may be set to a
+place that other users can write to.
 """
 
 import contextlib
@@ -24,14 +24,14 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def prepare(run: str) -> Path:
-    """Its directory, made if there is none; the place is known to every policy before it is used.
+    """Return the directory of a run; create it if missing. Its place is known to every policy before use.
 
     Raises:
-        OperationFailed: there is no place that is ours alone.
+        OperationFailed: no place is ours alone.
     """
     reasons = []
     with contextlib.suppress(OSError):
-        os.makedirs(state_directory(), mode=0o700, exist_ok=True)  # beside which one place is
+        os.makedirs(state_directory(), mode=0o700, exist_ok=True)  # one of the places is beside it
     for top in runtime_directories():
         try:
             with _opened(top, run):
@@ -46,7 +46,7 @@ def prepare(run: str) -> Path:
 
 
 def put(run: str, name: str, data: bytes) -> Path:
-    """Write a file into its directory; where.
+    """Write a file into the directory of a run; return its path.
 
     Raises:
         OperationFailed: it cannot be written.
@@ -61,7 +61,7 @@ def put(run: str, name: str, data: bytes) -> Path:
 
 
 def remove(run: str) -> None:
-    """Whatever is left of it, wherever it was made."""
+    """Remove all files and directories of a run, in every place where one may have been created."""
     for top in runtime_directories():
         with contextlib.suppress(OSError):
             with _opened(top, run, make=False) as fd:
@@ -72,7 +72,7 @@ def remove(run: str) -> None:
 
 @contextlib.contextmanager
 def _opened(top: str, run: str, *, make: bool = True) -> Iterator[int]:
-    """The directory of a run below `top`. Raises OSError when it, or one above, is not ours alone."""
+    """Open the directory of a run below `top`. Raises OSError when it, or one above, is not ours alone."""
     if not _NAME.fullmatch(run):
         raise OperationFailed("this is no name of a run")
     with contextlib.ExitStack() as opened:

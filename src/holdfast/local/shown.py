@@ -1,14 +1,14 @@
-"""What somebody else wrote, made harmless to look at. Pure module.
+"""Make text from other programs and users safe to display. Pure module.
 
-A name or an output may hold bytes that are no text, and sequences that a terminal obeys: they move the
-cursor, rename the window, fill the clipboard or answer on the keyboard. Shown, they are spelled out.
+A name or an output may hold bytes that are not text, and terminal control sequences: they move the cursor,
+rename the window, fill the clipboard or inject keyboard input. These are shown escaped.
 """
 
 import re
 from typing import Final
 
-_ESCAPED_BYTES: Final = range(0xDC80, 0xDD00)  # how Python keeps a byte that is no text
-_SEQUENCES: Final = re.compile(  # that a terminal obeys and a reader has no use for
+_ESCAPED_BYTES: Final = range(0xDC80, 0xDD00)  # how Python keeps a byte that is not text
+_SEQUENCES: Final = re.compile(  # terminal control sequences, of no use to a reader
     r"(?:\x1b\[|\x9b)[0-?]{0,64}[ -/]{0,8}[@-~]"
     r"|\x1b\][^\x07\x1b\n]{0,2000}(?:\x07|\x1b\\)?"
     r"|\x1b[PX^_][^\x1b\n]{0,2000}(?:\x1b\\)?"
@@ -18,7 +18,7 @@ _SHORT: Final = {"\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
 def count(number: int, one: str, many: str | None = None) -> str:
-    """As it is said of one and of several.
+    """Format a number with the singular or plural of its noun.
 
     >>> count(1, "worker runs", "workers run"), count(0, "file")
     ('1 worker runs', '0 files')
@@ -27,7 +27,7 @@ def count(number: int, one: str, many: str | None = None) -> str:
 
 
 def show_name(name: str) -> str:
-    r"""A file name on one line; two names are never shown alike.
+    r"""Show a file name on one line; two different names never look alike.
 
     >>> show_name("bad\udcff\n")
     'bad\\xff\\n'
@@ -38,7 +38,7 @@ def show_name(name: str) -> str:
 
 
 def show_text(text: str) -> str:
-    r"""Text of several lines: line ends and tabs stay, and so does a carriage return before a line end.
+    r"""Show text of several lines: line ends and tabs stay, and so does a carriage return before a line end.
 
     >>> show_text("a\x1b[2J\r\n")
     'a\\x1b[2J\n'
@@ -48,7 +48,7 @@ def show_text(text: str) -> str:
 
 
 def strip_sequences(text: str) -> str:
-    r"""What a person would read on the terminal for which this was coloured.
+    r"""Remove colours and other control sequences, which leaves what a person would read on the terminal.
 
     >>> strip_sequences("\x1b[31mred\x1b[0m \x1b]0;title\x07end")
     'red end'
@@ -57,7 +57,7 @@ def strip_sequences(text: str) -> str:
 
 
 def cut_words(text: str, most: int) -> str:
-    """One line of at most so many characters; what does not fit ends after a whole word, with an ellipsis."""
+    """Return one line of at most `most` characters; cut longer text after a whole word, with an ellipsis."""
     line = " ".join(strip_sequences(text[: 4 * most]).split())
     if len(line) <= most:
         return line
@@ -67,7 +67,7 @@ def cut_words(text: str, most: int) -> str:
 
 
 def show_bytes(data: bytes) -> str:
-    """Bytes that ought to be text."""
+    """Show bytes that should be text."""
     return show_text(data.decode("utf-8", "surrogateescape"))
 
 
@@ -83,5 +83,5 @@ def _spell(char: str) -> str:
 
 
 def is_text(name: str) -> bool:
-    """Whether a name can be written down in UTF-8."""
+    """Whether a name can be encoded in UTF-8."""
     return not any("\ud800" <= char <= "\udfff" for char in name)

@@ -1,4 +1,4 @@
-"""Our standard streams for coroutines: the same copying as for a command here (`relay.py`), awaited."""
+"""Our standard streams for coroutines: the same copying as for a local command (`relay.py`), awaited."""
 
 import asyncio
 import contextlib
@@ -29,15 +29,15 @@ def read_input(
     first: bytes | None = None,
     is_ours: Callable[[], bool] = in_foreground,
 ) -> Callable[[], None]:
-    """Hand on standard input until its end, each piece when the last one was taken; returns how to stop.
+    """Pass on standard input until its end, each piece after `take` finished the last; return how to stop.
 
-    `first` is what `peek` saw: of an input that had ended by then there is nothing to hand on.
+    `first` is the result of `peek`. If the input had ended by then, nothing is passed on.
     """
     taking = TaskSet()
     stops: list[Callable[[], None]] = []
 
     async def hand_on(data: bytes, more: Callable[[], object]) -> None:
-        with contextlib.suppress(HoldfastError):  # nobody takes any more
+        with contextlib.suppress(HoldfastError):  # the receiver is gone
             await take(data)
             more()
 
@@ -60,14 +60,14 @@ def read_input(
 
 
 class Writer:
-    """Writes to our outputs. Somebody who reads slowly, or not at all, holds up nobody but who awaits it."""
+    """Writes to our outputs. A slow or absent reader delays only the coroutine that awaits the write."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._outlets = {fd: Outlet(loop, fd) for fd in (STDOUT, STDERR)}
 
     async def write(self, descriptor: int, data: bytes) -> None:
-        """Raises: OSError: nobody reads any more, or there is no room for it."""
+        """Raises: OSError: the reader is gone, or there is no space left."""
         written: asyncio.Future[None] = self._loop.create_future()
 
         def settle(error: OSError | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Tasks with an owner: kept alive until they end, and ended with their owner."""
+"""Tasks with an owner, which keeps them alive until they end, and ends them when it ends."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -8,10 +8,10 @@ T = TypeVar("T")
 
 
 class TaskSet(set[asyncio.Task[Any]]):
-    """Those that have not ended. A loop keeps no task alive: one that nobody awaits belongs in here."""
+    """Running tasks. An event loop keeps no task alive: a task that no code awaits belongs in here."""
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run this beside the caller."""
+        """Run this concurrently with the caller."""
         task = asyncio.get_running_loop().create_task(work)
         self.keep(task)
         return task
@@ -25,6 +25,6 @@ class TaskSet(set[asyncio.Task[Any]]):
             task.cancel()
 
     async def aclose(self) -> None:
-        """Cancel them all and wait until they have ended, however they do."""
+        """Cancel all tasks and wait until they have ended, with any result."""
         self.cancel()
         await asyncio.gather(*self, return_exceptions=True)

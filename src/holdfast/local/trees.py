@@ -1,6 +1,6 @@
-"""Trees that somebody else filled: walked and removed by descriptor, however deep, closed or named they are.
+"""Walk and remove trees that other programs filled: by descriptor, with any depth, modes or names.
 
-No link is followed, nothing is opened by a path of several names, and neither depth nor number is believed.
+No link is followed, nothing is opened by a path of several names, and depth and number are bounded.
 """
 
 import os
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import BinaryIO, Final, Literal, NamedTuple, TypeAlias
 
-MAX_DEPTH: Final = 200  # directories one in another; each is an open descriptor while we are below it
+MAX_DEPTH: Final = 200  # nested directories; each is an open descriptor while we are below it
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -17,16 +17,16 @@ Problem: TypeAlias = Literal["", "unreadable", "too deep"]
 
 
 class TreeEntry(NamedTuple):
-    """Something below the top; `name` can be used in `folder` until the next one is asked for.
+    """An entry below the top; `name` is valid in `folder` until the next entry is requested.
 
-    Names are as the kernel has them: bytes that are no text are surrogates.
+    Names are the kernel's: bytes that are not text are surrogates.
     """
 
     path: str
     name: str
     folder: int
     status: os.stat_result
-    problem: Problem = ""  # of a directory: why nobody looked into it
+    problem: Problem = ""  # of a directory: why it was not entered
 
     @property
     def is_folder(self) -> bool:
@@ -34,10 +34,10 @@ class TreeEntry(NamedTuple):
 
 
 class TreeWalk:
-    """Everything below a directory, until `most` entries; one that is not there is empty.
+    """Everything below a directory, at most `most` entries; a missing directory is empty.
 
-    `enter` says by its path whether a directory is looked into, `order` what a directory's names are sorted
-    by. `whole` is False once something was left out because of number or depth.
+    `enter` decides by its path whether a directory is entered, `order` is the sort key of the names in a
+    directory. `whole` is False once something was left out because of number or depth.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class TreeWalk:
                     except OSError:
                         entry = entry._replace(problem="unreadable")
                 yield entry
-        except OSError:  # no directory
+        except OSError:  # not a directory
             return
         finally:
             for fd in opened:
@@ -104,7 +104,7 @@ class TreeWalk:
 
 
 def read_regular(name: str, folder: int, most: int) -> bytes | None:
-    """What a file holds, at most so many bytes; None for what is no regular file.
+    """Read a file, at most `most` bytes; None if it is not a regular file.
 
     Raises:
         OSError: it cannot be read.
@@ -114,7 +114,7 @@ def read_regular(name: str, folder: int, most: int) -> bytes | None:
 
 
 def read_below(top: str | os.PathLike[str], path: str, most: int) -> bytes | None:
-    """The same by a path below a directory, through no link.
+    """Like `read_regular`, by a path below a directory; follow no link.
 
     Raises:
         OSError: it cannot be read.
@@ -124,7 +124,7 @@ def read_below(top: str | os.PathLike[str], path: str, most: int) -> bytes | Non
 
 
 def open_below(top: str | os.PathLike[str], path: str) -> BinaryIO:
-    """What is at a path below a directory, reached through no link, whatever it is.
+    """Open the entry at a path below a directory, of any kind; follow no link.
 
     Raises:
         OSError: it cannot be opened.
@@ -142,9 +142,10 @@ def open_below(top: str | os.PathLike[str], path: str) -> BinaryIO:
 
 
 def remove_tree(path: str | os.PathLike[str]) -> None:
-    """Remove a directory with all that is in it.
+    """Remove a directory with its content.
 
-    Directories are moved up to the top before they are emptied, so that none is ever deeper than that.
+    Directories are moved up to the top before they are emptied, so that none is ever more than one level
+    deep.
 
     Raises:
         OSError: something in it cannot be removed.
@@ -172,7 +173,7 @@ def remove_tree(path: str | os.PathLike[str]) -> None:
 
 
 def _open_for_removal(name: str, above: int) -> int:
-    """Also one that is closed to its owner; the mode is changed through a descriptor, never by a name."""
+    """Open a directory even if its owner has no access; change the mode by descriptor, never by name."""
     closed = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
     try:
         os.chmod(f"/proc/self/fd/{closed}", 0o700)
@@ -182,7 +183,7 @@ def _open_for_removal(name: str, above: int) -> int:
 
 
 def _empty(folder: int) -> list[str]:
-    """Remove what is no directory; the names of what is one."""
+    """Remove everything but directories; return the names of the directories."""
     folders = []
     with os.scandir(folder) as entries:
         names = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]

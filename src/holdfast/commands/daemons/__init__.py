@@ -1,4 +1,4 @@
-"""Commands about processes that stay: `up`, `dispatch`, `web` and `serve` start them, `open`, `status` and
+"""Commands about long-running processes: `up`, `dispatch`, `web` and `serve` start them, `open`, `status` and
 `down` find them.
 
 Imports: agents.supervisor, agents.worker, board, board.rules, commands, dispatch, dispatch.rules, errors,

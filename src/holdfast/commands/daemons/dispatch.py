@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.dispatch.dispatcher import DispatchOptions
     from holdfast.dispatch.rules.dispatcherstatus import DispatcherReport
 
-NO_DISPATCHER: Final = 3  # the exit code of status without one, as for everything that is not found
+NO_DISPATCHER: Final = 3  # exit code of status without a dispatcher; the usual code for "not found"
 
 
 @click.group(cls=AnswerGroup, invoke_without_command=True, subcommand_metavar="[status]")
@@ -59,12 +59,13 @@ def dispatch(
     """Run the tasks of a board with sandboxed workers.
 
     A task's assignee is a worker profile: codex, claude, opencode, gemini, qwen, hermes, aider, script (the
-    body is a shell script), or one of worker-profiles.toml in the home. Ended by a signal, it leaves the
-    workers running; the next dispatcher of the home takes them over, and `holdfast down --workers` ends them.
-    The file is read again when it changes, or on SIGHUP to a dispatcher without a terminal.
+    body is a shell script), or one of worker-profiles.toml in the home. A signal ends the dispatcher but
+    leaves the workers running. The next dispatcher of the home takes them over, and `holdfast down --workers`
+    ends them. worker-profiles.toml is read again when it changes, or on SIGHUP to a dispatcher without a
+    terminal.
 
-    Exit codes: 0 done; 1 refused; 2 usage; 3 not found; 4 another dispatcher is there; 5 the store is down;
-    71 something that it needs does not start.
+    Exit codes: 0 done; 1 refused; 2 usage; 3 not found; 4 another dispatcher runs; 5 the store is down; 71
+    something that it needs does not start.
 
     \b
     Examples:
@@ -98,9 +99,9 @@ def dispatch(
 def status(home: Path) -> Answer:
     """Show whether a dispatcher runs, and what it does.
 
-    Its lock shows whether it runs; the rest is what it last wrote, some seconds ago or before it ended.
+    Its lock shows whether it runs. The rest is its last report, written some seconds ago or before it ended.
 
-    Exit codes: 0 there is one; 2 usage; 3 there is none.
+    Exit codes: 0 one runs; 2 usage; 3 none runs.
 
     \b
     Example:
@@ -121,7 +122,7 @@ def status(home: Path) -> Answer:
 
 
 def _check_nothing_given(context: click.Context) -> None:
-    """Options before the name of a command below would be forgotten."""
+    """Refuse options before the name of a subcommand, which would be ignored."""
     from click.core import ParameterSource
 
     sources = [context.get_parameter_source(option.name or "") for option in context.command.params]
@@ -130,7 +131,7 @@ def _check_nothing_given(context: click.Context) -> None:
 
 
 def _words(command: str | None) -> tuple[str, ...]:
-    """A command line as its words; no shell reads it."""
+    """Split a command line into words, without a shell."""
     import shlex
 
     try:
@@ -187,14 +188,14 @@ def _serve(home: Path, address: str, plan: "DispatchOptions", host: str | None) 
         loop, again = asyncio.get_running_loop(), asyncio.Event()
         loop.add_signal_handler(signal.SIGTERM, task.cancel)
         loop.add_signal_handler(signal.SIGUSR1, plan.leaving.set)  # `holdfast down --workers`
-        if not os.isatty(0):  # there it says that the terminal is gone
+        if not os.isatty(0):  # with one, SIGHUP means that the terminal is gone
             loop.add_signal_handler(signal.SIGHUP, again.set)
         await serve(home, address, plan, told=report, host=host, again=again)
 
     try:
         asyncio.run(main())
     except (asyncio.CancelledError, KeyboardInterrupt):
-        return  # told to go: the workers stay
+        return  # ended on request: the workers go on
 
 
 def _status_lines(told: "DispatcherReport", alive: bool, now: float) -> list[str]:

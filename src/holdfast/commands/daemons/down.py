@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 def down(with_workers: bool, home: Path) -> Answer:
     """Stop everything that runs for a home.
 
-    That is `up` or a dispatcher, dashboards, supervisor and exec server.
+    It ends `up` or a dispatcher, dashboards, the supervisor and the exec server.
 
-    While workers run it refuses and names them. With --workers they are ended; the tasks that a dispatcher
-    holds go back to their board, and the next one takes them on again. Where nothing runs, it says so.
+    While workers run it refuses and names them. With --workers it ends them too. The tasks of a dispatcher
+    return to their board, and the next dispatcher takes them on again. If nothing runs, it reports that.
 
-    Exit codes: 0 nothing runs any more; 1 something could not be ended; 2 usage; 4 workers run.
+    Exit codes: 0 nothing runs any more; 1 a process could not be ended; 2 usage; 4 workers run.
 
     \b
     Examples:
@@ -50,7 +50,7 @@ async def _down(home: Path, *, with_workers: bool) -> Answer:
             remedy="holdfast down --workers",
         )
     first = [one for one in found if one.role not in (daemons.SUPERVISOR, daemons.OWNER)]
-    if with_workers:  # a dispatcher alone leaves them on SIGTERM, and gives their tasks back on this one
+    if with_workers:  # this signal makes a dispatcher end its workers and give their tasks back
         await background.end(home, _alone(first), signal.SIGUSR1, within_s=background.LEAVE_S)
     await background.end(home, first, within_s=background.LEAVE_S)
     if left := daemons.list_living_workers(home):
@@ -71,7 +71,7 @@ async def _down(home: Path, *, with_workers: bool) -> Answer:
 
 
 def _alone(first: "list[Daemon]") -> "list[Daemon]":
-    """Dispatchers that are no part of an `up`, and new enough to know that signal."""
+    """Dispatchers that are not part of an `up`, and new enough to know that signal."""
     from holdfast.agents.supervisor import daemons
 
     ups = {one.process for one in first if one.role == daemons.UP}

@@ -39,7 +39,7 @@ def forward(
     """Register an exec server elsewhere and relay clients to it.
 
     It registers as `holdfast serve --remote` does, and connects each admitted client to that server, which
-    keeps the sessions and processes. Their traffic is passed on unread.
+    keeps the sessions and processes. It does not read their traffic.
 
     \b
     Examples:

@@ -1,8 +1,9 @@
-"""The other side of an ssh environment: an exec server that stays, and our standard streams joined to it.
+"""The remote side of an ssh environment: an exec server that stays, and our standard streams joined to it.
 
-One server for each directory and installation, on a unix socket in the home, which no confined command sees.
-It is started by the first who comes, belongs to nobody's login, keeps sessions that nobody holds for a while,
-and ends when it has had none for as long: one of an older installation goes on until then.
+There is one server for each directory and installation, on a unix socket in the home, which no confined
+command sees. The first client starts it. It is independent of any login, keeps sessions without a client for
+a while, and ends after the same time without any session. The server of an older installation goes on until
+then.
 """
 
 import contextlib
@@ -23,9 +24,9 @@ from holdfast.home import default_home
 from holdfast.local.peers import pid_of_unix_peer
 from holdfast.sandbox.plan import prerequisites
 
-KEEP: Final = "15m"  # longer than a laptop's lid is closed on the way to the next room
+KEEP: Final = "15m"  # longer than a laptop stays closed on the way to another room
 START_S: Final = 30.0
-MAX_PATH_BYTES: Final = 100  # of a socket: the kernel takes 107
+MAX_PATH_BYTES: Final = 100  # of a socket path: the kernel's limit is 107
 
 
 def find_directory(given: str) -> Path:
@@ -37,7 +38,7 @@ def find_directory(given: str) -> Path:
 
 
 def find_socket(directory: Path) -> Path:
-    """Where the server of this directory listens."""
+    """The socket path of this directory's server."""
     installed = os.path.dirname(holdfast.__file__)
     digest = hashlib.sha256(f"{holdfast.__version__}\0{installed}\0{directory}".encode()).hexdigest()[:12]
     place = default_home() / "ssh" / f"{digest}.sock"
@@ -47,7 +48,7 @@ def find_socket(directory: Path) -> Path:
 
 
 def connect(directory: Path) -> socket.socket:
-    """A connection to the server of this directory, which is started if there is none.
+    """Connect to the server of this directory; start it if there is none.
 
     Raises:
         StartupError: it cannot be started.
@@ -71,10 +72,10 @@ def connect(directory: Path) -> socket.socket:
 
 
 def stop(directory: Path) -> bool:
-    """End the server of this directory and everything it runs; whether there was one.
+    """End the server of this directory and everything it runs; return whether there was one.
 
     Raises:
-        OperationFailed: it is not ours to end.
+        OperationFailed: we may not end it.
     """
     found = _try(find_socket(directory))
     if found is None:
@@ -100,7 +101,7 @@ def _try(place: Path) -> socket.socket | None:
 
 @contextlib.contextmanager
 def _locked(file: Path) -> Iterator[None]:
-    """Of those who come at the same time one starts the server."""
+    """Let only one of several simultaneous clients start the server."""
     fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -129,5 +130,5 @@ def _start(place: Path, directory: Path) -> None:
         os.close(log)
     if process.stdout is None:
         raise AssertionError("a pipe was asked for")
-    with process.stdout:  # its first line says that it listens; its end that it does not
+    with process.stdout:  # the server prints a line when it listens; end of file means that it failed
         select.select([process.stdout], [], [], START_S)

@@ -14,7 +14,7 @@ from holdfast.commands.output import Answer, AnswerCommand, json_option, need_ex
 from holdfast.errors import NotFound
 
 OPENERS: Final = ("xdg-open", "sensible-browser")  # of desktops
-_DARWIN: Final = "open"  # of macOS, which needs no variable; on Debian the same name is xdg-open
+_DARWIN: Final = "open"  # of macOS, which needs no variable; on Debian this name is xdg-open
 
 
 @click.command(cls=AnswerCommand)
@@ -24,10 +24,9 @@ _DARWIN: Final = "open"  # of macOS, which needs no variable; on Debian the same
 def open(printed: bool, home: Path) -> Answer:
     """Open the dashboard in a browser.
 
-    The link works once and for a minute, for processes of this user. It leaves a cookie that lets the
-    browser in from then on, also after a restart of the dashboard, so that a bookmark of it works. The
-    cookie is good for this home only, and for 90 days. To make all cookies worthless, remove web.key in the
-    home and start the dashboard again.
+    The link works once, for a minute, for processes of this user. It sets a cookie that admits the browser
+    from then on, also after a restart of the dashboard, so a bookmark works. The cookie is valid for this
+    home only, for 90 days. To revoke all cookies, remove web.key in the home and start the dashboard again.
 
     Exit codes: 0 opened or printed; 1 refused; 2 usage; 3 no dashboard runs.
 
@@ -56,13 +55,13 @@ def open(printed: bool, home: Path) -> Answer:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        start_new_session=True,  # nobody waits for it: some browsers stay in the foreground
+        start_new_session=True,  # not waited for: some browsers stay in the foreground
     )
     return {"address": found[0], "link": None, "opened": True, "text": [f"opened {found[0]}"]}
 
 
 def _opener() -> list[str] | None:
-    """A program that opens addresses; None without one, or without a screen to show it on."""
+    """A program that opens addresses; None without one, or without a display."""
     import shlex
 
     if os.environ.get("BROWSER"):

@@ -1,4 +1,4 @@
-"""The options about a registry: what `serve` and `forward` share, and what a dialled host takes."""
+"""The options about a registry: those shared by `serve` and `forward`, and those for a host that we dial."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""`holdfast serve --remote`: from what was typed to where we are found."""
+"""`holdfast serve --remote`: from the options to the address where clients find us."""
 
 import os
 import time
@@ -11,12 +11,12 @@ from holdfast.errors import StartupError, UsageError
 if TYPE_CHECKING:
     from holdfast.server.edges.address import DirectAddress, RemoteAddress
 
-IDENTITY: Final = "executor.key"  # in the home: made once, so that a client can tell us from another
+IDENTITY: Final = "executor.key"  # in the home: created once, so that a client can recognise us
 EXIT_ON_STDIN_CLOSE: Final = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
 
 
 class AwsWish(NamedTuple):
-    """With which keys the direct transport is to sign, and what for; None: as the surroundings say."""
+    """The keys and the service for signatures of the direct transport; None: as the environment says."""
 
     profile: str | None
     region: str | None
@@ -26,7 +26,7 @@ class AwsWish(NamedTuple):
 def choose_transport(
     transport: str, sigv4: bool, profile: str | None, region: str | None, service: str | None
 ) -> AwsWish | None:
-    """How to sign for a host that is dialled; None: there is none, but a relay.
+    """How to sign for a host that we dial; None for the relay transport.
 
     Raises:
         UsageError: the options contradict each other.
@@ -49,10 +49,10 @@ def find_direct(
     exit_on_stdin_close: bool,
     environ: MutableMapping[str, str] = os.environ,
 ) -> "DirectAddress":
-    """Where to register for a host, as whom, and how to sign. Keys in variables are taken out of there.
+    """Find the registry address, our id there, and the signer. Remove keys from the variables.
 
     Raises:
-        StartupError: something of it makes no sense.
+        StartupError: an option is invalid.
     """
     from holdfast.server.edges.address import DirectAddress
     from holdfast.server.remote import awskeys
@@ -75,12 +75,12 @@ def find_address(
     home: Path | None = None,
     environ: MutableMapping[str, str] = os.environ,
 ) -> "RemoteAddress":
-    """Where to register, as whom, and with what. A token that came by a variable is taken out of there.
+    """The registry address, our id there, and the credential. A token in a variable is removed from there.
 
-    Without one it is the Codex CLI's login, where that may be shown.
+    Without a token it is the Codex CLI's login, if that may be sent to this registry.
 
     Raises:
-        StartupError: something of it makes no sense.
+        StartupError: an option is invalid.
     """
     from holdfast.home import default_home
     from holdfast.local import homekey
@@ -103,7 +103,7 @@ def find_address(
         first, variable = choose(url, token_file_text, environ)
         shown = CredentialHolder(name, time.time, first)
         if variable is not None:
-            environ.pop(variable)  # no command that is run here shall inherit it
+            environ.pop(variable)  # commands that run here must not inherit it
     return RemoteAddress(
         url.strip(),
         name,
@@ -115,7 +115,7 @@ def find_address(
 
 
 def _check(url: str, environment_id: str | None) -> str:
-    """The id, if something of it can be registered there. Raises: StartupError."""
+    """The id, if it can be registered at this registry. Raises: StartupError."""
     from holdfast.rendezvous.credentials import check_registry
     from holdfast.rendezvous.registryclient import require_cryptography
 

@@ -1,6 +1,6 @@
-"""What `holdfast up` runs in one process, from its start to the end of everything that it started.
+"""The single process of `holdfast up`, from its start to the end of everything that it started.
 
-`start_detached` starts such a process in the background, and returns once all of it is there.
+`start_detached` starts such a process in the background, and returns once all parts are ready.
 """
 
 import asyncio
@@ -41,38 +41,38 @@ if TYPE_CHECKING:
 
 Job: TypeAlias = "asyncio.Future[None]"
 
-NOTIFY: Final = "NOTIFY_SOCKET"  # where systemd, or `up --detach`, wants to hear that all of it is there
+NOTIFY: Final = "NOTIFY_SOCKET"  # where systemd, or `up --detach`, is notified when all parts are ready
 AGAIN: Final = "holdfast status"
-READY_S: Final = 60.0  # for four interpreters, on a machine that is busy with agents
-LOOK_S: Final = 0.1  # between looks at whether it has ended instead
+READY_S: Final = 60.0  # to start four interpreters, on a machine that is busy with agents
+LOOK_S: Final = 0.1  # between checks whether it has ended instead
 LOG: Final = "up.log"
 LOG_TAIL_BYTES: Final = 2000
 _NO_DASHBOARD: Final = "dashboard    none:"
 
 
 class Print(Protocol):
-    """One piece of news: for people as lines, for programs as members."""
+    """Prints one event: as lines for people, as members for programs."""
 
     def __call__(self, kind: str, text: list[str], **members: object) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
-    """What is to be run."""
+    """What to run."""
 
     home: Path
     address: str  # of the store
     board: str
-    listen: str | None  # where an exec server for clients such as codex listens; None: there is none
+    listen: str | None  # address of an exec server for clients such as codex; None: no such server
     most: int | None
     limits: "HostLimits"
-    web_port: int | None  # None: the usual one, or else a free one
+    web_port: int | None  # None: the default, or else a free one
     with_web: bool
     demo: bool
 
 
 def conflict(home: Path) -> Conflict | None:
-    """Why nothing can be started here, with where the running one is; None when something can."""
+    """Why nothing can be started here, and where the running instance is; None if a start is possible."""
     found = daemons.find(home)
     there = next((one for one in found if one.role in (daemons.UP, daemons.DISPATCHER)), None)
     if there is None:
@@ -90,11 +90,11 @@ def conflict(home: Path) -> Conflict | None:
 
 
 async def run(wanted: UpOptions, print_: Print) -> None:
-    """Until a signal, or until a part of it fails; then nothing that it started is left.
+    """Run until a signal comes or a part fails; then end everything that was started.
 
     Raises:
         Conflict: it runs already; nothing was changed.
-        HoldfastError: a part of it does not start.
+        HoldfastError: a part does not start.
     """
     WorkerRecords(wanted.home).prepare()
     async with contextlib.AsyncExitStack() as stack:
@@ -112,11 +112,11 @@ class _Running:
         self._stack = stack
         self._leaving, self._hasten = asyncio.Event(), asyncio.Event()
         self._serving, self._shown = asyncio.Event(), asyncio.Event()
-        self._runs: dict[str, str] = {}  # those that are attended to, and their workers
-        self._mine: set[str] = set()  # the workers of all runs; those of setups, checks and so on begin alike
+        self._runs: dict[str, str] = {}  # active runs, and their workers
+        self._mine: set[str] = set()  # the workers of all runs; ids of setups and checks begin with these
         self._ended = 0
         self._exec_job: Job | None = None
-        self._starter = os.environ.pop(NOTIFY, "")  # nobody below this process is to tell them anything
+        self._starter = os.environ.pop(NOTIFY, "")  # removed, so that no child process notifies the starter
 
     async def run(self) -> None:
         wanted = self._wanted
@@ -145,17 +145,17 @@ class _Running:
             job.result()
 
     def _prepare(self) -> list[str]:
-        """The board, and with --demo the ids of its tasks."""
+        """Create the board; with --demo return the ids of its tasks."""
         wanted = self._wanted
         with open_store(wanted.address) as store:
             if wanted.board not in {one.slug for one in store.boards()}:
-                with contextlib.suppress(Conflict):  # somebody else made it meanwhile
+                with contextlib.suppress(Conflict):  # another process created it meanwhile
                     store.create_board(wanted.board)
             return example.create_tasks(store, dispatcher.COMMAND) if wanted.demo else []
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """The first one ends all of it, the second hastens that; a terminal that is gone counts as well."""
+        """The first signal ends everything, the second hastens that; a closed terminal counts as a signal."""
         loop = asyncio.get_running_loop()
 
         def on_signal() -> None:
@@ -172,7 +172,7 @@ class _Running:
             for signum in heard:
                 loop.remove_signal_handler(signum)
 
-    # --- what is said
+    # --- output
 
     def _introduce(self) -> None:
         wanted = self._wanted
@@ -245,7 +245,7 @@ class _Running:
         notify(self._starter, "READY=1")
 
     async def _show_demo(self, ids: list[str]) -> None:
-        """What became of the example, if there is one."""
+        """Print the outcome of the example, if there is one."""
         if ids:
             said = await example.wait_for_outcome(self._wanted.address, ids)
             self._print("demo", ["", *said, "", "Ctrl-C ends this."], tasks=ids)
@@ -253,7 +253,7 @@ class _Running:
     # --- the end
 
     async def _leave(self, server: Server | None, jobs: list[Job], aside: list[Job]) -> None:
-        """Give the runs back to their board, end what was started, and say which."""
+        """Give the runs back to their board, end everything that was started, and report it."""
         self._leaving.set()
         if self._runs:
             words = f"ending {count(len(self._runs), 'worker')}; Ctrl-C again hastens"
@@ -266,7 +266,7 @@ class _Running:
         if server is not None:
             server.stop()
         for job in (*jobs, *aside):
-            if job is not self._exec_job:  # it ends its commands, and then itself
+            if job is not self._exec_job:  # it ends its commands first, and then itself
                 job.cancel()
         await asyncio.gather(*jobs, *aside, hurry, return_exceptions=True)
         alive = daemons.list_living_workers(self._wanted.home)
@@ -298,7 +298,7 @@ async def _wait_for(event: asyncio.Event) -> None:
 
 
 def notify(address: str, state: str) -> None:
-    """Tell whoever started this process, if they want to hear it (as sd_notify(3) does)."""
+    """Notify the process that started this one, if it asked for that (as sd_notify(3) does)."""
     if not address:
         return
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
@@ -307,7 +307,7 @@ def notify(address: str, state: str) -> None:
 
 
 def guard_output(print_: Callable[..., None]) -> Print:
-    """A terminal that is gone does not keep us from ending what we started."""
+    """Ignore a closed terminal, so that we still end what we started."""
 
     def print_safely(kind: str, text: list[str], **members: object) -> None:
         with contextlib.suppress(OSError):
@@ -320,7 +320,7 @@ def guard_output(print_: Callable[..., None]) -> Print:
 
 
 def start_detached(home: Path, typed: Sequence[str]) -> Answer:
-    """Raises Conflict when it runs already, OperationFailed when it does not start; its log says why."""
+    """Raises Conflict if it runs already, OperationFailed with the end of its log if it does not start."""
     WorkerRecords(home).prepare()
     if (running := conflict(home)) is not None:
         raise running

@@ -1,4 +1,4 @@
-"""`holdfast up --install-service`: write a systemd unit of this user, and say what to type."""
+"""`holdfast up --install-service`: write a systemd unit of this user, and print how to enable it."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -11,14 +11,14 @@ from holdfast.local.atomicfile import replace_file
 from holdfast.sandbox.plan import prerequisites
 
 NAME: Final = "holdfast.service"
-STOP_S: Final = 90  # longer than `up` takes to give its runs back and to end what it started
+STOP_S: Final = 90  # `up` takes less to give its runs back and to end what it started
 
 
 def install(home: Path, typed: Sequence[str], environ: Mapping[str, str] = os.environ) -> Answer:
-    """Write the unit of this user; one that is there is replaced, whole or not at all.
+    """Write the unit of this user; replace an existing one atomically.
 
     Raises:
-        UsageError: what was typed cannot be in a unit.
+        UsageError: an option cannot be written into a unit.
         OperationFailed: it cannot be written.
     """
     _refuse_secrets(typed)
@@ -48,7 +48,7 @@ def _folder(environ: Mapping[str, str]) -> Path:
 
 
 def _refuse_secrets(typed: Sequence[str]) -> None:
-    """The address of a database may hold a password, and a unit is for everybody to read."""
+    """Refuse a database address that may hold a password: all users can read a unit."""
     if any("://" in word and "@" in word for word in typed):
         raise UsageError(
             "a unit holds no address with a name or a password in it",
@@ -57,11 +57,11 @@ def _refuse_secrets(typed: Sequence[str]) -> None:
 
 
 def unit(argv: Sequence[str], environment: Mapping[str, str]) -> str:
-    """The unit; `argv[0]` is an absolute path. What is in `environment` is written down, so no secret may be.
+    """The text of the unit; `argv[0]` is an absolute path. `environment` must hold no secret.
 
-    KillMode=process, because `up` ends what it started by itself: a signal to all of it at once would end the
-    supervisor before the runs are given back. And when `up` crashes, its workers go on, and the one that is
-    started then takes them over.
+    KillMode=process, because `up` ends what it started by itself: a signal to all processes at once would end
+    the supervisor before the runs are given back. And when `up` crashes, its workers go on, and the next `up`
+    takes them over.
     """
     lines = [
         "[Unit]",
@@ -74,7 +74,7 @@ def unit(argv: Sequence[str], environment: Mapping[str, str]) -> str:
         *(f"Environment={quote(f'{name}={value}')}" for name, value in sorted(environment.items())),
         "Restart=on-failure",
         "RestartSec=5",
-        "RestartPreventExitStatus=2 4",  # what was typed is wrong; it runs already
+        "RestartPreventExitStatus=2 4",  # 2: a wrong option; 4: it runs already
         "KillMode=process",
         f"TimeoutStopSec={STOP_S}",
         "",
@@ -85,15 +85,15 @@ def unit(argv: Sequence[str], environment: Mapping[str, str]) -> str:
 
 
 def quote_command_word(word: str) -> str:
-    """A word of a command line, in which systemd replaces variables besides."""
+    """Quote a word of a command line, in which systemd also expands variables."""
     return quote(word.replace("$", "$$"))
 
 
 def quote(word: str) -> str:
-    """A word as systemd reads it back: in quotes, with what it would replace doubled.
+    """Quote a word for systemd, with its specifiers escaped.
 
     Raises:
-        ValueError: a line cannot hold it.
+        ValueError: a unit cannot hold it.
     """
     if any(ord(char) < 32 or ord(char) == 127 for char in word):
         raise ValueError("a unit cannot hold control characters")

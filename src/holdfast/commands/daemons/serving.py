@@ -1,7 +1,7 @@
-"""The options of `holdfast serve` that most starts give, as a table that needs no library, and what it does.
+"""The common options of `holdfast serve`, as a table that needs no library, and their implementation.
 
-`serve.py` makes click's options of the table, and adds those that take more than a word. A command line that
-the table's parser understands does not load click: whoever started us waits for the address.
+`serve.py` turns the table into click options, and adds those that take more than a word. A command line that
+the table's parser understands does not load click, because the process that started us waits for the address.
 """
 
 import functools
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.server.edges.early import FirstConnection
 
 T = TypeVar("T")
-SKEW_S: Final = 30  # as `auth.DEFAULT_SKEW_S`
+SKEW_S: Final = 30  # same as `auth.DEFAULT_SKEW_S`
 
 SERVE: Final = (
     ExecOption(
@@ -107,7 +107,7 @@ def run(
     """Serve until a signal ends it.
 
     Raises:
-        StartupError: it never began to serve.
+        StartupError: it could not begin to serve.
     """
     if sys.platform != "linux":
         from holdfast.local.linux import require_linux
@@ -195,7 +195,7 @@ def run(
 
         check_exposure(options)
         with bind_tcp(options.address) as sock:
-            signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # they wait until somebody heeds them
+            signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # they stay pending until a handler exists
             announce(options.address.url(sock.getsockname()[1]))
             first = receive_first(sock, functools.partial(check_caller, authenticator))
             set_up_logs(log_format, log_level)
@@ -214,7 +214,7 @@ def _announce(address: str, *, hint: bool | None) -> None:
 
 
 def _announce_remote(environment_id: str, *, hint: bool | None) -> None:
-    """Nothing on standard output, as with the reference."""
+    """Print nothing on standard output, as the reference does."""
     if sys.stderr.isatty() if hint is None else hint:
         sys.stderr.write(f"registered as {environment_id}\n")
         sys.stderr.flush()
@@ -226,7 +226,7 @@ def _refuse_remote_options(*given: object) -> None:
 
 
 def read_file(flag: str, path: str | None, convert: Callable[[bytes], T]) -> T | None:
-    """The content of a file named by a flag; an error names the flag and the file, never the content."""
+    """Read a file named by a flag; an error names the flag and the file, never the content."""
     if path is None:
         return None
     try:
@@ -252,7 +252,7 @@ def _run(
     announce: Callable[[str], None],
     bound: "tuple[socket.socket, FirstConnection | None] | None" = None,
 ) -> None:
-    """On uvloop when it is installed, otherwise on asyncio's own loop."""
+    """Run on uvloop when it is installed, otherwise on asyncio's own loop."""
     import asyncio
 
     from holdfast.server.edges.listen import serve

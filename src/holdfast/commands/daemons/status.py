@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from holdfast.agents.supervisor.daemons import Daemon
     from holdfast.dispatch.rules.dispatcherstatus import DispatcherReport
 
-NOTHING_RUNS: Final = 3  # the exit code when nothing runs, as for everything that is not found
+NOTHING_RUNS: Final = 3  # exit code when nothing runs; the usual code for "not found"
 MIB: Final = 1 << 20
 
 
@@ -25,10 +25,10 @@ def status(home: Path) -> Answer:
 
     It lists the workers and the processes: where each runs, since when and which version.
 
-    Read from the locks and sockets that the kernel shows; nothing is started. A process that runs other code
-    than this command is marked.
+    The data comes from locks and sockets; nothing is started. A process that runs other code than this
+    command is marked.
 
-    Exit codes: 0 something runs; 2 usage; 3 nothing does.
+    Exit codes: 0 something runs; 2 usage; 3 nothing runs.
 
     \b
     Examples:
@@ -77,7 +77,7 @@ def _row(home: Path, one: "Daemon") -> dict[str, object]:
 
 
 def _lines(roles: "list[tuple[Daemon, dict[str, object]]]") -> list[str]:
-    """A process, in all of its roles."""
+    """The lines about one process, in all of its roles."""
     from holdfast.board.rules.assign import clock
 
     one, row = roles[0]

@@ -1,4 +1,4 @@
-"""`holdfast up`: everything on embedded defaults. Parse, call, print."""
+"""`holdfast up`: everything with default settings. Parse, call, print."""
 
 import asyncio
 import os
@@ -62,10 +62,10 @@ def up(
 ) -> Answer | None:
     """Start a board, a dispatcher and a dashboard.
 
-    Ctrl-C, SIGTERM or the end of its terminal end everything that it started, the workers too; their tasks
-    go back to the board, and the next `up` takes them on again. A second Ctrl-C hastens that. With --detach
-    it runs in the background until `holdfast down`. A second `up` of a home changes nothing and says where
-    the first one is. Exit codes are those of `holdfast dispatch`.
+    Ctrl-C, SIGTERM or a closed terminal end everything that it started, the workers too. Their tasks go back
+    to the board, and the next `up` takes them on again. A second Ctrl-C hastens that. With --detach it runs
+    in the background until `holdfast down`. A second `up` of a home changes nothing and reports where the
+    first one is. Exit codes are those of `holdfast dispatch`.
 
     \b
     Examples:
@@ -96,7 +96,7 @@ def _print(kind: str, text: list[str], **members: object) -> None:
 
 
 def _typed_options(context: click.Context) -> list[str]:
-    """The options that were typed, without those that only say how `up` is to be run."""
+    """The typed options, without those about how to run `up`."""
     from click.core import ParameterSource
 
     words: list[str] = []

@@ -46,9 +46,9 @@ def web(boards: tuple[str, ...], port: int | None, host: str, home: Path, addres
 
     Open the address that is printed.
 
-    It listens on this machine only. The address that is printed holds a token that is made at each start;
-    `holdfast open` opens the page by a link that works once and leaves a cookie: a bookmark of it works
-    from then on. To look at it from elsewhere, forward its port with ssh.
+    It listens on this machine only. The printed address holds a token that changes at each start.
+    `holdfast open` opens the page by a link that works once and sets a cookie, so a bookmark works from then
+    on. To use it from elsewhere, forward its port with ssh.
 
     \b
     Examples:
@@ -69,7 +69,7 @@ def web(boards: tuple[str, ...], port: int | None, host: str, home: Path, addres
     try:
         asyncio.run(_serve(dashboard(address, home, announce, note, boards=boards, host=host, port=port)))
     except (asyncio.CancelledError, KeyboardInterrupt):
-        return  # told to go
+        return  # ended on request
 
 
 async def _serve(serving: "Coroutine[None, None, None]") -> None:
@@ -91,10 +91,10 @@ def dashboard(
     host: str = "127.0.0.1",
     port: int | None = None,
 ) -> "Coroutine[None, None, None]":
-    """The dashboard, to be waited for. `note` hears why its port is not the usual one, if it is not.
+    """The dashboard as a coroutine. `note` is called with the reason if its port is not the usual one.
 
     Raises:
-        StartupError: what it needs is not installed.
+        StartupError: a required package is not installed.
     """
     with need_extra("web", "the dashboard", "starlette", "uvicorn"):
         from holdfast.web.server import DashboardOptions, serve

@@ -1,4 +1,4 @@
-"""`holdfast task`: what changes a task. Parse, call, print."""
+"""`holdfast task`: commands that change a task. Parse, call, print."""
 
 import os
 from pathlib import Path
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from holdfast.board.rules.rows import Task
     from holdfast.board.store import Store
 
-# As in board/transitions.py, which is not imported before it is needed; a test compares.
+# Same as in board/transitions.py, which is imported only when needed; a test compares them.
 MOVES: Final = (
     *("archive", "block", "cancel", "complete", "request_changes", "rethink", "retry", "schedule", "specify"),
     "unblock",
@@ -23,14 +23,14 @@ MOVES: Final = (
 
 
 class WorkspacePlace(NamedTuple):
-    """Where a task is worked on."""
+    """The workspace of a task."""
 
     kind: str
     path: str
 
 
 def _parse_place(text: str) -> WorkspacePlace:
-    """The type of an option: scratch, dir:PATH or worktree:PATH."""
+    """Parse scratch, dir:PATH or worktree:PATH; the type of an option."""
     kind, _, path = text.partition(":")
     if kind not in ("scratch", "dir", "worktree") or (kind == "scratch") == bool(path):
         raise click.BadParameter(f"{text!r} is not scratch, dir:PATH or worktree:PATH")
@@ -38,13 +38,13 @@ def _parse_place(text: str) -> WorkspacePlace:
 
 
 class BudgetBound(NamedTuple):
-    """A bound that was given; None is none at all."""
+    """A bound that was given; None means unlimited."""
 
     most: int | None
 
 
 def _parse_tokens(text: str) -> BudgetBound:
-    """The type of an option."""
+    """Parse a number of tokens or `none`; the type of an option."""
     if text == "none":
         return BudgetBound(None)
     if not text.isascii() or not text.isdecimal() or len(text) > 18:
@@ -53,7 +53,7 @@ def _parse_tokens(text: str) -> BudgetBound:
 
 
 def _parse_dollars(text: str) -> BudgetBound:
-    """Likewise."""
+    """Parse an amount of dollars or `none`; the type of an option."""
     from holdfast.board.rules.budget import millionths
 
     if text == "none":
@@ -172,7 +172,7 @@ def create(
 
 
 def _nobody_takes(store: "Store", task: "Task") -> list[str]:
-    """That nobody would start it, and what to do about it; nothing if somebody would, or it is not due."""
+    """Warn that no dispatcher would start the task, with a remedy; empty if one would, or it is not due."""
     reason = store.why(task.id).reason
     if not task.assignee or not reason.startswith("no worker accepts it"):
         return []
@@ -180,7 +180,7 @@ def _nobody_takes(store: "Store", task: "Task") -> list[str]:
 
     try:
         known = sorted(find_installed(current_home(), os.environ))
-    except HoldfastError:  # a file of profiles that is wrong: whoever starts workers says so
+    except HoldfastError:  # an invalid profiles file: the dispatcher reports it
         known = []
     if task.assignee in known:
         words = f"no dispatcher works for the board {task.board}"
@@ -246,8 +246,8 @@ def tell(store: "Store", id: str, text: str) -> Answer:
 def answer_(store: "Store", id: str, answer: str, host: str) -> Answer:
     """Allow or refuse a host that the worker of a task waits for.
 
-    `task inbox` shows what is asked. The answer is for that host and port, while this run lasts; `pattern`
-    allows the names beside it as well, as `task show` has them.
+    `task inbox` lists the questions. The answer holds for that host and port, while this run lasts; `pattern`
+    also allows the names beside it, as shown by `task show`.
 
     \b
     Example:
@@ -459,7 +459,7 @@ def retry(store: "Store", id: str, report_only: bool, reason: str) -> Answer:
 
 
 def _bounds(max_tokens: BudgetBound | None, max_cost: BudgetBound | None) -> dict[str, int | None]:
-    """The bounds that were given, as members of a task."""
+    """The given bounds, as members of a task."""
     given = {"max_tokens": max_tokens, "max_cost": max_cost}
     return {name: bound.most for name, bound in given.items() if bound is not None}
 
@@ -472,7 +472,7 @@ def _move(store: "Store", id: str, move: str, **words: object) -> Answer:
 
 
 def _wake_time(store: "Store", in_s: float | None) -> int | None:
-    """By the store's clock, whatever the one here says."""
+    """The wake time by the store's clock, which may differ from the one here."""
     return None if in_s is None else store.now_ms() + round(in_s * 1000)
 
 

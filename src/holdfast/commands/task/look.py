@@ -1,4 +1,4 @@
-"""`holdfast task`: looking at tasks, once or for as long as they change. Parse, call, print."""
+"""`holdfast task`: show tasks, once or following their changes. Parse, call, print."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from holdfast.board.rules.rows import Comment, Detail, Run, Task, TaskEvent
     from holdfast.board.store import Store
 
-# As in board/transitions.py, which is not imported before it is needed; a test compares.
+# Same as in board/transitions.py, which is imported only when needed; a test compares them.
 STATUSES: Final = (
     *("triage", "todo", "scheduled", "ready", "running", "waiting_human", "waiting_system", "review"),
     *("handoff_failed", "done", "failed", "cancelled", "archived"),
 )
 STOPPED: Final = ("waiting_human", "review", "handoff_failed", "done", "failed", "cancelled", "archived")
-LOOK_S: Final = 1.0  # also without a hint that something changed
+LOOK_S: Final = 1.0  # polling interval, in case a notification of a change is missed
 
 
 @click.command("list", cls=AnswerCommand)
@@ -118,7 +118,7 @@ def show(store: "Store", id: str, follow: bool, wait: bool) -> Iterator[Answer]:
     for event in follow_events(store, board, after):
         if event.task_id == id:
             yield {"event": event, "text": [event_line(event)]}
-            if event.payload.get("to") in ENDS:  # not what it is by now: events before that are still to come
+            if event.payload.get("to") in ENDS:  # not its present status: there may be events before that one
                 return
 
 
@@ -137,7 +137,7 @@ def why(store: "Store", id: str) -> Answer:
 
 
 def _describe_asking(store: "Store", board: str, tasks: "list[Task]") -> dict[str, str]:
-    """What the workers of these tasks wait for somebody to answer."""
+    """The open questions of these tasks' workers."""
     if not any(task.run_id for task in tasks):
         return {}
     from holdfast.board.rules.rows import describe_asked
@@ -151,7 +151,7 @@ def _describe_asking(store: "Store", board: str, tasks: "list[Task]") -> dict[st
 
 
 def _is_stopped(task: "Task") -> bool:
-    """Whether it goes on by itself no more; in review it does while its checks are run."""
+    """Whether a task waits for a person; a review with running checks does not yet."""
     return task.status in STOPPED and not (task.status == "review" and task.waiting_for)
 
 
@@ -199,7 +199,7 @@ def _describe(detail: "Detail") -> Answer:
 
 
 def describe_return(run: "Run") -> list[str]:
-    """What of its work on another machine is not in the workspace; a worker may have written that too."""
+    """Work on another machine that is not in the workspace; escaped, because a worker may have written it."""
     from holdfast.local.shown import show_text
 
     problem, left_out = run.metadata.get("unreturned"), run.metadata.get("left_out")
@@ -214,7 +214,7 @@ def _about(comment: "Comment") -> str:
 
 
 def follow_events(store: "Store", board: str, after: int) -> Iterator["TaskEvent"]:
-    """Every event of a board from here on, once and in order: the log is the source."""
+    """Every event of a board from here on, once and in order, from its log."""
     while True:
         events = store.events(board, after=after)
         yield from events

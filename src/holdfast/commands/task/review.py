@@ -1,4 +1,4 @@
-"""`holdfast task`: what waits for a person, and their verdict about work. Parse, call, print."""
+"""`holdfast task`: show what waits for a person, and review work. Parse, call, print."""
 
 import shlex
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def review(
 
 
 def _how_to_take(task: "Task") -> list[str]:
-    """Where the approved work of a worktree is, and the two commands that take it."""
+    """The place of a worktree's approved work, and the two commands that merge it."""
     from holdfast.board.rules.rows import WorkspaceKind
     from holdfast.board.rules.transitions import TaskStatus
 
@@ -81,7 +81,7 @@ def _how_to_take(task: "Task") -> list[str]:
 def inbox(store: "Store", board: str, name: str, limit: int, follow: bool) -> Iterator[Answer]:
     """Show what waits for a person, and what to type.
 
-    Questions, hosts that a worker waits for, reviews, missing reports and failures; what has waited longest
+    Questions, hosts that a worker waits for, reviews, missing reports and failures. What has waited longest
     comes first.
 
     \b

@@ -1,7 +1,7 @@
-"""`holdfast task`: the runs of a task, and what is kept of them. Parse, call, print.
+"""`holdfast task`: the runs of a task, and their files. Parse, call, print.
 
-Of a run that is over the board keeps what the dispatcher left. One that still runs here is asked for at the
-supervisor of this home, which is not started for that.
+For a finished run the board has the files that the dispatcher stored. A run that is still active here is
+queried at the supervisor of this home, which is not started for that.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 DIFF: Final = "diff.patch"
 OUTPUT: Final = "output"
 END: Final = "end.json"
-MAX_LIVE: Final = 1 << 20  # bytes of what a live worker said, the end of it
-# Members of a worker's report that say what it is confined by, and how that showed.
+MAX_LIVE: Final = 1 << 20  # bytes at the end of a live worker's output
+# Members of a worker's report about its confinement and its denials.
 POLICY: Final = (
     *("backend", "weakened", "network", "hosts", "deniedHosts", "commandHosts", "byName", "cwd"),
     *("writable", "environment", "denials", "unwatched", "ownSandbox"),
@@ -70,7 +70,7 @@ def runs(store: "Store", id: str) -> Answer:
 def log(store: "Store", id: str, run: str | None) -> Answer:
     """Print the output of a run.
 
-    Of a run that still goes on here, the end of its worker's log.
+    For a run that is still active here, it prints the end of its worker's log.
 
     \b
     Example:
@@ -174,7 +174,7 @@ def _not_kept(run: "Run", what: str) -> NotFound:
 
 
 def _read_ended(data: bytes) -> dict[str, Any] | None:
-    """The report that the dispatcher kept of a worker that is gone."""
+    """The worker's report that the dispatcher stored at the end of a run."""
     import msgspec
 
     try:

@@ -1,4 +1,4 @@
-"""`holdfast task`: the commands about tasks together."""
+"""`holdfast task`: the group of the commands about tasks."""
 
 import click
 
@@ -10,8 +10,8 @@ from holdfast.commands.task import change, look, review, runs
 def task() -> None:
     """Create, find, change and explain tasks.
 
-    An ID or a RUN may be shortened, as long as one task, or one run of the task, alone begins so: t_1f2e or
-    1f2e.
+    An ID or a RUN may be shortened, as long as the beginning is unique among the tasks, or among the runs of
+    the task: t_1f2e or 1f2e.
 
     Exit codes: 0 done; 1 refused; 2 usage; 3 not found; 4 conflict; 5 the store is down or damaged.
 

@@ -1,4 +1,4 @@
-"""What the commands about workers share: the connection to their supervisor, and a worker in one line."""
+"""Shared by the commands about workers: the connection to their supervisor, and a worker as a line."""
 
 import asyncio
 import functools
@@ -31,7 +31,7 @@ COLOURS: Final = {
     "completed": "green",
     "lost": "red",
 }
-EXITS: Final = {"completed": 0}  # of `run` and `wait`; every other end is 1
+EXITS: Final = {"completed": 0}  # of `run` and `wait`; all other ends exit with 1
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON with a stable schema.")
 grant_options = combine(
@@ -74,7 +74,7 @@ host_options = combine(
 def with_workers(
     command: Callable[Concatenate["Workers", P], Coroutine[Any, Any, int]],
 ) -> Callable[..., None]:
-    """A command that talks to the supervisor: connects, runs, exits with what it returns."""
+    """Make a command that connects to the supervisor, runs, and exits with the returned code."""
 
     @functools.wraps(command)
     def called(home: Path, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -101,7 +101,7 @@ async def complete_worker(workers: "Workers", given: str) -> str:
 def on_worker(
     command: Callable[Concatenate["Workers", P], Coroutine[Any, Any, int]],
 ) -> Callable[..., None]:
-    """A command that tells of the worker with this id."""
+    """Make a command about the worker with this id."""
     return click.argument("id")(json_option(home_option(with_workers(command))))
 
 
@@ -119,7 +119,7 @@ def to_json(said: "msgspec.Struct | Sequence[msgspec.Struct]") -> str:
 
 
 def format_line(report: "WorkerReport") -> str:
-    """A worker in one line: id, state, what about it."""
+    """Format a worker as one line: id, state, description."""
     what = report.failure or report.detail
     state = f"{report.state}({what})" if what else str(report.state)
     words = [click.style(f"{state:<24}", fg=COLOURS[report.state]), printable(report.about)]

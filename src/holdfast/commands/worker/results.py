@@ -1,4 +1,4 @@
-"""Commands about what became of a worker: its result, another start with one more grant, its end."""
+"""Commands about the outcome of a worker: its result, a restart with one more grant, its end."""
 
 import os
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 async def result(workers: "Workers", id: str, as_json: bool) -> int:
     """Show what a worker answered.
 
-    Its last words after its last tool call, or what its terminal shows.
+    That is its text after its last tool call, or the content of its terminal.
 
     \b
     Example:
@@ -47,8 +47,9 @@ async def result(workers: "Workers", id: str, as_json: bool) -> int:
 async def diff(workers: "Workers", id: str, as_json: bool) -> int:
     """Print what changed where a worker works.
 
-    Its directory is compared with what was there when it was started, or when the first one was of one that
-    was started again with a grant. In a git work tree, what a .gitignore names is only listed.
+    Its directory is compared with its state before the worker started. If the worker was started again with a
+    grant, the comparison is with the state before the first start. In a git work tree, files that a
+    .gitignore names are only listed.
 
     \b
     Examples:
@@ -74,8 +75,8 @@ async def diff(workers: "Workers", id: str, as_json: bool) -> int:
 async def apply(workers: "Workers", id: str, branch: str | None, as_json: bool) -> int:
     """Bring in what a worker on another machine changed.
 
-    Into the directory that was carried there: all of it, or nothing if something of it has changed here
-    since.
+    The changes go into the directory that was copied to that machine: all of them, or none if something that
+    it changed has changed here too.
 
     \b
     Examples:
@@ -120,7 +121,7 @@ async def grant(
 ) -> int:
     """Start a worker again with one more grant.
 
-    It is ended first if it still runs. The new one begins with the same prompt, where the old one worked.
+    It is ended first if it still runs. The new one gets the same prompt, in the directory of the old one.
 
     \b
     Example:
@@ -159,7 +160,7 @@ async def stop(
 ) -> int:
     """Stop workers and everything that they started.
 
-    They are asked first, then ended, all at the same time.
+    They are asked to end first, then killed, all at the same time.
 
     \b
     Examples:
@@ -201,8 +202,8 @@ async def prune(
 ) -> int:
     """Remove what is left of workers that have ended.
 
-    Their output, evidence, state and dead tmux panes. Without options those that ended more than 14 days ago,
-    and the oldest of more than 1 GiB; the supervisor does that by itself once an hour.
+    Their output, evidence, state and dead tmux panes. Without options it removes those that ended more than
+    14 days ago, and the oldest beyond 1 GiB. The supervisor does that by itself once an hour.
 
     \b
     Examples:

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from holdfast.agents.sdk import Workers
     from holdfast.agents.supervisor.messages import ReportedUsage, WorkerReport
 
-REFRESH_S: Final = 1.0  # ages grow by the second
+REFRESH_S: Final = 1.0  # the shown ages change every second
 _URGENT: Final = ("waiting", "blocked")
 _ORDER: Final = ("waiting", "blocked", "stalled", "failed", "lost", "starting", "running", "completed")
 
 
 async def watch(workers: "Workers", *, until_ended: bool) -> None:
-    """Show the table until the person has seen enough, or everything has ended."""
+    """Show the table until the user interrupts it, or all workers have ended."""
     seen: dict[str, tuple[WorkerReport, float]] = {}
 
     def take(report: "WorkerReport") -> None:
@@ -53,7 +53,7 @@ async def watch(workers: "Workers", *, until_ended: bool) -> None:
 
 
 def table(seen: "dict[str, tuple[WorkerReport, float]]", now: float) -> Table:
-    """Those that want a person first."""
+    """The table of workers, those that need a person first."""
     made = Table(expand=True, box=None, pad_edge=False)
     for name, wide in (("worker", False), ("state", False), ("for", False), ("about", True), ("cost", False)):
         made.add_column(name, no_wrap=not wide, ratio=1 if wide else None)
@@ -72,7 +72,7 @@ def table(seen: "dict[str, tuple[WorkerReport, float]]", now: float) -> Table:
 
 
 def age(seconds: float) -> str:
-    """A duration in two digits and a unit."""
+    """Format a duration as a number and a unit."""
     for limit, unit, size in ((120, "s", 1), (7200, "m", 60), (172800, "h", 3600)):
         if seconds < limit:
             return f"{int(seconds / size)} {unit}"
@@ -80,7 +80,7 @@ def age(seconds: float) -> str:
 
 
 def cost(usage: "ReportedUsage | None") -> str:
-    """What the CLI says it used, as far as it says so."""
+    """The usage that the CLI reports, as far as it does."""
     if usage is None:
         return ""
     tokens = f"{(usage.input_tokens + usage.output_tokens) / 1000:.1f}k"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from holdfast.agents.sdk import Workers
     from holdfast.agents.supervisor.messages import WorkerReport
 
-_LOOK_S: Final = 0.2  # between looks at what a worker said: soon enough for a reader
+_LOOK_S: Final = 0.2  # between reads of a worker's output: soon enough for a reader
 _AT_ONCE: Final = 64 * 1024
 
 
@@ -42,8 +42,8 @@ _AT_ONCE: Final = 64 * 1024
 def worker() -> None:
     """Run agent CLIs in a sandbox, and know what each is doing.
 
-    Workers belong to a supervisor in the background, which is started when it is needed and found again
-    after a crash. Exit code 0: done as asked; 1: the worker did not succeed.
+    Workers belong to a supervisor in the background. It is started when needed, and found again after a
+    crash. Exit code 0: done as asked; 1: the worker did not succeed.
 
     \b
     Examples:
@@ -56,7 +56,7 @@ def worker() -> None:
 for _command in (apply, diff, grant, prune, result, stop):
     worker.add_command(_command)
 _cancel = copy.copy(stop)
-_cancel.hidden = True  # whoever says so means that
+_cancel.hidden = True  # a synonym
 worker.add_command(_cancel, "cancel")
 
 
@@ -142,8 +142,8 @@ worker.add_command(_cancel, "cancel")
 async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...], **options: Any) -> int:
     """Start an agent CLI with a prompt, and follow it to its end.
 
-    What it says is printed as it comes, with its states between; on a terminal of its own it has a screen
-    instead, which `holdfast worker attach` shows. With --json there are states only.
+    Its output and its states are printed as they come. On a terminal of its own it has a screen instead,
+    which `holdfast worker attach` shows. With --json only states are printed.
 
     The prompt of the agent `shell` is a script. Without a prompt the agent's interactive program runs on a
     terminal.
@@ -156,7 +156,7 @@ async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...],
     from holdfast.agents.sdk import find_withheld, own_variables, select_variables
     from holdfast.exec.outcome import Withheld
 
-    far = options["host"] is not None  # there it has a login and settings of its own, or what is named
+    far = options["host"] is not None  # that machine has its own login and settings
     own = () if far else own_variables(agent, keys=options["base"] is None)
     as_asked = (
         *("acp", "base", "cwd", "host", "idle_limit_s", "model", "trace", "unconfined", "wall_limit_s"),
@@ -217,7 +217,7 @@ async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...],
 
 @contextlib.asynccontextmanager
 async def _showing_output(home: Path, id: str, *, silent: bool) -> AsyncIterator[Callable[[], None]]:
-    """Print what a worker says as it comes; what is given prints what there is at once."""
+    """Print a worker's output as it comes; the yielded function prints all present output at once."""
     from holdfast.agents.worker.book import LogReader, output_of
 
     if silent:
@@ -347,7 +347,7 @@ async def why(workers: "Workers", id: str, as_json: bool) -> int:
 async def equivalence(workers: "Workers", id: str, as_json: bool) -> int:
     """Compare a worker's surroundings with a plain terminal.
 
-    Exit code 0: nothing differs for it; 1: something does; 2: that cannot be told.
+    Exit code 0: nothing differs for it; 1: something differs; 2: that cannot be determined.
 
     \b
     Example:
@@ -373,10 +373,10 @@ async def equivalence(workers: "Workers", id: str, as_json: bool) -> int:
 async def wait(
     workers: "Workers", id: str, until: tuple[str, ...], timeout_s: float | None, as_json: bool
 ) -> int:
-    """Wait until a worker has ended, or needs somebody.
+    """Wait until a worker has ended, or needs a person.
 
-    Exit code 0: it has ended as asked, or is in a state that was waited for; 1: it did not succeed, or the
-    time is over.
+    Exit code 0: it has ended as asked, or is in a state given by --until; 1: it did not succeed, or the
+    timeout was over.
 
     \b
     Examples:
@@ -411,7 +411,7 @@ async def wait(
 async def logs(workers: "Workers", id: str, max_bytes: int, raw: bool) -> int:
     """Print the end of a worker's output.
 
-    On a terminal, what would command it (colours, titles, the clipboard) is shown and not obeyed.
+    On a terminal, control sequences (colours, titles, the clipboard) are shown escaped.
 
     \b
     Example:
@@ -485,7 +485,7 @@ def attach(home: Path, id: str) -> None:
 
     async def run() -> "WorkerReport":
         whole = id
-        if on_terminal():  # elsewhere nothing is started for it
+        if on_terminal():  # without a terminal, do not start a supervisor just for this
             async with Workers.connect(home) as workers:
                 whole = await complete_worker(workers, id)
         return await look(home, whole)

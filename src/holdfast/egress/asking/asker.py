@@ -1,7 +1,7 @@
-"""Connections to hosts that no rule decides about wait here until somebody has answered.
+"""Connections to hosts that no rule decides about wait here for an answer.
 
-What is asked and what an answer means is in `questions.py`; this puts one question after the other to whoever
-answers, within its time, and wakes up who waits for it.
+The questions and the meaning of an answer are in `questions.py`. This module sends each question, waits for
+the answer within its time limit, and wakes up the connections that wait for it.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from holdfast.egress.asking.questions import (
 )
 from holdfast.egress.hosts import Host, HostRules
 
-# Puts a question; cancelled, it is withdrawn.
+# Sends a question; cancelling it withdraws the question.
 Ask: TypeAlias = Callable[[HostQuestion], Awaitable[Answer]]
 
 
@@ -45,10 +45,10 @@ class Asker:
     async def admit(
         self, host: Host, port: int, find_program: Callable[[], str | None] = lambda: None
     ) -> None:
-        """Return once the host is allowed; `find_program` says who wants to reach it, for a question.
+        """Return once the host is allowed; `find_program` names the program that connects, for the question.
 
         Raises:
-            NotAllowed: it is not, or nobody said so in time.
+            NotAllowed: it is not allowed, or no answer allowed it in time.
         """
         question = self.book.ask(host, port)
         if question is None:
@@ -75,7 +75,7 @@ class Asker:
         except TimeoutError:
             answer = Answer.LATE
         except OSError:
-            answer = Answer.NOBODY  # whoever could answer is gone
+            answer = Answer.NOBODY  # the program that could answer is gone
         finally:
             self._settle(question.id, answer)
 
@@ -91,7 +91,7 @@ class Asker:
                 asking.cancel()
 
     def close(self) -> None:
-        """Withdraw what is open: nobody waits any more."""
+        """Withdraw all open questions."""
         for id_, asking in list(self._asking.items()):
             self._settle(id_, Answer.NOBODY)
             asking.cancel()

@@ -1,10 +1,10 @@
-"""Hosts that no rule decides about, and what somebody answered: questions, grants, refusals. Pure module.
+"""Hosts that no rule decides about, and the answers: questions, grants, refusals. Pure module.
 
-A question is about one host at one port. There is one for all connections that wait for it. An answer settles
-it once: an answer to a question that is settled, or that nobody put, changes nothing. What an answer allows
-is worked out here, from the question; whoever answers says yes or no and names no host. What is denied by a
-rule is never asked about, and a grant never beats a denial. A grant is about names: at which addresses a
-granted host may be is what the rules say of all hosts (`dial.py`).
+A question is about one host at one port, and all connections to it share the question. An answer settles it
+once: an answer to a question that is settled, or that was never asked, changes nothing. What an answer allows
+is computed here, from the question; the answerer says yes or no and names no host. A host that a rule denies
+is never asked about, and a grant never beats a denial. A grant is about names: the addresses that a granted
+host may have follow the same rules as for all hosts (`dial.py`).
 """
 
 import enum
@@ -14,48 +14,48 @@ from typing import Final
 
 from holdfast.egress.hosts import Decision, Extent, Host, HostRule, HostRules, Reason, decide
 
-MAX_OPEN: Final = 16  # questions at a time: more than a person looks through before the first is too old
-MAX_PUT: Final = 128  # questions of one run: whoever asks on and on is not asked on
-MAX_WAITING: Final = 128  # connections at a time that wait for an answer; half of all that there may be
-ASKED_PORTS: Final = frozenset({22, 80, 443})  # where an undecided host is listened for from the beginning
-_LEAST_LABELS: Final = 2  # of what a pattern may be below: `*.com` is not offered
+MAX_OPEN: Final = 16  # open questions: more than a person can answer before the first expires
+MAX_PUT: Final = 128  # questions of one run: a command that asks on and on gets no more
+MAX_WAITING: Final = 128  # connections that wait for an answer; half of all that one command may have
+ASKED_PORTS: Final = frozenset({22, 80, 443})  # listened on from the beginning for an undecided host
+_LEAST_LABELS: Final = 2  # in the base of a pattern: `*.com` is not offered
 
 
 class Answer(enum.Enum):
-    """What becomes of a question. The first two allow."""
+    """The result of a question. The first two allow the host."""
 
     HOST = "host"
     PATTERN = "pattern"
     NO = "no"
-    NOBODY = "nobody"  # there is nobody to ask
-    LATE = "late"  # nobody answered in time
+    NOBODY = "nobody"  # no answerer is available
+    LATE = "late"  # no answer came in time
 
 
 @dataclass(frozen=True, slots=True)
 class HostQuestion:
-    """May the command reach this host at this port? `pattern` is what an answer may allow instead of it."""
+    """May the command reach this host at this port? `pattern` is a wider grant that an answer may choose."""
 
     id: int
     host: str
     port: int
     pattern: str | None
     limit_s: float
-    program: str | None = None  # that wants to reach it first, if somebody knows
+    program: str | None = None  # the program that connects first, if known
 
 
 class NotAllowed(Exception):
-    """A connection is refused; the text says why."""
+    """A connection is refused; the text gives the reason."""
 
 
 class StaleAnswer(Exception):
-    """This question is not open: settled, too old, or never put."""
+    """This question is not open: settled, too old, or never asked."""
 
 
 class QuestionBook:
-    """The rules of one command, and what is asked and answered while it runs."""
+    """The rules of one command, and the questions and answers while it runs."""
 
     def __init__(self, rules: HostRules, limit_s: float = 0.0) -> None:
-        """Without a time to answer nothing is asked."""
+        """With a time limit of 0 no questions are asked."""
         self._rules, self._limit_s = rules, limit_s
         self._open: dict[int, HostQuestion] = {}
         self._denied: set[tuple[str, int]] = set()
@@ -63,7 +63,7 @@ class QuestionBook:
 
     @property
     def rules(self) -> HostRules:
-        """Those of the command and what was granted since."""
+        """The rules of the command, with the grants since."""
         return self._rules
 
     @property
@@ -82,10 +82,10 @@ class QuestionBook:
         return decision.allowed or (self.asks and decision.reason is Reason.NOT_ALLOWED)
 
     def ask(self, host: Host, port: int) -> HostQuestion | None:
-        """The question to wait for; None: the host is allowed.
+        """The question to wait for; None if the host is allowed.
 
         Raises:
-            NotAllowed: it is not, and nobody is asked.
+            NotAllowed: it is not allowed, and no question may be asked.
         """
         decision = decide(self._rules, host, port)
         if decision.allowed:
@@ -107,7 +107,7 @@ class QuestionBook:
         return question
 
     def settle(self, id_: int, answer: Answer) -> list[HostQuestion]:
-        """A question has its answer: those that are settled by it, which are more where a pattern is granted.
+        """Record an answer; return the questions that it settles, several if it grants a pattern.
 
         Raises:
             StaleAnswer: it is not open.
@@ -131,7 +131,7 @@ class QuestionBook:
 
 
 def find_pattern(host: Host, port: int) -> HostRule | None:
-    """The rule for everything beside a host, at this port; None: it would be too much."""
+    """The rule for all hosts with the same parent, at this port; None if that would be too wide."""
     parent = host.name.partition(".")[2]
     if host.address is not None or parent.count(".") + 1 < _LEAST_LABELS:
         return None
@@ -139,12 +139,12 @@ def find_pattern(host: Host, port: int) -> HostRule | None:
 
 
 def explain_rule(denied: HostRule | None) -> str:
-    """Why the rules refuse a host; without the rule, there is none about it."""
+    """Why the rules refuse a host; without a rule: no rule mentions it."""
     return "no rule allows it" if denied is None else f"--deny-host {denied} denies it"
 
 
 def explain(answer: Answer, limit_s: float) -> str:
-    """Why a host is refused that somebody was to be asked about."""
+    """Why a host is refused after a question about it."""
     return {
         Answer.NO: "no rule allows it, and the answer was no",
         Answer.NOBODY: "no rule allows it, and nobody could be asked",

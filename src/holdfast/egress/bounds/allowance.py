@@ -1,7 +1,7 @@
-"""How much may pass, and how fast: bytes in all, bytes and connections per second. Pure module.
+"""Limits on the amount and the rate of traffic: total bytes, bytes and connections per second. Pure module.
 
-A limit is about the whole run, or about the hosts of one rule together: more names, ports or connections give
-nobody more. What is too fast waits; what is too much does not pass.
+A limit applies to the whole run, or to all hosts of one rule together: more names, ports or connections do
+not increase it. Traffic that is too fast waits; traffic beyond the total is refused.
 """
 
 import re
@@ -14,18 +14,18 @@ from holdfast.errors import UsageError
 from holdfast.sandbox.policy.amounts import read_size
 
 MAX_LIMITS: Final = 64
-MAX_WAIT_S: Final = 3600.0  # a rate at which a piece takes longer is a host that does not answer
+MAX_WAIT_S: Final = 3600.0  # at a rate at which a piece takes longer, the host counts as unreachable
 _CONNECTIONS: Final = re.compile(r"([0-9]{1,6})conn/s")
 _REMEDY: Final = "write 500M, 10M/s or 20conn/s, for one host as api.example.com=500M"
 
 
 class LimitReached(OSError):
-    """Nothing more passes; the text says by which limit."""
+    """No more traffic is allowed; the text names the limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class NetLimit:
-    """As much as `amount`, per second or in all; of the hosts of `rule`, or of the run."""
+    """At most `amount`, per second or in total; for the hosts of `rule`, or for the run."""
 
     text: str
     rule: HostRule | None
@@ -34,13 +34,13 @@ class NetLimit:
 
 
 def parse_limit(text: str) -> NetLimit:
-    """What `--net-limit` says.
+    """Parse a value of `--net-limit`.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is invalid.
     """
     host, sign, amount = text.rpartition("=")
-    rule = parse_rule(host, denies=True) if sign else None  # without a port it is about every port
+    rule = parse_rule(host, denies=True) if sign else None  # without a port it applies to every port
     connections = _CONNECTIONS.fullmatch(amount)
     try:
         if connections:
@@ -57,7 +57,7 @@ def parse_limit(text: str) -> NetLimit:
 
 
 def parse_limits(texts: Iterable[str]) -> tuple[NetLimit, ...]:
-    """Those of a command. Raises UsageError."""
+    """Parse the limits of a command. Raises UsageError."""
     found = tuple(map(parse_limit, texts))
     if len(found) > MAX_LIMITS:
         raise UsageError(f"there are more than {MAX_LIMITS} limits on the network")
@@ -65,7 +65,7 @@ def parse_limits(texts: Iterable[str]) -> tuple[NetLimit, ...]:
 
 
 class _Meter:
-    """One limit and what of it is used. A rate may be ahead by a second's worth, never behind it."""
+    """One limit and how much of it is used. Unused rate is kept for at most a second."""
 
     def __init__(self, limit: NetLimit) -> None:
         self.limit = limit
@@ -78,10 +78,10 @@ class _Meter:
             raise self._reached()
 
     def take(self, amount: int, now: float) -> float:
-        """How long this must wait. Raises LimitReached."""
+        """Use this amount; return how many seconds to wait first. Raises LimitReached."""
         if self.limit.kind == "bytes":
             if self._used + amount > self.limit.amount:
-                self._used = self.limit.amount  # whoever sent in smaller pieces gets no more
+                self._used = self.limit.amount  # so that sending in smaller pieces does not help
                 raise self._reached()
             self._used += amount
             return 0.0
@@ -99,24 +99,24 @@ class _Meter:
 
 
 class Allowance:
-    """The limits of one command, and what is left of them; time is in seconds, and never goes back."""
+    """The limits of one command, and what is left of them; time is monotonic, in seconds."""
 
     def __init__(self, limits: Iterable[NetLimit] = ()) -> None:
         self._meters = [_Meter(limit) for limit in limits]
 
     def bounds(self, host: Host, port: int) -> bool:
-        """Whether anything limits what passes to it."""
+        """Whether any limit applies to traffic with this host and port."""
         return next(self._about(host, port), None) is not None
 
     def connect(self, host: Host, port: int, now: float) -> float:
-        """A connection begins: how long it must wait. Raises LimitReached."""
+        """Count a new connection; return how long it must wait. Raises LimitReached."""
         found = list(self._about(host, port))
         for meter in found:
             meter.check()
         return max((meter.take(1, now) for meter in found if meter.limit.kind == "connections"), default=0.0)
 
     def take(self, host: Host, port: int, amount: int, now: float) -> float:
-        """So many bytes are to pass: how long they must wait. Raises LimitReached."""
+        """Count bytes to transfer; return how long they must wait. Raises LimitReached."""
         found = [meter for meter in self._about(host, port) if meter.limit.kind != "connections"]
         return max((meter.take(amount, now) for meter in found), default=0.0)
 

@@ -1,6 +1,6 @@
-"""The formats in which clients keep their settings, as far as hosts are in them. Pure module.
+"""The formats of clients' settings files, as far as they name hosts. Pure module.
 
-What cannot be read is left out: a file that its own client refuses says nothing about hosts.
+What cannot be parsed is skipped: a file that its own client refuses names no hosts.
 """
 
 import json
@@ -17,7 +17,8 @@ _SUITE_LINE: Final = re.compile(r"\s*deb(?:-src)?\s+(?:\[[^\]]*\]\s*)?(\S+)")
 def read_sections(text: str) -> Iterator[tuple[str, str, str, str]]:
     """Rows of (section, its quoted part, key, value) of an INI file, as pip and git write it.
 
-    An indented line goes on with the value before it if that key is `continued`, as lists of pip's are.
+    An indented line continues the value before it, as in pip's lists, unless it looks like a setting of its
+    own.
     """
     section = quoted = key = ""
     for line in text.splitlines():
@@ -39,7 +40,7 @@ def read_sections(text: str) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _split_setting(line: str) -> tuple[str, str, str]:
-    """By the first sign of the two: a URL has a colon as well."""
+    """Split at the first of the two signs: a URL has a colon as well."""
     at = min(
         (place for place in (line.find("="), line.find(": "), _last_colon(line)) if place > 0), default=0
     )
@@ -60,7 +61,7 @@ def _unescape(text: str) -> str:
 
 
 def read_npmrc(text: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """The settings of an `.npmrc`, with `${NAME}` replaced; the last of a name counts."""
+    """The settings of an `.npmrc`, with `${NAME}` replaced; the last value of a name counts."""
     found = {}
     for line in text.splitlines():
         stripped = line.strip()
@@ -74,18 +75,18 @@ def read_npmrc(text: str, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def expand(text: str, environ: Mapping[str, str]) -> str:
-    """With `${NAME}` replaced, where there is such a variable."""
+    """Replace `${NAME}` where there is such a variable."""
     return _VARIABLE.sub(lambda found: environ.get(found[1].removesuffix("?"), found[0]), text)
 
 
 def read_settings(text: str) -> dict[str, str]:
-    """Lines of NAME=value, as in the files of `go env -w`."""
+    """Parse lines of NAME=value, as in the files of `go env -w`."""
     pairs = (line.partition("=") for line in text.splitlines() if not line.lstrip().startswith("#"))
     return {name.strip(): value.strip() for name, sign, value in pairs if sign}
 
 
 def read_tree(text: str) -> dict[str, Any]:
-    """A file in TOML or JSON (with comments on lines of their own); nothing if it is neither."""
+    """Parse TOML or JSON (with comments on lines of their own); an empty tree if it is neither."""
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError):
@@ -99,12 +100,12 @@ def read_tree(text: str) -> dict[str, Any]:
 
 
 def read_sources_list(text: str) -> list[str]:
-    """The addresses in a one-line list of apt's."""
+    """The addresses in a one-line-style list of apt."""
     return [found[1] for line in text.splitlines() if (found := _SUITE_LINE.match(line))]
 
 
 def read_deb822(text: str) -> list[str]:
-    """The addresses in a `.sources` file of apt's, of the stanzas that are enabled."""
+    """The addresses in a `.sources` file of apt, of the enabled stanzas."""
     found: list[str] = []
     for stanza in re.split(r"\n[ \t]*\n", text):
         fields: dict[str, str] = {}

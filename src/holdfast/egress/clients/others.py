@@ -1,4 +1,4 @@
-"""Where git and the clients of models say which hosts they use. Pure module, but for what it is given."""
+"""Where git and model clients configure their hosts. Pure module, but for what it is given."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -6,7 +6,7 @@ from typing import Any, Final
 from holdfast.egress.clients import formats
 from holdfast.egress.clients.packages import Origin, Surroundings
 
-# Providers by the variable of a client's key: the variables that lead elsewhere, and where it is otherwise.
+# Providers by their key variable: the variables that set another address, and the default address.
 _PROVIDERS: Final = (
     ("OPENAI_API_KEY", ("OPENAI_BASE_URL", "OPENAI_API_BASE"), "https://api.openai.com/"),
     ("ANTHROPIC_API_KEY", ("ANTHROPIC_BASE_URL",), "https://api.anthropic.com/"),
@@ -14,11 +14,11 @@ _PROVIDERS: Final = (
     ("GEMINI_API_KEY", ("GOOGLE_GEMINI_BASE_URL",), "https://generativelanguage.googleapis.com/"),
 )
 _BASE_KEYS: Final = ("base_url", "baseURL", "baseUrl")
-_MAX_DEPTH: Final = 8  # of a settings file
+_MAX_DEPTH: Final = 8  # nesting of a settings file
 
 
 def find_git(seen: Surroundings) -> list[Origin]:
-    """The hosts in settings of the user and the machine; a workspace's remotes are the workspace's word."""
+    """The hosts in settings of the user and the machine; a workspace's remotes are not trusted."""
     mine = seen.environ.get("GIT_CONFIG_GLOBAL")
     files = [mine] if mine else [f"{seen.below_home('XDG_CONFIG_HOME', '.config')}/git/config"]
     files += [] if mine else [f"{seen.home}/.gitconfig"]
@@ -33,7 +33,7 @@ def find_git(seen: Surroundings) -> list[Origin]:
 
 
 def find_model(seen: Surroundings) -> list[Origin]:
-    """The hosts of the models that this user's agents are set up for: by variables, and by their settings."""
+    """The hosts of the models that this user's agents are configured for: by variables, and by settings."""
     found = []
     for key, elsewhere, usual in _PROVIDERS:
         if given := seen.variable(*elsewhere):
@@ -56,7 +56,7 @@ def find_model(seen: Surroundings) -> list[Origin]:
 
 
 def _base_urls(tree: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
-    """Every base URL in a tree of settings, and those of variables that it sets."""
+    """Every base URL in a tree of settings, and in variables that it sets."""
     names = {name for _, elsewhere, _ in _PROVIDERS for name in elsewhere}
     for key, value in tree.items():
         if isinstance(value, str) and (key in _BASE_KEYS or key in names):

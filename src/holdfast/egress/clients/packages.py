@@ -1,7 +1,7 @@
-"""Where clients of packages say which hosts they fetch from. Pure module, but for what it is given to read.
+"""Where package clients configure the hosts they fetch from. Pure module, but for what it is given to read.
 
-Each recipe gives addresses and where they were found, by the order in which its client takes them: what a
-variable or a narrower file says replaces what a wider one does. A setting of the workspace is no source.
+Each recipe returns addresses and where they were found, with the client's own precedence: a variable or a
+narrower file overrides a wider one. Settings of the workspace are ignored.
 """
 
 import re
@@ -29,17 +29,17 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a recipe may ask: variables, files outside of the workspace, programs and where pip is."""
+    """What a recipe may read: variables, files outside of the workspace, programs, and pip's defaults."""
 
     environ: Mapping[str, str]
     home: str
     read: Callable[[str], str | None]
     list: Callable[[str], Sequence[str]]
-    find_program: Callable[[str], str | None]  # where its links lead
-    find_pip: Callable[[], str | None]  # the text in which pip has its own index
+    find_program: Callable[[str], str | None]  # its path with links resolved
+    find_pip: Callable[[], str | None]  # the source text that contains pip's default index
 
     def variable(self, *names: str) -> Origin | None:
-        """The first of these variables that says something."""
+        """The first of these variables that is set and not empty."""
         return next(
             (Origin(self.environ[name], f"${name}") for name in names if self.environ.get(name)), None
         )
@@ -51,7 +51,7 @@ class Surroundings:
 
 
 def find_pip(seen: Surroundings) -> list[Origin]:
-    """The indexes, and where the files of the one that pip knows by itself are."""
+    """The indexes, and the file host of pip's default index."""
     settings: dict[tuple[str, str], list[Origin]] = {}
     for path in _pip_files(seen):
         here: dict[tuple[str, str], list[Origin]] = {}
@@ -72,7 +72,7 @@ def find_pip(seen: Surroundings) -> list[Origin]:
 
 
 def _pip_files(seen: Surroundings) -> Iterator[str]:
-    """The widest first."""
+    """From the widest to the narrowest."""
     for folder in seen.environ.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":"):
         yield f"{folder}/pip/pip.conf"
     yield "/etc/pip.conf"
@@ -91,7 +91,7 @@ def _pip_default(seen: Surroundings) -> list[Origin]:
 
 
 def find_npm(seen: Surroundings) -> list[Origin]:
-    """The registry, and those of scopes."""
+    """The registry, and the registries of scopes."""
     npm = seen.find_program("npm")
     top = npm.removesuffix("/bin/npm-cli.js") if npm and npm.endswith("/bin/npm-cli.js") else None
     found: dict[str, Origin] = {}
@@ -123,9 +123,9 @@ def _npm_default(seen: Surroundings, top: str) -> Origin | None:
 
 
 def find_cargo(seen: Surroundings) -> list[Origin]:
-    """The registries that are configured, and those that cargo has an index of.
+    """The configured registries, and those that cargo has an index of.
 
-    Where its own registry is, cargo says in no file before it has asked there once.
+    Before its first use, no file of cargo names the default registry.
     """
     top = seen.below_home("CARGO_HOME", ".cargo")
     found = [
@@ -155,7 +155,7 @@ def _cargo_addresses(tree: Mapping[str, Any]) -> Iterator[str]:
 
 
 def find_go(seen: Surroundings) -> list[Origin]:
-    """The module proxies and the checksum database; what is fetched directly is said nowhere."""
+    """The module proxies and the checksum database; hosts of direct fetches are not configured anywhere."""
     go = seen.find_program("go")
     settings: dict[str, Origin] = {}
     files = [f"{go.removesuffix('/bin/go')}/go.env"] if go and go.endswith("/bin/go") else []
@@ -179,7 +179,7 @@ def find_go(seen: Surroundings) -> list[Origin]:
 
 
 def find_apt(seen: Surroundings) -> list[Origin]:
-    """The sources that are enabled."""
+    """The enabled sources."""
     found = [Origin(url, "/etc/apt/sources.list") for url in _read_apt(seen, "/etc/apt/sources.list")]
     for name in sorted(seen.list("/etc/apt/sources.list.d")):
         path = f"/etc/apt/sources.list.d/{name}"

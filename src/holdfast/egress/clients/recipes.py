@@ -1,4 +1,4 @@
-"""`--allow-net`: the rules about hosts that a client's own settings come to. Pure module, but for what it is
+"""`--allow-net`: rules about hosts, derived from a client's own settings. Pure module, but for what it is
 given to read.
 """
 
@@ -17,7 +17,7 @@ _PORTS: Final = {"http": 80, "https": 443, "ssh": 22, "git": 9418}
 
 
 class Recipe(NamedTuple):
-    """How a client's hosts are found, and what to do when it says nothing."""
+    """How to find a client's hosts, and the remedy if there are none."""
 
     find: Callable[[Surroundings], list[Origin]]
     otherwise: str
@@ -40,7 +40,7 @@ RECIPES: Final = {
 
 
 class Given(NamedTuple):
-    """A rule that a preset came to, and where that was read."""
+    """A rule that a preset yields, and where it was found."""
 
     rule: str
     where: str
@@ -50,7 +50,7 @@ def find_hosts(name: str, seen: Surroundings) -> list[Given]:
     """The hosts of a preset.
 
     Raises:
-        UsageError: there is no such preset, or its client says nothing.
+        UsageError: the preset is unknown, or its client's settings name no host.
     """
     check_name(name)
     recipe = RECIPES[name]
@@ -64,7 +64,7 @@ def find_hosts(name: str, seen: Surroundings) -> list[Given]:
 
 
 def grant_presets(policy: Policy, seen: Surroundings) -> Policy:
-    """The policy with the hosts of its presets, and where each was read.
+    """Add the hosts of its presets to a policy, and where each was found.
 
     Raises:
         UsageError: as `find_hosts` does.
@@ -79,7 +79,7 @@ def grant_presets(policy: Policy, seen: Surroundings) -> Policy:
 
 
 def check_name(name: str) -> None:
-    """There is such a preset. Raises UsageError."""
+    """Raises UsageError if there is no such preset."""
     if name not in RECIPES:
         raise UsageError(
             f"--allow-net {name!r:.100}: there is no such preset",
@@ -88,7 +88,7 @@ def check_name(name: str) -> None:
 
 
 def _rules_of(origins: Iterable[Origin]) -> Iterable[tuple[str, str]]:
-    """What is no address of a host, as a path, is left out. The first source of a rule is the one named."""
+    """Skip values that are not a host's address, such as paths. A rule is named by its first source."""
     seen = set()
     for url, where in origins:
         rule = rule_of(url)
@@ -98,10 +98,10 @@ def _rules_of(origins: Iterable[Origin]) -> Iterable[tuple[str, str]]:
 
 
 def rule_of(url: str) -> str | None:
-    """The rule that allows the host of an address at its port, and nothing else; None: it has none."""
+    """The rule that allows only the host and port of an address; None if it has none."""
     text = url.strip().removeprefix("sparse+").removeprefix("registry+").removeprefix("git+")
     if not text.isprintable() or " " in text:
-        return None  # whoever splits it may leave out what is odd, and so make another host of it
+        return None  # a URL parser may drop unusual characters, and so find another host
     if "://" not in text:
         user, at, rest = text.partition("@")  # git's short form: user@host:path
         host, colon, _ = rest.partition(":")

@@ -1,4 +1,4 @@
-"""This machine as the recipes of presets see it: nothing that the command could have written is read."""
+"""This machine as the recipes of presets see it, without files that the command could have written."""
 
 import contextlib
 import importlib.util
@@ -14,7 +14,7 @@ from holdfast.egress.clients.recipes import grant_presets
 from holdfast.sandbox.policy.paths import within
 from holdfast.sandbox.policy.policy import Access, BoundPolicy, Policy
 
-MAX_BYTES: Final = 4 * 1024 * 1024  # of one file: npm's definitions have a tenth of that
+MAX_BYTES: Final = 4 * 1024 * 1024  # of one file: npm's definitions take a tenth of that
 MAX_ENTRIES: Final = 1000
 _PIP_INDEX: Final = "_internal/models/index.py"
 
@@ -22,12 +22,13 @@ _PIP_INDEX: Final = "_internal/models/index.py"
 def read_presets(
     policy: Policy, bound: BoundPolicy, environ: Mapping[str, str], closed: Sequence[str] = ()
 ) -> Policy:
-    """The policy with the hosts of its presets, for a command that has these limits on real paths.
+    """The policy with the hosts of its presets, for a command confined by `bound`, which has real paths.
 
-    Settings that it could have written, or that are below one of the `closed` directories, are not read.
+    Settings that the command could have written, or that are below one of the `closed` directories, are not
+    read.
 
     Raises:
-        UsageError: a client is not known, or says nothing.
+        UsageError: a client is unknown, or its settings name no host.
     """
     limited = bound.restricted and not bound.explain("/", Access.WRITE).allowed
 
@@ -40,7 +41,7 @@ def read_presets(
 
 
 def look_around(environ: Mapping[str, str], is_writable: Callable[[str], bool]) -> Surroundings:
-    """`is_writable` says of a path whether the command may write it: that is not the user's word."""
+    """`is_writable` tells whether the command may write a path: such a file does not speak for the user."""
 
     def is_anothers(path: str) -> bool:
         return not path.startswith("/") or is_writable(path) or is_writable(os.path.realpath(path))
@@ -71,7 +72,7 @@ def look_around(environ: Mapping[str, str], is_writable: Callable[[str], bool]) 
 
 
 def _find_pip(read: Callable[[str], str | None], is_anothers: Callable[[str], bool]) -> str | None:
-    """The text in which a pip of this machine has its own index: of our interpreter, or of the system's."""
+    """The source text with the default index of a pip on this machine: our interpreter's, or the system's."""
     with contextlib.suppress(ImportError, ValueError):
         spec = importlib.util.find_spec("pip")
         if spec and spec.origin and (text := read(str(Path(spec.origin).with_name("") / _PIP_INDEX))):

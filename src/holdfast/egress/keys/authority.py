@@ -1,6 +1,6 @@
-"""Certificates of one run: an authority whose key is in our memory alone, and a leaf for each of its hosts.
+"""Certificates of one run: an authority whose key is in our memory only, and a leaf for each of its hosts.
 
-Nobody but the command of this run is told to trust it, and it can sign for those hosts only.
+Only the command of this run trusts it, and it can sign for those hosts only (name constraints).
 """
 
 import contextlib
@@ -21,7 +21,7 @@ EARLY: Final = datetime.timedelta(days=1)  # for clocks that are behind
 ALPN: Final = ["http/1.1"]
 MAX_BUNDLE: Final = 16 * 1024 * 1024  # of one file with certificates
 _CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----\s[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----")
-# Where systems keep what they trust, as one file; the first that exists.
+# Where systems keep their trusted certificates in one file; the first that exists is used.
 BUNDLES: Final = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -31,7 +31,7 @@ BUNDLES: Final = (
 
 
 class Authority:
-    """Made for these hosts and for nothing else."""
+    """An authority for these hosts only."""
 
     def __init__(self, hosts: Iterable[str], now: datetime.datetime) -> None:
         self._now = now
@@ -105,7 +105,7 @@ def _usage(*, key_cert_sign: bool) -> x509.KeyUsage:
 
 
 def _load(context: ssl.SSLContext, chain: bytes) -> None:
-    """Python reads keys from files alone: this one is in memory, and has no name."""
+    """Load a key from a memory file, because Python reads keys from files only."""
     fd = os.memfd_create("leaf", os.MFD_CLOEXEC)
     try:
         os.write(fd, chain)
@@ -115,13 +115,13 @@ def _load(context: ssl.SSLContext, chain: bytes) -> None:
 
 
 def trust_host(named: Iterable[str] = ()) -> ssl.SSLContext:
-    """TLS towards hosts, which are verified by what this machine trusts (and SSL_CERT_FILE names).
+    """TLS towards hosts, verified with this machine's trusted certificates (and those in SSL_CERT_FILE).
 
-    `named` are files besides, that the command would trust without us.
+    `named` are further files, which the command would trust without us.
     """
     context = ssl.create_default_context()
     for file in named:
-        with contextlib.suppress(OSError):  # ssl.SSLError too: it has none
+        with contextlib.suppress(OSError):  # ssl.SSLError too: the file has no certificate
             context.load_verify_locations(file)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(ALPN)
@@ -129,10 +129,10 @@ def trust_host(named: Iterable[str] = ()) -> ssl.SSLContext:
 
 
 def write_bundle(path: str, ours: bytes, named: Iterable[str]) -> None:
-    """Make the file of what a command trusts: what this machine does, what these files hold, and us.
+    """Create the file of certificates that a command trusts: this machine's, those of these files, and ours.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     usual = (os.environ.get(ssl.get_default_verify_paths().openssl_cafile_env), *BUNDLES)
     system = next((file for file in usual if file and os.path.isfile(file)), None)
@@ -144,7 +144,7 @@ def write_bundle(path: str, ours: bytes, named: Iterable[str]) -> None:
 
 
 def join_certificates(texts: Iterable[bytes]) -> bytes:
-    """The certificates in these files, each once; nothing else of them, as a private key beside one."""
+    """The certificates in these files, each once, without other content such as a private key."""
     found = dict.fromkeys(block for text in texts for block in _CERTIFICATE.findall(text))
     return b"".join(block + b"\n" for block in found)
 

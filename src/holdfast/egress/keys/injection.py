@@ -1,8 +1,8 @@
-"""What a request becomes on its way to a host that has keys. Pure module.
+"""How a request is rewritten on its way to a host that has keys. Pure module.
 
-The key is put where the placeholder is, in the value of a header and nowhere else. Where else it is found the
-request is refused. The answer is asked for as it is and whole: what is compressed, or cut into ranges, could
-not be read for a key that is said back.
+The key replaces the placeholder in the value of a header and nowhere else. A request with a placeholder
+elsewhere is refused. The response is requested uncompressed and whole: otherwise it could not be searched for
+a key that the server sends back.
 """
 
 import base64
@@ -15,17 +15,17 @@ from holdfast.egress.bounds.requested import is_ambiguous, is_below
 from holdfast.egress.keys.placeholders import Key
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
-# RFC 3229 has instances compressed without a Content-Encoding; Apache takes ranges by either name.
+# RFC 3229 compresses instances without a Content-Encoding; Apache accepts ranges by either name.
 _LEFT_OUT: Final = frozenset({b"accept-encoding", b"a-im", b"range", b"request-range", b"if-range"})
 _BASIC: Final = b"basic "
 
 
 class BadUse(ValueError):
-    """A request that is not passed on; the text says why."""
+    """A request that is refused; the text gives the reason."""
 
 
 def check_target(method: bytes, target: bytes, keys: Sequence[Key]) -> None:
-    """It is a path of the host, without a key. Raises BadUse."""
+    """Check that the target is a path of the host, without a key. Raises BadUse."""
     if method == b"CONNECT" or not (target.startswith(b"/") or (target == b"*" and method == b"OPTIONS")):
         raise BadUse("its target is not a path")
     for key in keys:
@@ -34,7 +34,7 @@ def check_target(method: bytes, target: bytes, keys: Sequence[Key]) -> None:
 
 
 def check_host(headers: Headers, host: str, port: int) -> None:
-    """It names the host that it is for, once. Raises BadUse."""
+    """Check that the Host header names this host, once. Raises BadUse."""
     named = [value for name, value in headers if name.lower() == b"host"]
     if len(named) != 1:
         raise BadUse("it must name one host")
@@ -44,7 +44,7 @@ def check_host(headers: Headers, host: str, port: int) -> None:
 
 
 def check_use(headers: Headers, target: bytes, keys: Sequence[Key], host: str, port: int) -> None:
-    """Keys that are for certain paths and headers are in no others. Raises BadUse."""
+    """Check that keys for certain paths and headers are used only there. Raises BadUse."""
     path = target.partition(b"?")[0]
     for key in (key for key in keys if key.use is not None and (host, port) in key.targets):
         used = [(name.lower(), value.lower()) for name, value in headers if _put(key, value) != value]
@@ -59,10 +59,10 @@ def check_use(headers: Headers, target: bytes, keys: Sequence[Key], host: str, p
 
 
 def inject(headers: Headers, keys: Sequence[Key], host: str, port: int) -> Headers:
-    """The headers as the host gets them.
+    """The headers as sent to the host.
 
     Raises:
-        BadUse: one has a key of another host, or it asks for another protocol.
+        BadUse: a header has a key of another host, or the request asks for another protocol.
     """
     made = []
     for name, value in headers:
@@ -85,7 +85,7 @@ def _has(key: Key, text: bytes) -> bool:
 
 
 def _put(key: Key, value: bytes) -> bytes:
-    """The value of a header with the key in it, also in the base64 of a user and password."""
+    """Insert the key into a header value, also in the base64 of a user and password."""
     placeholder, real = key.placeholder.encode("ascii"), key.value.encode("ascii")
     if value[: len(_BASIC)].lower() == _BASIC:
         try:

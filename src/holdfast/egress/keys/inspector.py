@@ -1,8 +1,9 @@
-"""The connections of a command to hosts that have keys: TLS ends here, and each request is read.
+"""The connections of a command to hosts that have keys: TLS is terminated here, and each request is read.
 
-Towards the command we are the host, by a certificate of this run; towards the host we are a client that
-verifies it. In between a request is judged and gets its key (`injection.py`), and the answer is covered
-(`masking.py`). The requests of one connection share one outside, while both sides keep theirs open.
+Towards the command we are the host, with a certificate of this run; towards the host we are a client that
+verifies it. In between a request is judged and gets its key (`injection.py`), and the response is masked
+(`masking.py`). The requests of one connection share one outside connection, while both sides keep theirs
+open.
 """
 
 import asyncio
@@ -42,16 +43,16 @@ from holdfast.egress.splice import CHUNK_BYTES, Hold, take_leave
 from holdfast.egress.traffic import Sent
 
 HANDSHAKE_S: Final = 10.0
-IDLE_S: Final = 4.0  # after which a connection is not used again: the most impatient servers close after five
+IDLE_S: Final = 4.0  # after which a connection is not reused: some servers close after five seconds
 _DEFAULT_PORTS: Final = {True: 443, False: 80}  # with TLS, without
 _NO_BODY: Final = (204, 304)
 _PLAIN: Final = (b"", b"identity")
-Dial: TypeAlias = Callable[[], Awaitable[socket.socket]]  # raises OSError, whose text says why
-Refuse: TypeAlias = Callable[[str, tuple[bytes, bytes] | None], None]  # why, and what was asked
+Dial: TypeAlias = Callable[[], Awaitable[socket.socket]]  # raises OSError with the reason
+Refuse: TypeAlias = Callable[[str, tuple[bytes, bytes] | None], None]  # the reason, and the request
 
 
 class Inspector:
-    """Holds the keys of one command, and the authority that was made for it."""
+    """Holds the keys of one command, and the certificate authority that was created for it."""
 
     def __init__(
         self,
@@ -59,9 +60,9 @@ class Inspector:
         trusted: Iterable[str] = (),
         requested: Mapping[tuple[str, int], Sequence[Requests]] | None = None,
     ) -> None:
-        """`trusted` are files of certificates that hosts are verified by besides this machine's.
+        """`trusted` are files of certificates for verifying hosts, besides this machine's.
 
-        `requested` are the requests that some hosts may be asked, with a key or without.
+        `requested` are the only requests allowed to some hosts, with or without a key.
         """
         self._keys, self._requested = tuple(keys), requested or {}
         self._plain = frozenset(target for key in self._keys for target in key.plain)
@@ -78,22 +79,22 @@ class Inspector:
         self._least = {word: least for key in self._keys for word, least in measure(key).items()}
 
     def covers(self, host: str, port: int) -> bool:
-        """Whether connections to it are read."""
+        """Whether connections to this host are read."""
         return (host, port) in self._only or any((host, port) in key.targets for key in self._keys)
 
     def ends_tls(self, host: str, port: int) -> bool:
-        """Whether they are TLS, which ends here."""
+        """Whether these connections use TLS, which is terminated here."""
         return (host, port) not in self._plain
 
     def look_out(self) -> Lookout:
-        """For placeholders on a connection that is not for them."""
+        """Look for placeholders on a connection of another host."""
         return Lookout(key.placeholder.encode("ascii") for key in self._keys)
 
     async def hear_hello(self, sock: socket.socket, target: tuple[str, int], first: bytes = b"") -> bytes:
-        """What a client says first, which must be TLS that names the host; `first` was read before.
+        """Read the client's first data, which must be TLS that names the host; `first` was read before.
 
         Raises:
-            Refused, OSError: it does not.
+            Refused, OSError: it is not.
         """
         check = NameCheck(*target, tls_only=True)
         loop = asyncio.get_running_loop()
@@ -115,7 +116,7 @@ class Inspector:
         row: Sent,
         hold: Hold | None = None,
     ) -> None:
-        """Answer the requests on a connection, of which this came first; the caller closes it."""
+        """Answer the requests on a connection, of which `first` was read before; the caller closes it."""
         tls = None
         if self.ends_tls(*target):
             tls = TlsStream(inner, self._contexts[target[0]], first=first)
@@ -175,14 +176,14 @@ class Inspector:
         return look
 
     def _rewrite(self, request: h11.Request, host: str, port: int) -> h11.Request:
-        """The request as the host gets it. Raises BadRequest."""
+        """The request as sent to the host. Raises BadRequest."""
         check_framing(request)
         written = request.headers.raw_items()
         try:
             check_target(request.method, request.target, self._keys)
             check_host(written, host, port)
             check_use(written, request.target, self._keys, host, port)
-            inject(written, self._keys, host, port)  # judged with those that are not passed on
+            inject(written, self._keys, host, port)  # also checks headers that are not passed on
             headers = inject(keep_headers(request), self._keys, host, port)
         except BadUse as exc:
             raise BadRequest(str(exc), 403) from None
@@ -196,7 +197,7 @@ class Inspector:
         )
 
     def _check_requested(self, request: h11.Request, host: str, port: int) -> None:
-        """It is one of those that the host may be asked. Raises BadRequest."""
+        """Check that this request is allowed for the host. Raises BadRequest."""
         rules = self._requested.get((host, port))
         if rules is None:
             return
@@ -211,17 +212,17 @@ class Inspector:
 
 
 def _last_words(headers: Headers) -> Headers:
-    """Nothing follows a body in chunks: a server that reads none would take it for the next request."""
+    """Close after a chunked body: a server that does not read chunks would take it for the next request."""
     chunked = any(name.lower() == b"transfer-encoding" for name, _ in headers)
     return [(b"Connection", b"close")] if chunked else []
 
 
 class _Unreachable(OSError):
-    """There is no connection to the host; the text says why."""
+    """The host cannot be connected to; the text gives the reason."""
 
 
 class _Outside:
-    """The connection to the host for one from inside: made when it is needed, kept while it can be used."""
+    """The connection to the host for one from inside: opened when needed, kept while it can be reused."""
 
     def __init__(
         self, target: tuple[str, int], dial: Dial, context: ssl.SSLContext | None, row: Sent
@@ -240,7 +241,7 @@ class _Outside:
         self._close()
 
     async def open(self) -> Leg:
-        """Where the next request goes. Raises _Unreachable, OSError."""
+        """The connection for the next request. Raises _Unreachable, OSError."""
         idle_since, self._idle_since = self._idle_since, None
         if idle_since is not None and self._loop.time() - idle_since < IDLE_S and self._is_quiet():
             if self._leg is None:
@@ -260,7 +261,7 @@ class _Outside:
         return self._leg
 
     def keep(self) -> None:
-        """An exchange has ended: another may follow, if nothing is left of this one."""
+        """Keep the connection for the next exchange, if this one is complete; else close it."""
         http = None if self._leg is None else self._leg.http
         done = http is not None and http.our_state is h11.DONE and http.their_state is h11.DONE
         if http is not None and done and not http.trailing_data[0]:
@@ -280,7 +281,7 @@ class _Outside:
         return TlsStream(sock, self._context, host=self.target[0], sent=sent, received=received)
 
     def _is_quiet(self) -> bool:
-        """Whether the host has said nothing since, as that it has closed."""
+        """Whether the host has sent nothing since, and has not closed."""
         try:
             if self._sock is not None:
                 self._sock.recv(1, socket.MSG_PEEK)
@@ -297,11 +298,11 @@ class _Outside:
 
 
 class _Unreadable(h11.RemoteProtocolError):
-    """An answer that cannot be looked at; the text says why."""
+    """A response that cannot be searched for keys; the text gives the reason."""
 
 
 class _Inspected(Passing):
-    """One exchange."""
+    """One exchange, whose request is checked and whose response is masked."""
 
     def __init__(self, look: Callable[[bytes], None], cover: Cover, leg: Leg) -> None:
         self._look, self._leg, self._cover = look, leg, cover

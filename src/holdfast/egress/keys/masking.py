@@ -1,7 +1,7 @@
-"""Keys in what passes by: found where they must not be, covered where a server says them back. Pure module.
+"""Keys in passing data: found where they are not allowed, masked where a server sends them back. Pure module.
 
-A stream comes in pieces, and a key may lie across the border of two; nothing of one is let go before it is
-clear that it is none.
+A stream comes in pieces, and a key may be split between two. Bytes that may be the beginning of a key are
+held back until it is clear that they are not.
 """
 
 import base64
@@ -14,14 +14,15 @@ from urllib.parse import quote
 from holdfast.egress.keys.placeholders import Key
 
 _COVER: Final = b"*"
-_TOLD: Final = 6  # characters of a key's own by which its beginning is known, where the end is cut off
+_TOLD: Final = 6  # characters after the public prefix by which a truncated key is recognised
 _TOLD_ENCODED: Final = 8  # the same in base64
 
 
 def spell(key: Key) -> dict[bytes, bytes]:
-    """How a server may say this key back, and what is said instead, which is as long.
+    """The spellings in which a server may send this key back, each with its replacement of the same length.
 
-    As it is, as a URL and JSON have it, and in base64, wherever it begins in what was encoded.
+    The spellings are the plain key, its escaped forms in URLs and JSON, and base64 at each of the three
+    offsets.
     """
     value = key.value.encode("ascii")
     found = (*_escape(key.value), *_encode_all(value))
@@ -29,9 +30,9 @@ def spell(key: Key) -> dict[bytes, bytes]:
 
 
 def measure(key: Key) -> dict[bytes, int]:
-    """How much of the beginning of each of these spellings is covered where the rest is cut off.
+    """The length from which a truncated beginning of each spelling is masked.
 
-    Servers cut what they quote in errors, and whoever asks chooses what stands before the key there.
+    Servers truncate what they quote in errors, and the client chooses what precedes the key there.
     """
     shown = _count_same(key.value, key.placeholder)
     plain, encoded = shown + _TOLD, -(-shown * 4 // 3) + _TOLD_ENCODED
@@ -40,7 +41,7 @@ def measure(key: Key) -> dict[bytes, int]:
 
 
 def _escape(value: str) -> list[bytes]:
-    """As URLs and JSON have it."""
+    """The key as escaped in URLs and JSON."""
     escaped = json.dumps(value)[1:-1]
     said = (quote(value, safe=""), quote(value), escaped, escaped.replace("/", "\\/"))
     return [text.encode("ascii") for text in said]
@@ -51,7 +52,7 @@ def _encode_all(value: bytes) -> list[bytes]:
 
 
 def _encode(value: bytes, start: int) -> Iterable[bytes]:
-    """What is the same of its base64 whatever is around it, when it begins at this byte of three."""
+    """The part of its base64 that is the same whatever surrounds it, at this offset in a group of three."""
     end = (start + len(value)) // 3 * 3 - start
     padded = bytes(start) + value[:end]
     for encoded in (base64.b64encode(padded), base64.urlsafe_b64encode(padded)):
@@ -59,7 +60,7 @@ def _encode(value: bytes, start: int) -> Iterable[bytes]:
 
 
 class Cover:
-    """Covers words in one stream, by others of the same length; of some also a beginning of this length."""
+    """Masks words in one stream by others of the same length; a truncated word from its `least` length on."""
 
     def __init__(self, words: Mapping[bytes, bytes], least: Mapping[bytes, int] | None = None) -> None:
         self._words = dict(words)
@@ -70,27 +71,27 @@ class Cover:
         self._held = b""
 
     def cover(self, data: bytes) -> bytes:
-        """A whole text."""
+        """Mask a complete text."""
         return b"".join(self._cover(data, len(data))[0])
 
     def feed(self, data: bytes) -> bytes:
-        """Some more of the stream; what may be passed on of all that came."""
+        """Take more of the stream; return what may be passed on of all data so far."""
         if self._any is None:
             return data
         data = self._held + data
-        there = any(head in data for head in self._heads.values())  # quicker than an expression of all
+        there = any(head in data for head in self._heads.values())  # faster than one expression for all
         passed, at = self._cover(data, None) if there else ([], 0)
         begun = self._find_begun(data, at)
         self._held = data[begun:]
         return b"".join((*passed, data[at:begun]))
 
     def finish(self) -> bytes:
-        """What was held back, at the end of the stream."""
+        """Return the data held back, at the end of the stream."""
         held, self._held = self._held, b""
         return self.cover(held)
 
     def _cover(self, data: bytes, end: int | None) -> tuple[list[bytes], int]:
-        """The pieces of what is covered up to here; without an end up to the last word that is whole."""
+        """The masked pieces up to `end`; without an end up to the last complete word."""
         passed, at = [], 0
         begun = self._find_begun(data, at) if end is None else len(data)
         while self._any is not None and (found := self._any.search(data, at)) is not None:
@@ -104,7 +105,7 @@ class Cover:
         return [*passed, data[at:end]] if end is not None else passed, at
 
     def _cover_at(self, data: bytes, at: int, begun: int) -> bytes:
-        """What is said instead of the longest that begins here, up to where the next one does."""
+        """The replacement of the longest word that begins here, up to the beginning of the next word."""
         length, word = self._find_longest(data, at)
         end = at + length
         if length < len(word) and self._any is not None:
@@ -118,12 +119,12 @@ class Cover:
         return self._words[word][: end - at]
 
     def _find_longest(self, data: bytes, at: int) -> tuple[int, bytes]:
-        """How much there is here of the word that most is there of; one of them begins here."""
+        """The word that matches longest here, and the length of the match; at least one begins here."""
         begun = [word for word, head in self._heads.items() if data.startswith(head, at)]
         return max((_count_same(word, data[at : at + len(word)]), word) for word in begun)
 
     def _find_begun(self, data: bytes, after: int) -> int:
-        """Where the earliest word begins that is not whole yet; the end if none does."""
+        """Where the earliest incomplete word begins; the end of the data if there is none."""
         for at in range(max(after, len(data) - self._longest + 1), len(data)):
             rest = data[at:]
             if any(len(word) > len(rest) and word.startswith(rest) for word in self._words):
@@ -132,7 +133,7 @@ class Cover:
 
 
 def _count_same(one: Sequence[object], other: Sequence[object]) -> int:
-    """How long the beginning is that both have."""
+    """The length of the common prefix."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
@@ -146,7 +147,7 @@ class Lookout:
         self._last = b""
 
     def sees(self, data: bytes) -> bool:
-        """Whether one of them has passed by now."""
+        """Whether one of the words has appeared in the stream so far."""
         if not self._words:
             return False
         data = self._last + data

@@ -1,8 +1,8 @@
-"""Keys that a client describes, as `credentialProviders` of the wire has them. Pure module.
+"""Keys that a client describes, in `credentialProviders` of the wire protocol. Pure module.
 
-A description names variables and the addresses that their values are for, and how a request carries one. What
-the values look like is checked to be patterns and is not used: every value of such a variable stays outside,
-whatever it looks like, so that a pattern that is wrong leaves no key inside.
+A description names variables, the addresses that their values are for, and how a request carries one. The
+patterns of the values are checked for validity but not used: every value of such a variable stays outside, so
+that a wrong pattern leaves no key inside.
 """
 
 import re
@@ -28,7 +28,7 @@ _SCHEMES: Final[Mapping[Auth, bytes]] = {"bearer": b"bearer ", "token": b"token 
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """What a client says of one."""
+    """One provider, as a client describes it."""
 
     env: Sequence[str] = ()
     patterns: Sequence[str] = ()
@@ -40,7 +40,7 @@ class Provider:
 
 
 def check_providers(providers: Mapping[str, Provider]) -> None:
-    """Each makes sense. Raises UsageError."""
+    """Validate each provider. Raises UsageError."""
     if len(providers) > MAX_PROVIDERS:
         raise UsageError(f"more than {MAX_PROVIDERS} credential providers")
     for name, given in providers.items():
@@ -82,7 +82,7 @@ def _is_pattern(text: str) -> bool:
 
 
 def _read_prefix(text: str) -> tuple[str, int, str] | None:
-    """Host, port and the beginning of a path; None: it is no address that a key may be for."""
+    """Parse host, port and path prefix; None if it is not an address that a key may be for."""
     found = _PREFIX.fullmatch(text)
     if found is None:
         return None
@@ -99,10 +99,10 @@ def _read_prefix(text: str) -> tuple[str, int, str] | None:
 def find_described_keys(
     providers: Mapping[str, Provider], environment: Mapping[str, str]
 ) -> list[tuple[list[SecretWish], str, KeyUse]]:
-    """Those of these variables that hold a key by a description, with its hosts and how it may be used.
+    """The variables that hold a described key, with its hosts and its allowed use.
 
     Raises:
-        UsageError: the variable with an address names none, or a key cannot be kept outside.
+        UsageError: the variable for an address holds none, or a key cannot be kept outside.
     """
     found = []
     for title, given in providers.items():
@@ -127,7 +127,7 @@ def find_described_keys(
 
 
 def _find_headers(given: Provider) -> frozenset[tuple[bytes, bytes]]:
-    """The headers that may carry its keys, and how their values begin; none: any may."""
+    """The headers that may carry its keys, and how their values begin; empty: any may."""
     made = {(b"authorization", _SCHEMES[auth]) for auth in given.auth if auth != "header"}
     if given.header is not None:
         made.add((given.header.lower().encode(), (given.prefix or "").lower().encode()))

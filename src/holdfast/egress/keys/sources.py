@@ -1,7 +1,7 @@
-"""Where a key is taken from: a variable, a file, or what a program says, which runs outside.
+"""Sources of keys: a variable, a file, or the output of a program, which runs outside.
 
-A program is named by its path, or found on the search path; never below the directories that a command may
-fill, whose file of that name would be run with our rights. Nothing of a key is in an error.
+A program is given by its path, or found on the search path. It is never below a directory that a command can
+write: a program there would run with our rights. Error messages contain no part of a key.
 """
 
 import os
@@ -15,15 +15,15 @@ from holdfast.sandbox.policy.secretwish import COMMAND, FILE, PASS, SECRET_TOOL,
 
 PROGRAM_S: Final = 120.0  # a person may have to type a passphrase
 MAX_BYTES: Final = 64 * 1024
-# What is asked of programs that keep keys, before the words of the wish.
+# Commands of programs that keep keys; the arguments of the wish follow.
 _KEEPERS: Final = {PASS: ("pass", "show", "--"), SECRET_TOOL: ("secret-tool", "lookup")}
 
 
 def read_key(wish: SecretWish, environ: Mapping[str, str], outside: Iterable[str] = ()) -> str:
-    """The key, of which nothing is checked yet; programs below the directories `outside` are not run.
+    """Read the key, without any check of it; programs below the directories `outside` are not run.
 
     Raises:
-        UsageError: it cannot be had.
+        UsageError: it cannot be read.
     """
     kind = wish.source.partition(":")[0] + ":" if wish.source else ""
     if kind == FILE:
@@ -39,7 +39,7 @@ def read_key(wish: SecretWish, environ: Mapping[str, str], outside: Iterable[str
 
 
 def find_file(wish: SecretWish) -> str | None:
-    """The file that this key is taken from."""
+    """The file from which this key is read."""
     if not wish.source.startswith(FILE):
         return None
     return os.path.abspath(os.path.expanduser(wish.source.removeprefix(FILE)))
@@ -64,7 +64,7 @@ def _words(wish: SecretWish, kind: str) -> Sequence[str]:
 
 
 def _ask(wish: SecretWish, words: Sequence[str], search: str, outside: Iterable[str]) -> str:
-    """The first line that a program says, as `pass` does. It runs without a shell."""
+    """The first line that a program prints, as `pass` does. It runs without a shell."""
     program = _find_program(words[0], search, outside)
     if program is None:
         raise UsageError(
@@ -90,7 +90,7 @@ def _ask(wish: SecretWish, words: Sequence[str], search: str, outside: Iterable[
 
 
 def _find_program(name: str, search: str, outside: Iterable[str]) -> str | None:
-    """The real path of a program that lies below none of these directories."""
+    """The real path of a program that is below none of these directories."""
     closed = [os.path.realpath(folder) for folder in outside]
     folders = ["/"] if os.path.isabs(name) else [] if "/" in name else search.split(":")
     for folder in filter(os.path.isabs, folders):
@@ -102,4 +102,4 @@ def _find_program(name: str, search: str, outside: Iterable[str]) -> str | None:
 
 
 def _text(data: bytes) -> str:
-    return data.decode("latin-1")  # what is not ASCII is refused with its reason
+    return data.decode("latin-1")  # make_placeholder refuses non-ASCII text, with a reason

@@ -1,4 +1,4 @@
-"""TLS on a socket that somebody may have read from already."""
+"""TLS on a socket from which data may have been read already."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class TlsStream:
-    """One end of it; the socket stays the caller's. One task may receive while another sends."""
+    """One end of a TLS connection; the caller owns the socket. One task may receive while another sends."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class TlsStream:
     ) -> None:
         """As a server, or as a client of `host`; `first` was read from the socket before."""
         self._sock, self._sent, self._received = sock, sent, received
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # pieces are as their sender made them
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # keep the pieces of the sender
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._in.write(first)
         self._tls = context.wrap_bio(
@@ -41,7 +41,7 @@ class TlsStream:
         await self._do(self._tls.do_handshake)
 
     async def receive(self) -> bytes:
-        """Some more, of as many records as have come: one holds 16 KiB at most."""
+        """More data, of all records received: one holds 16 KiB at most."""
         found: list[bytes] = []
         with contextlib.suppress(ssl.SSLZeroReturnError, ssl.SSLWantReadError):
             found.append(await self._do(lambda: self._tls.read(LARGE_CHUNK_BYTES)))
@@ -60,7 +60,7 @@ class TlsStream:
             self._sock.shutdown(socket.SHUT_RDWR)
 
     async def end(self) -> None:
-        """Say that nothing more comes. Raises OSError."""
+        """Send a close_notify alert. Raises OSError."""
         with contextlib.suppress(ssl.SSLError):
             self._tls.unwrap()
         await self._flush()
@@ -79,13 +79,13 @@ class TlsStream:
                 continue
             except ssl.SSLError:
                 with contextlib.suppress(OSError):
-                    await self._flush()  # an alert that says why
+                    await self._flush()  # send the alert that gives the reason
                 raise
             await self._flush()
             return done
 
     async def _flush(self) -> None:
-        async with self._turn:  # what was encrypted first goes first
+        async with self._turn:  # keeps the order of encrypted records
             if data := self._out.read():
                 await self._loop.sock_sendall(self._sock, data)
                 self._sent(len(data))

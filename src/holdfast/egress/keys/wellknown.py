@@ -1,6 +1,6 @@
-"""Keys that can be told by their variable or their shape, and the hosts that they are for. Pure module.
+"""Keys that are recognised by their variable or their shape, and the hosts that they are for. Pure module.
 
-What a client asks for with `credentialMasking` without naming providers: as the reference has them.
+Used when a client sends `credentialMasking` without naming providers; the list is the reference's.
 """
 
 import re
@@ -20,7 +20,7 @@ _HOSTS: Final = {
 
 
 def find_known_keys(environment: Mapping[str, str]) -> list[tuple[list[SecretWish], str]]:
-    """Those of these variables that hold such a key, with its hosts; what cannot be kept outside is not."""
+    """The variables that hold such a key, with its hosts; skip values that cannot be kept outside."""
     found = []
     for name, value in environment.items():
         kind = "openai" if name in _OPENAI else "github" if _GITHUB.fullmatch(value) else None
