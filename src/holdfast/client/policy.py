@@ -263,7 +263,7 @@ class Policy:
         return made
 
     def without_keys(self) -> "Policy":
-        """The same policy for a command that needs no keys; their hosts stay allowed by other rules."""
+        """The same policy for a command that needs no keys; their hosts stay allowed, as rules say."""
         given = [parse_secret(f"{key.name}@{host}").rule for key in self.keys for host in key.hosts]
         hosts = forget_keys(self.wish.hosts)
         hosts = light.replace(hosts, allow=narrow_keys(hosts.allow, given)) if given else hosts
