@@ -158,7 +158,7 @@ class ExecConnection:
         self._metrics = metrics
         self._stage = HandshakeStage.NEW
         self._session: ServerSession | None = None
-        self._extended = False  # whether the peer is a Holdfast client, with more than the reference's methods
+        self._extended = False  # whether the peer is a Holdfast client, which uses our own methods too
         self._inbox: deque[bytes] = deque()
         self._inbox_bytes = 0
         self._ended = False
