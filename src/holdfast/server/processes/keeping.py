@@ -40,8 +40,7 @@ class ProcessKeys:
         return replace(sandbox, enforcement=replace(held, network=(*held.network, told)))
 
     def are_for(self, sandbox: Sandbox) -> bool:
-        """Whether the keys apply to the process in this sandbox: it has a key, or hosts that are
-        inspected."""
+        """Whether the keys apply to the process in this sandbox: it has a key, or inspected hosts."""
         hosts = None if sandbox.bound is None or not sandbox.bound.by_name else sandbox.bound.hosts
         return bool(self.kept.keys) or (hosts is not None and any(map(is_inspected, hosts.allow)))
 

@@ -307,7 +307,7 @@ class SessionProcess:
         except BlockingIOError:
             return False
         except OSError:
-            data = b""  # on Linux, a terminal's master answers EIO instead of end of file
+            data = b""  # a terminal's master answers EIO instead of end of file
         if not data:
             self._end_stream(fd)
             return False

@@ -61,8 +61,7 @@ class _Started:
 
 @dataclass(frozen=True, slots=True)
 class NetworkSide:
-    """The callbacks for questions and records of processes' proxies, and the use of the executor's own
-    proxy."""
+    """The callbacks for questions and records of processes' proxies, and the use of our own proxy."""
 
     ask: "AskClient"
     offer: Callable[[bytes], None]
@@ -274,8 +273,7 @@ class Processes:
         return await self._open_commands(ceiling, asked.socket, asked.token)
 
     def _find_asker(self, process_id: str) -> "Ask":
-        """Who answers questions about hosts: for the command of a process the process's client, not
-        itself."""
+        """Who answers questions about hosts: for a command of a process that process's client, not itself."""
         return make_asker(self._network.ask, process_id) if self._ceiling is None else self._ceiling.ask
 
     def _take_back(self, process: SessionProcess, task: "asyncio.Task[_Started]") -> None:
