@@ -52,9 +52,7 @@ def main() -> None:
             sys.stdout.write(f"{VERSION_LINE}\n")
             sys.stdout.flush()
             return
-        gc.set_threshold(
-            20_000
-        )  # loaded modules are no garbage, and a collection takes a tenth of a command
+        gc.set_threshold(20_000)  # loaded modules are no garbage, and a collection takes a tenth of a command
         from holdfast.cli import cli
 
         cli(prog_name="holdfast")

@@ -166,7 +166,7 @@ class Environment:
                 for commands, no network filter, no keys outside, or no questions about hosts.
             OperationFailed: the program could not be started.
             SandboxUnavailable: the policy cannot be enforced there; nothing was run.
-            ConnectionLost: the link died meanwhile. If the command was started it will be ended.
+            ConnectionLost: the link died during the call. If the command was started it will be ended.
         """
         where = self._directory(cwd)
         limits = _limits(limits, policy)

@@ -27,7 +27,7 @@ from holdfast.local.owned import owned_program
 LOOK_S: Final = 60.0
 STOP_S: Final = 120.0
 COPY_S: Final = 900.0  # 20 MiB on a slow line
-INSTALL_S: Final = 1500.0  # longer than the program over there waits for pip
+INSTALL_S: Final = 1500.0  # longer than the program on the other machine waits for pip
 MAX_SAID: Final = 256 * 1024  # bytes of a machine's output: our answers are shorter
 
 

@@ -15,7 +15,7 @@ from holdfast.errors import Unreachable, UsageError
 from holdfast.local.shown import show_text
 
 SCHEME: Final = "ssh://"
-INITIALIZE_S: Final = 30.0  # to log in over jumps, and to start a server over there
+INITIALIZE_S: Final = 30.0  # to log in over jumps, and to start a server on the other machine
 MAX_SAID_BYTES: Final = 4096  # of ssh's error output
 MAX_SHOWN: Final = 60  # characters of a shell's own output
 # The PATH of a shell that is no login shell may lack the user's program directories.

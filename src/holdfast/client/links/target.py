@@ -1,4 +1,5 @@
-"""Whom to connect to, as the user gave it, and the interface between a link and its receiver. Pure module."""
+"""The targets of connections, as the user gives them, and the interface between a link and its receiver.
+Pure module."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Dial a server: ws://, wss://, unix:// or a child's standard streams, to one `Link`.
+"""Dial a server: ws://, wss://, unix:// or a child's standard streams, to one `ServerLink`.
 
 A link moves whole messages and decides nothing. Its receiver gets every message in order, and the end exactly
 once. Outgoing frames are masked as the protocol demands; a WebSocket that stays silent after a ping is

@@ -30,7 +30,7 @@ MAX_POINTER_BYTES: Final = 16 << 10  # a `.git` file holds one path
 Table: TypeAlias = dict[str, object]
 Wanted: TypeAlias = dict[str, "Wanted | None"]
 
-# They decide whom the agent connects to and what it runs on events; a repository must not set them.
+# They decide which servers the agent contacts and what it runs on events; a repository must not set them.
 _NOT_FOR_PROJECTS: Final = frozenset(
     {
         "apps_mcp_product_sku",

@@ -43,7 +43,7 @@ def check_exposure(options: ServeOptions) -> None:
     """Refuse to listen on a network without a token.
 
     Raises:
-        StartupError: the combination is unsafe or makes no sense.
+        StartupError: the combination is unsafe or contradictory.
     """
     address = options.address
     if isinstance(address, Stdio) and options.keep_s is not None:

@@ -84,7 +84,7 @@ class Server:
         """Serve until `stop`, or on stdio until the peer is gone. `announce` gets the bound address.
 
         Raises:
-            StartupError: the address can not be listened on.
+            StartupError: the address cannot be listened on.
         """
         check_exposure(self._options)
         match self._options.address:
