@@ -1,6 +1,7 @@
 """A table of methods on a unix socket, for processes of our own user only.
 
-With a token, processes that are more confined than we are are refused, and others must show the token first.
+With a token, a process that is more confined than this one is refused, and any other must show the token
+first.
 
 Everything is bounded: the number of clients, the length of a line, the number of calls of one client under
 way (it is not read from while it has that many), and the bytes that it leaves unread.

@@ -1,5 +1,4 @@
-"""The targets of connections, as the user gives them, and the interface between a link and its receiver.
-Pure module."""
+"""Connection targets, as the user gives them, and the interface of links and receivers. Pure module."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
