@@ -66,10 +66,7 @@ class Readiness:
 
 
 class Environments:
-    """Environments by name.
-
-    Create it with `load`. As a context manager it closes at the end what it opened.
-    """
+    """Environments by name, created with `load`. As a context manager it closes at the end what it opened."""
 
     def __init__(self, listed: EnvironmentList) -> None:
         entries = [EnvironmentEntry(LOCAL, argv=_HERE)] if listed.include_local else []

@@ -68,9 +68,9 @@ _INTERRUPT: Final = "interrupt"
 
 
 class Process:
-    """A process.
+    """A process on the other machine, created by `Environment.start`.
 
-    Create it with `Environment.start`. Iterate over it for events, over `stdout` and `stderr` for bytes.
+    Iterate over it for events, over `stdout` and `stderr` for bytes.
     """
 
     def __init__(self, session: ClientSession, process_id: str, *, tty: bool, watch: bool = False) -> None:

@@ -44,7 +44,10 @@ _JSON: Final = "application/json"
 
 
 class DirectHost:
-    """A host. Create it with `listen`. `url` is its address, which nearby executors get as `--remote`."""
+    """A host that executors dial.
+
+    Create it with `listen`. `url` is its address, which nearby executors get as `--remote`.
+    """
 
     def __init__(self, gate: Gate, scheme: str) -> None:
         self.url = ""

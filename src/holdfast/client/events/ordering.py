@@ -62,7 +62,7 @@ class Exited:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """No event follows."""
+    """The last event of a process; no other follows."""
 
     seq: int
 

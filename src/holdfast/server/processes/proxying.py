@@ -107,7 +107,7 @@ def check(process_id: str, asked: wire.NetworkProxy) -> None:
     """Refuse settings that are invalid or not supported here.
 
     Raises:
-        UsageError: they are.
+        UsageError: a setting is invalid or not supported here.
     """
     if not asked.proxy.enabled:
         raise UsageError(f"{_INVALID}: a proxy is launched for a process only if it is enabled")

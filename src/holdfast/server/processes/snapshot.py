@@ -26,8 +26,7 @@ CAPTURE_BYTES: Final = 512 * 1024
 CAPTURE_S: Final = 10.0
 RETRY_S: Final = 60.0  # a broken or slow start-up file must not delay every command twice
 
-# Runs a command with its directory, environment, limits of output and time; returns its output, None after a
-# failure.
+# Runs a command with its directory, environment, limits of output and time; None after any failure.
 Capture: TypeAlias = Callable[[list[str], str, dict[str, str], int, float], Awaitable[bytes | None]]
 _Key: TypeAlias = tuple[str, ShellInfo, str, EnvPolicy | None, SandboxContext | None]
 

@@ -13,7 +13,7 @@ MAX_SPOOL_BYTES: Final = 1 << 30  # of one process; beyond it the child must wai
 
 
 class OutputSpool:
-    """A FIFO.
+    """A FIFO of output chunks.
 
     It never fails: data that cannot be written to disk is kept in memory, and the spool is full.
     """
