@@ -1,9 +1,9 @@
-"""Holdfast runs coding agents and their commands, says what it enforced, and loses nothing they did.
+"""Holdfast runs coding agents and their commands, reports what it enforced, and loses nothing they did.
 
     async with holdfast.connect("ws://127.0.0.1:8765") as env:
         result = await env.run(["make", "test"])
 
-What is exported is loaded when it is first used: the launcher imports this package for every command.
+Exported names are loaded on first use: the launcher imports this package for every command.
 """
 
 TYPE_CHECKING = False  # to a type checker this name means True
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast.sandbox.limits import Limits as Limits
 
 __version__ = "0.2.0"
-DISTRIBUTION = "holdfast-agents"  # on the package index; `holdfast` there is somebody else's
+DISTRIBUTION = "holdfast-agents"  # on the package index; `holdfast` there is another project
 
 _EXPORTS = {
     "Closed": "client.events.ordering",
@@ -72,7 +72,7 @@ __all__ = ["DISTRIBUTION", "__version__", *_EXPORTS]  # docs/reference/api.md li
 
 
 def __getattr__(name: str) -> object:
-    """PEP 562: load what is asked for."""
+    """PEP 562: load an exported name."""
     if name not in _EXPORTS:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
     from importlib import import_module

@@ -1,4 +1,4 @@
-"""The command line: parse, call, print. No logic of its own."""
+"""The command line: parse, call, print. It has no logic of its own."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ import click
 from holdfast import __version__
 from holdfast.commands.clickoptions import SECTIONS, Deferred
 
-# Loaded when used: the start of one command does not pay for the others.
+# Loaded on use, so that the start of one command does not load the others.
 _DEFERRED: Final = {
     "board": "commands.board",
     "config": "commands.config",

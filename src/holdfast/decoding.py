@@ -1,9 +1,9 @@
-"""Data to typed values, from any thread.
+"""Convert data to typed values, from any thread.
 
-msgspec looks into a type when that is used for the first time, and runs Python meanwhile. A second thread
-that uses the type before the first is done finds half of it, and the process ends with SIGSEGV (0.22.0: one
-dispatch in a few hundred on a busy machine). So the first use of every type is made here, by one thread at a
-time. Pure module but for the lock.
+msgspec inspects a type on its first use, and runs Python code during that. If a second thread uses the type
+before the first is done, it finds it incomplete, and the process ends with SIGSEGV (0.22.0: one dispatch in a
+few hundred on a busy machine). So the first use of every type happens here, by one thread at a time.
+Pure module but for the lock.
 """
 
 import threading
@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias, TypeVar, overload
 import msgspec
 
 T = TypeVar("T")
-Hook: TypeAlias = Callable[[type, Any], Any]  # makes what msgspec cannot make by itself
+Hook: TypeAlias = Callable[[type, Any], Any]  # creates what msgspec cannot create itself
 Data: TypeAlias = bytes | bytearray | memoryview | str
 
 _one_at_a_time: Final = threading.Lock()
@@ -25,7 +25,7 @@ def decoder(kind: type[T], hook: Hook | None = None) -> msgspec.json.Decoder[T]:
 @overload
 def decoder(kind: Any, hook: Hook | None = None) -> msgspec.json.Decoder[Any]: ...
 def decoder(kind: Any, hook: Hook | None = None) -> msgspec.json.Decoder[Any]:
-    """Of JSON to this type."""
+    """Return the JSON decoder of this type."""
     found = _decoders.get((kind, hook))
     if found is None:
         with _one_at_a_time:
@@ -38,12 +38,12 @@ def decode(data: Data, kind: type[T]) -> T: ...
 @overload
 def decode(data: Data, kind: Any) -> Any: ...
 def decode(data: Data, kind: Any) -> Any:
-    """JSON as this type. Raises msgspec.MsgspecError, UnicodeError, RecursionError."""
+    """Decode JSON to this type. Raises msgspec.MsgspecError, UnicodeError, RecursionError."""
     return decoder(kind).decode(data)
 
 
 def decode_msgpack(data: bytes, kind: type[T]) -> T:
-    """MessagePack as this type. Raises msgspec.MsgspecError, UnicodeError."""
+    """Decode MessagePack to this type. Raises msgspec.MsgspecError, UnicodeError."""
     decoder(kind)
     return msgspec.msgpack.decode(data, type=kind)
 
@@ -62,6 +62,6 @@ def convert(
     from_attributes: bool = False,
     hook: Hook | None = None,
 ) -> Any:
-    """Decoded data as this type. Raises msgspec.ValidationError."""
+    """Convert decoded data to this type. Raises msgspec.ValidationError."""
     decoder(kind, hook)
     return msgspec.convert(value, kind, strict=strict, from_attributes=from_attributes, dec_hook=hook)

@@ -1,4 +1,4 @@
-"""Where the program begins. What is asked for most, and waited for, does not load the rest first."""
+"""The entry point of the program. Frequent commands that users wait for do not load the rest first."""
 
 import atexit
 import errno
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
     from _typeshed import ReadableBuffer
 
-_NOT_WRITTEN = 74  # of OutputLost; `errors` is loaded when there is one
+_NOT_WRITTEN = 74  # the exit code of OutputLost; `errors` is loaded only for an error
 VERSION_LINE = f"holdfast {__version__}"
 
 
 def main() -> None:
-    """Entry point."""
+    """Run the program."""
     args = sys.argv[1:]
     if None in (sys.stdin, sys.stdout, sys.stderr):
         _open_closed_streams()
     if args[:1] == ["exec"] and "_HOLDFAST_COMPLETE" not in os.environ:
-        gc.disable()  # until the command runs: there is no garbage in what is loaded
+        gc.disable()  # until the command runs: loaded modules hold no garbage
         from holdfast.commands import options
 
         parsed = options.parse((*options.LIMITS, *options.EXEC), args[1:])
@@ -33,7 +33,7 @@ def main() -> None:
             given, command = parsed
             limits = options.gather(given)
             code = options.execute(limits, command, **given)  # type: ignore[arg-type]
-            # Everything is written. Taking an interpreter apart costs more than a small command.
+            # All output is written. Finalizing the interpreter takes longer than a small command.
             os._exit(code)
         gc.enable()
     if args[:1] == ["serve"]:
@@ -41,20 +41,18 @@ def main() -> None:
         if _serve(args[1:]):
             return
         gc.enable()
-    if args[:2] == ["mcp", "--run"] and len(args) == 3:  # every worker has one of these, for all its life
+    if args[:2] == ["mcp", "--run"] and len(args) == 3:  # every worker keeps one of these running
         _report(args[2])
         return
     sys.stdout = _guard(sys.stdout)
     status: list[int] = []
-    atexit.register(_leave, status)  # the first to be registered is the last to be called
+    atexit.register(_leave, status)  # registered first, so called last
     try:
         if args == ["--version"]:
             sys.stdout.write(f"{VERSION_LINE}\n")
             sys.stdout.flush()
             return
-        gc.set_threshold(
-            20_000
-        )  # what is loaded is no garbage, and to look for some takes a tenth of a command
+        gc.set_threshold(20_000)  # loaded modules are no garbage, and a collection takes a tenth of a command
         from holdfast.cli import cli
 
         cli(prog_name="holdfast")
@@ -67,11 +65,11 @@ def main() -> None:
         sys.exit(status[0])
 
 
-# --- what no command foresees: streams that are closed or full, words that are not text, files of the host
+# --- errors outside of commands: streams that are closed or full, words that are not text, files of the host
 
 
 class _Output(io.FileIO):
-    """A file that says what is wrong with it in an error of ours, which every command tells in one line."""
+    """A file that raises an error of ours for a failed write, which every command reports in one line."""
 
     def write(self, data: "ReadableBuffer", /) -> int:
         try:
@@ -85,7 +83,7 @@ class _Output(io.FileIO):
 
 
 def _guard(stream: "TextIO") -> "TextIO":
-    """The same stream over such a file; whatever somebody put in its place stays."""
+    """Return the stream over such a file; a stream that was replaced is kept."""
     if not isinstance(stream, io.TextIOWrapper) or stream is not sys.__stdout__:
         return stream
     raw = _Output(stream.fileno(), "wb", closefd=False)
@@ -99,7 +97,7 @@ def _guard(stream: "TextIO") -> "TextIO":
 
 
 def _open_closed_streams() -> None:
-    """A stream that the caller closed is an empty one, and nothing else that is opened takes its number."""
+    """Replace standard streams that the caller closed by empty ones, so no other file gets their numbers."""
     from holdfast.local.relay import occupy_standard_descriptors
 
     occupy_standard_descriptors()
@@ -110,12 +108,12 @@ def _open_closed_streams() -> None:
 
 
 def _explain(exc: Exception, args: list[str]) -> int:
-    """Say in one line what is wrong, and return the exit code.
+    """Report the error in one line, and return the exit code.
 
     Raises:
-        Exception: the same one, if it is a mistake of ours.
+        Exception: the same one, if it is a bug of ours.
     """
-    if isinstance(exc, BrokenPipeError):  # whoever read has enough
+    if isinstance(exc, BrokenPipeError):  # the reader has closed the pipe
         return 1
     from holdfast.errors import HoldfastError, OperationFailed, UsageError
 
@@ -161,9 +159,9 @@ def _is_text(word: str) -> bool:
 
 
 def _leave(status: list[int]) -> None:
-    """End at once, with this status if it is known: threads are joined, everything else is tidied up.
+    """Exit at once, with this status if it is known: threads are joined, other exit handlers have run.
 
-    What is left out is to take the interpreter apart, which is a tenth of most commands.
+    Only the finalization of the interpreter is skipped, which takes a tenth of most commands.
     """
     if not status:
         return
@@ -173,15 +171,15 @@ def _leave(status: list[int]) -> None:
     except BrokenPipeError:
         status[0] = status[0] or 1
     except (OSError, ValueError, AttributeError):
-        return  # the interpreter says so
+        return  # the interpreter reports it
     except Exception as exc:
-        if status[0] != _NOT_WRITTEN:  # otherwise it has been said
+        if status[0] != _NOT_WRITTEN:  # otherwise it was reported
             status[0] = _explain(exc, [])
     os._exit(status[0] & 0xFF)
 
 
 def _serve(args: list[str]) -> bool:
-    """Serve until the end; False if these words are for click."""
+    """Serve until the end; False if click must parse these arguments."""
     from holdfast.commands import options
     from holdfast.commands.daemons import serving
 
@@ -200,7 +198,7 @@ def _serve(args: list[str]) -> bool:
 
 
 def _report(run_file: str) -> None:
-    """Serve the tools of the worker whose run this is; the command line's parser is a sixth of its memory."""
+    """Serve the MCP tools of the worker with this run; without click, which takes a sixth of the memory."""
     from holdfast.errors import HoldfastError
     from holdfast.handoff.sender import VARIABLE, Sender
     from holdfast.mcp.reports import Reporting

@@ -1,28 +1,28 @@
-"""The exception tree, and the one map from an error to its faces outside. Pure module.
+"""The exception tree, and the only map from an error to its codes outside. Pure module.
 
-The first split is by whose fault it is:
+The first level distinguishes whose fault the error is:
 
     HoldfastError
-      UsageError            the caller asked for something that makes no sense
-        MethodNotFound      ... a method nobody implements
-      InvalidRequest        the caller asked at the wrong time, or for what the host refuses
-        PeerRefused         ... without the right to ask at all
-        IllegalTransition   ... for a move that this task does not have
-      NotFound              the file, handle or directory is not there
+      UsageError            the caller requested something invalid
+        MethodNotFound      ... a method that is not implemented
+      InvalidRequest        the request came at the wrong time, or the host refuses it
+        PeerRefused         ... from a peer that is not admitted
+        IllegalTransition   ... a transition that this task does not have
+      NotFound              the file, handle or directory does not exist
       SessionAttached       the session is in use; try again shortly
       OperationFailed       the host could not do it (spawn, read, write, connect)
       RemoteProtocolError   the peer sent bytes that are not the protocol
-        ProtocolMismatch    ... and never were: something else listens there
+        ProtocolMismatch    ... from the start: another service listens there
       ConnectionLost        the link died; the session may still be alive
-        Unreachable         ... or never came about: nobody listens, or too slowly
+        Unreachable         ... or was never made: no listener, or too slow
       TokenRefused          the server does not accept the token
       SessionLost           the session is over, and everything it ran
-      OutputLost            events of one process are gone for good, or what we say cannot be written
+      OutputLost            events of one process are permanently lost, or our output cannot be written
       SandboxUnavailable    the host cannot enforce the policy
       StartupError          the server cannot begin to serve
-      Conflict              somebody else was first, or said something else under the same name
+      Conflict              another caller was first, or used the same name for something else
         StaleRun            ... namely the run that has taken over
-      StoreDamaged          the board's file is broken; it is not written to any more
+      StoreDamaged          the board's file is damaged; it is not written to any more
 """
 
 import errno
@@ -41,15 +41,15 @@ class HoldfastError(Exception):
 
 
 class UsageError(HoldfastError):
-    """The arguments make no sense."""
+    """The arguments are invalid."""
 
 
 class MethodNotFound(UsageError):
-    """No such method."""
+    """There is no such method."""
 
 
 class InvalidRequest(HoldfastError):
-    """Well-formed, but not now, not here, or not permitted by the host."""
+    """A valid request, but not allowed now, not here, or not by the host."""
 
 
 class PeerRefused(InvalidRequest):
@@ -57,7 +57,7 @@ class PeerRefused(InvalidRequest):
 
 
 class IllegalTransition(InvalidRequest):
-    """The task does not move that way from where it is, or not for this caller."""
+    """The task does not have this transition in its state, or not for this caller."""
 
 
 class NotFound(HoldfastError):
@@ -79,7 +79,7 @@ class RemoteProtocolError(HoldfastError):
 
 
 class ProtocolMismatch(RemoteProtocolError):
-    """Whoever answered does not speak this protocol."""
+    """The peer does not speak this protocol."""
 
 
 class ConnectionLost(HoldfastError):
@@ -89,19 +89,19 @@ class ConnectionLost(HoldfastError):
 
 
 class Unreachable(ConnectionLost):
-    """No link came about: nobody listens there, the name is unknown, or it took too long."""
+    """No link was made: no server listens there, the name is unknown, or it took too long."""
 
 
 class TokenRefused(HoldfastError):
-    """The server does not accept the token, or wants one."""
+    """The server does not accept the token, or requires one."""
 
 
 class SessionLost(HoldfastError):
-    """The session cannot be resumed any more; what it ran is gone or beyond reach."""
+    """The session cannot be resumed any more; its processes are gone or out of reach."""
 
 
 class OutputLost(HoldfastError):
-    """Events of this process are missing for good, or what a command of ours says cannot be written."""
+    """Events of this process are permanently missing, or a command's own output cannot be written."""
 
 
 class SandboxUnavailable(HoldfastError):
@@ -117,19 +117,19 @@ class StartupError(HoldfastError):
 
 
 class Conflict(HoldfastError):
-    """Somebody else was first, or said something else under the same key; nothing has changed."""
+    """Another caller was first, or used the same key for something else; nothing has changed."""
 
 
 class StaleRun(Conflict):
-    """The run does not hold its task any more; whatever it says changes nothing."""
+    """The run does not hold its task any more; its reports change nothing."""
 
 
 class StoreDamaged(HoldfastError):
-    """The board's file is broken; nothing is written to it until it has been restored."""
+    """The board's file is damaged; nothing is written to it until it is restored."""
 
 
 class Face(NamedTuple):
-    """How an error looks from outside. The exit code is the same whichever command ends with it."""
+    """The codes of an error outside. The exit code is the same for every command that ends with it."""
 
     rpc: int
     exit: int
@@ -163,7 +163,7 @@ INTERNAL: Final = Face(-32603, 70, 500)
 
 
 def face(exc: BaseException) -> Face:
-    """The face of `exc`; anything we did not raise ourselves is an internal error."""
+    """The codes of `exc`; an exception that is not ours is an internal error."""
     for cls in type(exc).__mro__:
         if cls in FACES:
             return FACES[cls]
@@ -171,12 +171,12 @@ def face(exc: BaseException) -> Face:
 
 
 def kind(exc: BaseException) -> str:
-    """The name by which a peer of ours knows the class of `exc`."""
+    """The name by which a peer of ours identifies the class of `exc`."""
     return next((cls.__name__ for cls in type(exc).__mro__ if cls in FACES), OperationFailed.__name__)
 
 
 def from_kind(name: object, message: str, remedy: str | None) -> HoldfastError:
-    """The error that it was on the other side; one of a class that we do not have is a failed operation."""
+    """Recreate the other side's error; an unknown class becomes OperationFailed."""
     cls = next((cls for cls in FACES if cls.__name__ == name), OperationFailed)
     return cls(message, remedy=remedy)
 
@@ -190,7 +190,7 @@ _OS_CLASSES: Final[dict[int, type[HoldfastError]]] = {
 
 
 def from_os_error(exc: OSError) -> HoldfastError:
-    """A file-system error as the protocol shows it: class by errno, text without the path."""
+    """Convert a file-system error to the protocol's form: class by errno, text without the path."""
     cls = _OS_CLASSES.get(exc.errno or 0, OperationFailed)
     return cls(f"{exc.strerror} (os error {exc.errno})")
 
@@ -199,7 +199,7 @@ _STORAGE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
 
 
 def is_storage_fault(exc: BaseException | None) -> bool:
-    """Whether a disk that is full, read-only or broken is behind it: nobody is at fault, and it may pass."""
+    """Whether the cause is a disk that is full, read-only or broken, which is no bug and may be temporary."""
     while exc is not None:
         if isinstance(exc, OSError) and exc.errno in _STORAGE:
             return True
@@ -207,20 +207,20 @@ def is_storage_fault(exc: BaseException | None) -> bool:
     return False
 
 
-# The reference's client takes this answer, whole as it is, for a link that is dead.
+# The reference's client treats exactly this answer as a dead link.
 TRANSPORT_CLOSED: Final = (-32000, "JSON-RPC transport closed")
 
 _RPC_CLASSES: Final[dict[int, type[HoldfastError]]] = {
     -32600: InvalidRequest,
     -32601: MethodNotFound,
-    -32602: UsageError,  # also of a policy that the host cannot enforce: only a peer of ours tells them apart
+    -32602: UsageError,  # also for a policy that the host cannot enforce: only our peers distinguish them
     -32004: NotFound,
     -32010: SessionAttached,
 }
 
 
 def from_rpc_error(code: int, message: str, data: object = None) -> HoldfastError:
-    """The peer's error as the class that it was there: a peer of ours names it, of others the code tells."""
+    """Convert the peer's error to its class: a peer of ours names it, for others the code decides."""
     if isinstance(data, dict) and "kind" in data:
         remedy = data.get("remedy")
         return from_kind(data["kind"], message, remedy if isinstance(remedy, str) else None)

@@ -1,12 +1,12 @@
-"""Where Holdfast keeps what is a user's: workers, board and keys; no confined command may see any of it.
+"""Where Holdfast keeps a user's data: workers, board and keys; no confined command may see any of it.
 
     STATE/holdfast              the default home
     ~/.holdfast                 addresses and tokens of other machines (`environments.toml`)
-    STATE/holdfast/homes/HASH   a link to each other home that a daemon of this user was given
+    STATE/holdfast/homes/HASH   a link to each further home that a daemon of this user was given
     RUNTIME/holdfast            a directory for each run (`handoff/outbox.py`), outside of every home
 
 STATE is $XDG_STATE_HOME or ~/.local/state. RUNTIME is $XDG_RUNTIME_DIR; without one, STATE/holdfast-runs is
-used: not /tmp, in which commands may write, so that hiding a part of it costs them more.
+used. It is not /tmp, because commands may write there, so hiding a part of it would cost them more.
 """
 
 import os
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FOLDER: Final = "homes"
-MAX_HOMES: Final = 64  # that are remembered; each costs a confined command a mount
+MAX_HOMES: Final = 64  # that are kept; each costs a confined command a mount
 
 
 def state_directory(environ: Mapping[str, str] = os.environ) -> str:
@@ -27,21 +27,21 @@ def state_directory(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def default_home(environ: Mapping[str, str] = os.environ) -> "Path":
-    """Unless told otherwise: $HOLDFAST_HOME, or below $XDG_STATE_HOME."""
-    from pathlib import Path  # no confined start waits for it
+    """The default home: $HOLDFAST_HOME, or below $XDG_STATE_HOME."""
+    from pathlib import Path  # imported here, since confined starts do not need it
 
     return Path(environ.get("HOLDFAST_HOME") or state_directory(environ))
 
 
 def runtime_directories(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Where directories of runs may be, the one that is used first."""
+    """Where directories of runs may be; the first one is used for new ones."""
     lasting = f"{state_directory(environ)}-runs"
     named = environ.get("XDG_RUNTIME_DIR")
     return (os.path.join(named, "holdfast"), lasting) if named else (lasting,)
 
 
 def find_homes(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """All that exist, as real paths, each once."""
+    """All existing homes, as real paths, each once."""
     state = state_directory(environ)
     written = os.path.join(os.path.expanduser("~"), ".holdfast")
     chosen = environ.get("HOLDFAST_HOME") or state
@@ -50,12 +50,12 @@ def find_homes(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
 
 
 def remember(home: str | os.PathLike[str], environ: Mapping[str, str] = os.environ) -> None:
-    """Have every policy of this user hide this directory from now on, as long as it exists.
+    """Make every policy of this user hide this directory from now on, as long as it exists.
 
     Raises:
-        OSError: that cannot be written down.
+        OSError: it cannot be recorded.
     """
-    import hashlib  # no confined start waits for it
+    import hashlib  # imported here, since confined starts do not need it
 
     state, real = state_directory(environ), os.path.realpath(home)
     if real == os.path.realpath(state):

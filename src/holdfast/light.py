@@ -1,16 +1,15 @@
-"""Parts of the standard library that a start would wait for, in the little that it needs of them.
+"""Light replacements for parts of the standard library, limited to what the start of a command needs.
 
 To a type checker these names are those of the standard library. To the interpreter:
-
-- Names that annotate say nothing, but for `NamedTuple`, which makes one; those of `collections.abc` are what
-  it has loaded for itself. `typing` loads `re` and itself takes as long as a tenth of `holdfast exec`.
+- Names for annotations do nothing, except `NamedTuple`, which creates one; those of `collections.abc` are
+  what it has loaded itself. `typing` loads `re`, and loading it takes a tenth of `holdfast exec`.
 - An enumeration is a class with fixed members, a signal a number. `enum` and what it loads, with a dozen
   small enumerations, takes a fifth of `holdfast exec`; `contextlib` and `signal` load the same.
-- `value` makes frozen classes with named fields, as `dataclass(frozen=True, slots=True)` does. `dataclasses`
-  loads `inspect`, and with it the parts of a compiler: another fifth.
+- `value` creates frozen classes with named fields, as `dataclass(frozen=True, slots=True)` does.
+  `dataclasses` loads `inspect`, and with it parts of a compiler: another fifth.
 """
 
-TYPE_CHECKING = False  # to a type checker this name means True, whoever defines it
+TYPE_CHECKING = False  # to a type checker this name means True in any module
 
 if TYPE_CHECKING:
     import signal as signal
@@ -50,7 +49,7 @@ else:
     signal = _signal
 
     class suppress:
-        """As `contextlib.suppress`."""
+        """Like `contextlib.suppress`."""
 
         def __init__(self, *kinds):
             self._kinds = kinds
@@ -62,7 +61,7 @@ else:
             return kind is not None and issubclass(kind, self._kinds)
 
     def cache(function):
-        """As `functools.cache`."""
+        """Like `functools.cache`."""
         known = {}
 
         def remember(*args, **named):
@@ -74,7 +73,7 @@ else:
         return remember
 
     class _Members(type):
-        """Makes members of the plain values in a class body; they compare, and hash, as their type does."""
+        """Creates members from the plain values in a class body; they compare and hash like their type."""
 
         def __new__(mcs, name, bases, body):
             values = {key: content for key, content in body.items() if _is_value(key, content)}
@@ -109,7 +108,7 @@ else:
         return not (key.startswith("_") or callable(content) or hasattr(content, "__get__"))
 
     class Enum(metaclass=_Members):
-        """As `enum.Enum`, without aliases and other refinements."""
+        """Like `enum.Enum`, without aliases and other refinements."""
 
         def __repr__(self):
             return f"<{type(self).__name__}.{self.name}: {self.value!r}>"
@@ -118,19 +117,19 @@ else:
             return type(self), (self.value,)
 
     class IntEnum(int, Enum):
-        """As `enum.IntEnum`."""
+        """Like `enum.IntEnum`."""
 
         __repr__ = Enum.__repr__
         __str__ = int.__repr__
 
     class StrEnum(str, Enum):
-        """As `enum.StrEnum`."""
+        """Like `enum.StrEnum`."""
 
         __repr__ = Enum.__repr__
         __str__ = str.__str__
 
     class Any:
-        """Anything in brackets behind these names is for the type checker too."""
+        """Accepts any subscript: these names are for the type checker only."""
 
         def __class_getitem__(cls, item):
             return cls
@@ -149,7 +148,7 @@ else:
         return lambda function: function
 
     class _Fields(type):
-        """Makes a named tuple of the fields that a class body annotates, with what else is in it."""
+        """Creates a named tuple of the annotated fields of a class body, with its other members."""
 
         def __new__(mcs, name, bases, body):
             if not bases:
@@ -162,7 +161,11 @@ else:
             return type(name, (tuple,), _TUPLE | own | getters | body)
 
     def _new(cls, *args, **named):
-        """Until a class is used often: compiling a constructor takes longer than a short run uses it."""
+        """Construct an instance.
+
+        Only a class with many instances gets a compiled constructor: compiling takes longer than a short run
+        saves by it.
+        """
         cls._uses += 1
         if cls._uses > FEW:
             fields = "".join(f"{field}," for field in cls._fields)
@@ -195,16 +198,16 @@ else:
     }
 
     class NamedTuple(metaclass=_Fields):
-        """As `typing.NamedTuple`, as a base class."""
+        """Like `typing.NamedTuple`, as a base class."""
 
 
-FEW: Final = 32  # instances, from which on a class is worth a constructor of its own
+FEW: Final = 32  # number of instances above which a class gets a compiled constructor
 
 
 def compile_constructor(
     head: str, names: Sequence[str], defaults: Mapping[str, Any], step: str, act: Callable[..., Any]
 ) -> Any:
-    """A function that begins so, takes these fields, and does one step, which may call `_act`."""
+    """Compile a function with this head and these fields, whose body is one step that may call `_act`."""
     scope: dict[str, Any] = {f"_{name}": default for name, default in defaults.items()}
     arguments = "".join(f",{name}=_{name}" if name in defaults else f",{name}" for name in names)
     exec(f"def {head}{arguments}): {step}", scope | {"_act": act}, scope)  # noqa: S102 - names of fields
@@ -218,7 +221,7 @@ def fill_fields(
     args: Sequence[Any],
     named: Mapping[str, Any],
 ) -> Mapping[str, Any]:
-    """Every field with what is given for it; TypeError if that is not one value each."""
+    """Assign the given values to fields; TypeError unless there is one value each."""
     fields = {**defaults, **dict(zip(names, args, strict=False)), **named}
     wrong = [name for name in names if name not in fields] + [name for name in named if name not in names]
     wrong += [name for name in names[: len(args)] if name in named]
@@ -240,7 +243,7 @@ def derived(*, init: Literal[False] = False) -> Any:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(derived,))
 def value(cls: type[T]) -> type[T]:
-    """The class with a constructor, equality, a hash and slots for the fields that it annotates."""
+    """Add a constructor, equality, a hash and slots for the annotated fields."""
     body = {name: content for name, content in cls.__dict__.items() if name not in _MADE_ANEW}
     names = tuple(cls.__annotations__)
     defaults = {name: body.pop(name) for name in names if name in body}
@@ -251,13 +254,17 @@ def value(cls: type[T]) -> type[T]:
 
 
 def replace(old: T, **changes: Any) -> T:
-    """The same value with other fields; one that is derived is derived again."""
+    """Return the same value with other fields; derived fields are computed again."""
     kept = {name: getattr(old, name) for name in type(old).__match_args__}  # type: ignore[attr-defined]
     return type(old)(**(kept | changes))
 
 
 def _construct(self: Any, *args: Any, **named: Any) -> None:
-    """Until a class is used often: compiling a constructor takes longer than a short run uses it."""
+    """Construct an instance.
+
+    Only a class with many instances gets a compiled constructor: compiling takes longer than a short run
+    saves by it.
+    """
     cls = type(self)
     cls._uses += 1
     if cls._uses > FEW:

@@ -1,7 +1,7 @@
-"""Logging: one set-up, two formats, and the field names that are an interface.
+"""Logging: one set-up, two formats, and the field names, which are a public interface.
 
-Messages are constant sentences; data goes in `extra` under these names. Payloads, environments,
-header values, tokens and URLs never do.
+Messages are constant sentences; data is in `extra` under these names. Payloads, environments, header values,
+tokens and URLs are never logged.
 """
 
 import logging
@@ -29,13 +29,13 @@ FIELDS: Final = (
 )
 
 
-# What a library would say of a connection: at DEBUG addresses with signatures, tokens and messages.
+# For the logs of libraries: at DEBUG they contain addresses with signatures, tokens and messages.
 LIBRARY: Final = logging.getLogger("holdfast.library")
 LIBRARY.setLevel(logging.WARNING)
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line."""
+    """One JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
@@ -47,7 +47,7 @@ class JsonFormatter(logging.Formatter):
         line |= _fields(record)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        import json  # a start in the other format does without
+        import json  # imported here, since the other format does not need it
 
         return json.dumps(line, default=str)
 
@@ -66,7 +66,7 @@ class TextFormatter(logging.Formatter):
 
 
 def _spell_out(line: str) -> str:
-    """On one line, and nothing in it that a terminal obeys: file names and words of programs are in there."""
+    """Escape characters that a terminal interprets or that break the line: file names may have them."""
     return line if line.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 
 

@@ -3,9 +3,9 @@
     with holdfast.sync.connect("ws://127.0.0.1:8765") as env:
         print(env.run(["make", "test"]).code)
 
-Everything is what it is in `holdfast.client`, and blocks. Every environment has one thread of its own with an
-event loop, so it does not matter whether the caller's thread has one running. Ctrl-C in a call cancels it,
-ends the process it was about, and raises `KeyboardInterrupt`.
+Everything is as in `holdfast.client`, but blocks. Every environment has its own thread with an event loop, so
+it does not matter whether the caller's thread has one running. Ctrl-C in a call cancels it, ends the process
+that the call concerned, and raises `KeyboardInterrupt`.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from holdfast.wire.environment import EnvironmentInfo
 from holdfast.wire.paths import RemotePath
 from holdfast.wire.processes import EnforcementReport
 
-INTERRUPT_S: Final = 5.0  # for what Ctrl-C cancelled to end in order; a second Ctrl-C does not wait
+INTERRUPT_S: Final = 5.0  # for the work that Ctrl-C cancelled to end; a second Ctrl-C does not wait
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -41,9 +41,9 @@ class Portal:
     """A thread with an event loop that runs coroutines for other threads."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # what is begun is begun before the loop is told to stop
+        self._lock = threading.Lock()  # work is begun before the loop is stopped
         running: Future[asyncio.AbstractEventLoop] = Future()
-        # A daemon, so that a script can end that forgot to close its environment.
+        # A daemon thread, so that a script that did not close its environment can end.
         self._thread = threading.Thread(target=_run_loop, args=(running,), name="holdfast.sync", daemon=True)
         self._thread.start()
         self._loop: asyncio.AbstractEventLoop | None = running.result()
@@ -53,7 +53,7 @@ class Portal:
         return self._loop is None
 
     def stop(self) -> None:
-        """Cancel what runs, and wait until it has ended."""
+        """Cancel the running work, and wait until it has ended."""
         with self._lock:
             loop, self._loop = self._loop, None
         if loop is not None:
@@ -63,10 +63,10 @@ class Portal:
     def call(
         self, work: Coroutine[Any, Any, T], interrupted: Callable[[], Coroutine[Any, Any, None]] | None = None
     ) -> T:
-        """What the coroutine returns or raises. After Ctrl-C, `interrupted` is run as well.
+        """Run the coroutine; return or raise its outcome. After Ctrl-C, `interrupted` is run as well.
 
         Raises:
-            UsageError: the environment is closed, or this is its own thread.
+            UsageError: the environment is closed, or this is called from its own thread.
         """
         begun = _Begun(work)
         try:
@@ -97,13 +97,13 @@ class Portal:
 
     def _clean_up(self, work: Coroutine[Any, Any, None]) -> None:
         begun = _Begun(work)
-        with contextlib.suppress(Exception):  # the interrupt is what the caller is to see
+        with contextlib.suppress(Exception):  # the caller must see the interrupt
             self._begin(begun)
             begun.outcome.result(INTERRUPT_S)
 
 
 class _Begun(Generic[T]):
-    """One coroutine on its way through the loop."""
+    """One coroutine that runs on the loop."""
 
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:
         self.work = work
@@ -138,7 +138,7 @@ def _run_loop(running: "Future[asyncio.AbstractEventLoop]") -> None:
 
 
 class _Facade(Generic[A]):
-    """Something asynchronous, and the thread on which it lives."""
+    """An asynchronous object, and the thread on which it lives."""
 
     def __init__(self, portal: Portal, inner: A) -> None:
         self._portal = portal
@@ -148,7 +148,10 @@ class _Facade(Generic[A]):
         return self._portal.call(work)
 
     def _iterate(self, make: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
-        """Made at once, in the loop. One that is dropped early is ended there by its own finalizer."""
+        """Create the iterator at once, in the loop.
+
+        If the iteration is abandoned, its finalizer ends it there.
+        """
         source = self._call(_make(make))
 
         def items() -> Iterator[T]:
@@ -172,7 +175,7 @@ async def _step(source: AsyncIterator[T]) -> tuple[T] | None:
 def _wrap(
     method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[_Facade[A], P], T]:
-    """The method of the same name, waited for."""
+    """The method of the same name, blocking."""
 
     @functools.wraps(method)
     def call(self: _Facade[A], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -184,7 +187,7 @@ def _wrap(
 def _wrap_maker(
     method: Callable[Concatenate[A, P], Coroutine[Any, Any, B]], facade: Callable[[Portal, B], F]
 ) -> Callable[Concatenate[_Facade[A], P], F]:
-    """The method of the same name, waited for, and what it makes made blocking too."""
+    """The method of the same name, blocking, whose result is wrapped in a blocking facade too."""
 
     @functools.wraps(method)
     def call(self: _Facade[A], /, *args: P.args, **kwargs: P.kwargs) -> F:
@@ -237,7 +240,7 @@ class Watch(_Facade[files.Watch]):
         """Wait until it has fired.
 
         Raises:
-            TimeoutError: it has not, in this time.
+            TimeoutError: it has not fired in this time.
         """
         self._call(self._changed(timeout_s))
 
@@ -268,7 +271,10 @@ class Files(_Facade[files.Files]):
     def write_blocks(
         self, path: RemotePath, blocks: Iterable[bytes], *, policy: Policy | None = None
     ) -> None:
-        """`blocks` is iterated over in another thread, and may use this environment itself."""
+        """Like the asynchronous method.
+
+        `blocks` is iterated in another thread, and may use this environment itself.
+        """
         self._call(self._inner.write_blocks(path, _iterate_in_thread(blocks), policy=policy))
 
 
@@ -305,14 +311,14 @@ def _wrap_stream(
 
 
 class Http(_Facade[http.Http]):
-    """Requests made from the other machine."""
+    """HTTP requests made from the other machine."""
 
     request = _wrap(http.Http.request)
     stream = _wrap_stream(http.Http.stream)
 
 
 class Environment(_Facade[environment.Environment]):
-    """A session with a server, made by `connect`. Use it in `with`, or `close` it."""
+    """A session with a server, created by `connect`. Use it in `with`, or `close` it."""
 
     def __enter__(self) -> Self:
         return self
@@ -321,7 +327,7 @@ class Environment(_Facade[environment.Environment]):
         self.close()
 
     def close(self) -> None:
-        """End every process that still runs here, the session and its thread. Again is fine."""
+        """End every process that still runs here, the session and its thread; idempotent."""
         if self._portal.closed:
             return
         try:

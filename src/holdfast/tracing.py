@@ -1,10 +1,10 @@
-"""Spans, when somebody wants them: a no-op unless OpenTelemetry's SDK is installed and configured.
+"""Tracing spans: a no-op unless OpenTelemetry's SDK is installed and configured.
 
 Set OTEL_EXPORTER_OTLP_ENDPOINT (or OTEL_TRACES_EXPORTER=otlp) and install `holdfast-agents[otel]`. A program
-that uses the client has set OpenTelemetry up itself, or has no spans.
+that uses the client must set OpenTelemetry up itself to get spans.
 
-Every span says its `result`: success, error or disconnected. Names are those of methods that we know and of
-the steps below, so nobody else can make up more of them; texts of errors are not exported.
+Every span has a `result`: success, error or disconnected. Names are those of known methods and of the steps
+below, so a peer cannot create new ones; texts of errors are not exported.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ _SWITCHES: Final = (
     "OTEL_TRACES_EXPORTER",
 )
 
-# Steps on the way to an executor that nobody can dial.
+# Steps of reaching an executor that cannot be dialled.
 REGISTER: Final = "holdfast.remote.register"
 REGISTRY_CONNECT: Final = "holdfast.remote.registry.connect"
 REGISTRY_VALIDATE: Final = "holdfast.remote.registry.validate"
 RENDEZVOUS: Final = "holdfast.remote.rendezvous.connect"
-NOISE_CONNECT: Final = "holdfast.remote.noise.connect"  # all of a client's: registry, rendezvous, handshake
+NOISE_CONNECT: Final = "holdfast.remote.noise.connect"  # all of a client: registry, rendezvous, handshake
 NOISE_HANDSHAKE: Final = "holdfast.remote.noise.handshake"
 
 Result = Literal["success", "error", "disconnected"]
@@ -42,7 +42,7 @@ enabled = False  # whether `span` and `tell_result` do anything
 
 
 def set_up(environ: Mapping[str, str] = os.environ) -> bool:
-    """Export spans if the environment asks for it; says whether they will be."""
+    """Export spans if the environment requests it; return whether they are exported."""
     if not any(environ.get(name) for name in _SWITCHES) or environ.get("OTEL_TRACES_EXPORTER") == "none":
         return False
     try:
@@ -62,16 +62,17 @@ def set_up(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def enable() -> None:
-    """Make spans with whatever tracer provider is installed."""
+    """Create spans with the installed tracer provider."""
     global enabled
     enabled = True
 
 
 @contextlib.contextmanager
 def span(name: str, traceparent: str | None, tracestate: str | None) -> Iterator[None]:
-    """A server span below the caller's trace context; an invalid context is ignored.
+    """Create a server span below the caller's trace context; an invalid context is ignored.
 
-    Whoever answers says its result with `tell_result`. Without that the peer did not wait for it.
+    The code that answers sets its result with `tell_result`. Without that the peer did not wait for the
+    answer.
     """
     if not enabled:
         yield
@@ -94,7 +95,7 @@ def span(name: str, traceparent: str | None, tracestate: str | None) -> Iterator
 
 
 def tell_result(result: Result) -> None:
-    """What became of the request whose span is active."""
+    """Set the result of the request whose span is active."""
     if enabled:
         from opentelemetry import trace
 
@@ -103,7 +104,7 @@ def tell_result(result: Result) -> None:
 
 @contextlib.contextmanager
 def client_span(name: str) -> Iterator[None]:
-    """A span of what we ask of somebody else, below the active one, with what became of it."""
+    """Create a span for a request of ours, below the active one, with its result."""
     if "opentelemetry.trace" not in sys.modules:
         yield
         return
@@ -133,16 +134,16 @@ def _set_result(made: "Span", result: Result) -> None:
 
 
 def headers() -> dict[str, str]:
-    """The trace of the active span, for a request over HTTP."""
+    """The trace of the active span, as headers of an HTTP request."""
     parent, state = current() or (None, None)
     told = {"traceparent": parent, "tracestate": state}
     return {name: value for name, value in told.items() if value}
 
 
 def current() -> tuple[str, str | None] | None:
-    """The traceparent and tracestate of the active span; None without one.
+    """Return the traceparent and tracestate of the active span; None without one.
 
-    Whoever has a span has imported OpenTelemetry, so nobody else pays for it here.
+    Code with a span has imported OpenTelemetry already, so without one it is not imported here.
     """
     if "opentelemetry.trace" not in sys.modules:
         return None

@@ -1,8 +1,8 @@
-"""Calls on one link: the first words, numbers, answers, and the end of everything that waits for one.
+"""Calls on one link: the handshake, request numbers, answers, and the end of all pending calls.
 
-A connection has one life. When its link ends, every call under way fails with `ConnectionLost`,
-whose text says that the call may or may not have happened; whether the session goes on elsewhere is
-the session's business.
+A connection has one life. When its link ends, every call under way fails with `ConnectionLost`, whose text
+says that the call may or may not have happened. Whether the session continues on another link is decided by
+the session.
 """
 
 import asyncio
@@ -38,30 +38,30 @@ from holdfast.wire.rpc import JsonValue
 
 CLIENT_NAME: Final = "holdfast"
 INFO_S: Final = 30.0  # environment/info looks for a shell; the reference allows as much
-MAX_UNREAD: Final = 1024  # answers to a server that takes nothing; each has a few hundred bytes
-MAX_CALLS: Final = 1024  # under way at once; further ones wait, except those that clean up
+MAX_UNREAD: Final = 1024  # unsent answers to a server that reads nothing; each has a few hundred bytes
+MAX_CALLS: Final = 1024  # calls under way at once; further ones wait, except cleanup calls
 
 _SAID: Final = (
     RemoteProtocolError,
     PeerRefused,
     Unreachable,
-)  # ends of a link that say more than that it ended
+)  # ends of a link that carry their own explanation
 _QUESTION: Final = "network/policyRequest"
 
 
 class NotSent(ConnectionLost):
-    """The link ended before the call was sent: it has not happened, and may be made on the next one."""
+    """The link ended before the call was sent. The call has not happened and may be made on the next link."""
 
 
 class ConnectionOwner(Protocol):
-    """Whom a connection belongs to."""
+    """The owner of a connection."""
 
     def take(self, pushed: Pushed) -> None: ...
 
     def note(self, method: str, params: JsonValue) -> None: ...
 
     def ask(self, params: JsonValue, reply: Reply) -> None:
-        """A question about the network; `reply` is called once."""
+        """Handle a question about the network; `reply` is called once."""
 
     def connection_lost(self, connection: "ClientConnection", error: HoldfastError) -> None: ...
 
@@ -72,7 +72,7 @@ class _Call(NamedTuple):
 
 
 class ClientConnection:
-    """The receiver of one link. `generation` tells it from those before and after."""
+    """The receiver of one link. `generation` distinguishes it from earlier and later ones."""
 
     def __init__(self, owner: ConnectionOwner, generation: int) -> None:
         self.generation = generation
@@ -140,12 +140,12 @@ class ClientConnection:
         call = self._calls.pop(id_, None) if isinstance(id_, int) else None
         if call is None:
             if isinstance(id_, int) and 0 < id_ <= self._last:
-                return  # nobody waits for it any more
+                return  # the caller has stopped waiting for it
             raise RemoteProtocolError("the server answers what was not asked") from error
         if len(self._calls) < MAX_CALLS:
             self._room.set()
         if isinstance(error, ConnectionLost):
-            self.drop(str(error))  # somebody in between has lost the server
+            self.drop(str(error))  # an intermediary has lost the server
         if call.answer.done():
             return
         if error is None:
@@ -159,7 +159,10 @@ class ClientConnection:
         self.link.abort(error)
 
     def _take_question(self, id_: rpc.RequestId, params: JsonValue) -> None:
-        """The only request a server makes. Its numbers are its own, and each is used once at a time."""
+        """Take the only kind of request that a server sends.
+
+        The server chooses its ids; each may be pending only once.
+        """
         if not isinstance(id_, int) or id_ <= 0 or id_ in self._questions:
             raise RemoteProtocolError("the server numbers its questions wrongly")
         self._questions.add(id_)
@@ -168,14 +171,17 @@ class ClientConnection:
     def _reply(self, id_: int, answer: PolicyReply | None) -> None:
         self._questions.discard(id_)
         if self.lost is not None:
-            return  # the server has taken that for a no
+            return  # the server has counted the missing answer as a refusal
         if answer is None:
             self._send(rpc.error(id_, -32602, "invalid network policy request params"))
         else:
             self._send(rpc.response(id_, answer))
 
     def _send(self, message: bytes) -> None:
-        """An answer of ours. Nobody waits for room here, so a server that asks and reads nothing is left."""
+        """Send an answer of ours.
+
+        It does not wait for room, so a server that asks and reads nothing is dropped.
+        """
         if self.link is None:
             raise AssertionError("messages come after the link is opened")
         self._unread = 0 if self._writable.is_set() else self._unread + 1
@@ -189,7 +195,7 @@ class ClientConnection:
     async def call(
         self, method: str, params: object, *, timeout_s: float | None = None, cleanup: bool = False
     ) -> JsonValue:
-        """The result of one request.
+        """Send one request and return its result.
 
         Raises:
             NotSent: the link ended before the request was sent.
@@ -239,7 +245,7 @@ class ClientConnection:
 
 
 class Hello(msgspec.Struct, rename="camel"):
-    """What a server answers; old ones leave the second member out."""
+    """A server's answer to `initialize`; old servers leave the second member out."""
 
     session_id: str
     environment_info: EnvironmentInfo | None = None
@@ -247,7 +253,7 @@ class Hello(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class Dialer:
-    """Whom to dial, and how long to wait."""
+    """The target to dial, and how long to wait."""
 
     target: Target
     connect_timeout_s: float
@@ -256,12 +262,14 @@ class Dialer:
     async def enter(
         self, connection: ClientConnection, resume: str | None, *, introduce: bool = False
     ) -> Hello:
-        """A link on which every method may be used; to `introduce` is to say who is there.
+        """Open a link on which every method may be used.
+
+        With `introduce`, the environment's info is fetched as well.
 
         Raises:
-            Unreachable: nobody answers in time, or hangs up.
+            Unreachable: the server does not answer in time, or closes the connection.
             TokenRefused: the token is not accepted.
-            ProtocolMismatch: whoever answers is no exec server.
+            ProtocolMismatch: the peer is not an exec server.
             HoldfastError: the server's own refusal, such as an unknown session.
         """
         await dial(self.target, connection, timeout_s=self.connect_timeout_s)
@@ -301,11 +309,11 @@ class Dialer:
         if not isinstance(self.target, UnixTarget) or self.target.token is None:
             return
         shown = authentication.AuthenticateParams(self.target.token)
-        with contextlib.suppress(MethodNotFound):  # it is of a version that had no token
+        with contextlib.suppress(MethodNotFound):  # a server of a version without tokens
             await connection.call(authentication.METHOD, shown, timeout_s=self.initialize_timeout_s)
 
     def _verdict(self, connection: ClientConnection, error: HoldfastError) -> HoldfastError:
-        """A link that ends in the middle of the handshake, in terms of who may be at the other end."""
+        """The error for a link that ended during the handshake: it names what may be at the other end."""
         cause = connection.lost if isinstance(connection.lost, _SAID) else error
         if isinstance(cause, Unreachable | PeerRefused):
             return cause

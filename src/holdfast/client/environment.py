@@ -1,4 +1,4 @@
-"""Where commands run: connect to a server, start processes there, reach its files and its network."""
+"""The place where commands run: connect to a server, start processes there, use its files and its network."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ CONNECT_S: Final = 10.0
 INITIALIZE_S: Final = 10.0
 STATUS_S: Final = 10.0
 
-# What a command gets unless told otherwise: enough to find programs and a home, none of the secrets.
+# What a command inherits by default: enough to find programs and a home, none of the secrets.
 _CORE: Final = EnvPolicy(inherit="core", ignore_default_excludes=False, exclude=[], set={}, include_only=[])
 
 
@@ -47,7 +47,7 @@ class _Status(msgspec.Struct):
 
 
 class Environment:
-    """A session with a server. Made by `connect`, or by `open` and ended by `aclose`."""
+    """A session with a server. Create it with `connect`, or with `open` and end it with `aclose`."""
 
     def __init__(self, session: ClientSession) -> None:
         self._session = session
@@ -62,11 +62,11 @@ class Environment:
         initialize_timeout_s: float = INITIALIZE_S,
         resume: str | None = None,
     ) -> "Environment":
-        """Connect; see `connect`. `resume` is the `session_id` of a session that was left.
+        """Connect; see `connect`. `resume` is the `session_id` of a session that was left with `leave`.
 
         Raises:
-            InvalidRequest: that session does not exist, or not any more.
-            SessionAttached: somebody holds it; try again shortly.
+            InvalidRequest: that session does not exist or has ended.
+            SessionAttached: another connection holds it; try again shortly.
         """
         target = parse_target(address, token)
         if isinstance(target, SshTarget) and initialize_timeout_s == INITIALIZE_S:
@@ -76,28 +76,28 @@ class Environment:
         return cls(session)
 
     async def aclose(self) -> None:
-        """End every process that still runs here, and the session."""
+        """End every process that still runs in this session, and the session."""
         await self._session.aclose()
 
     async def leave(self) -> None:
-        """Hang up and let everything run on, for as long as the server keeps a session that nobody holds."""
+        """Disconnect and leave everything running, for as long as the server keeps a detached session."""
         await self._session.aclose(leave=True)
 
     @property
     def session_id(self) -> str:
-        """What `open(resume=…)` takes the session over with."""
+        """The id with which `open(resume=…)` takes the session over."""
         if self._session.session_id is None:
             raise AssertionError("an environment is made from an open session")
         return self._session.session_id
 
     @property
     def info(self) -> EnvironmentInfo:
-        """What the server says about itself; a capability that it does not name is one it lacks."""
+        """What the server reports about itself; a capability that it does not name is missing."""
         return self._session.info
 
     @property
     def state(self) -> LinkState:
-        """Whether calls go through now, wait for the next link, or fail."""
+        """Whether calls are sent now, wait for the next link, or fail."""
         return self._session.state
 
     @property
@@ -106,7 +106,7 @@ class Environment:
         return self._session.failure
 
     async def status(self) -> str:
-        """What the server answers when asked how it is: "ready".
+        """Return the status that the server reports: "ready".
 
         Raises:
             ConnectionLost: no link is up right now; this does not wait for one.
@@ -123,7 +123,7 @@ class Environment:
 
     @functools.cached_property
     def http(self) -> "Http":
-        """Requests made from the other machine."""
+        """HTTP requests made from the other machine."""
         from holdfast.client.http import Http
 
         return Http(self._session)
@@ -148,24 +148,25 @@ class Environment:
     ) -> Process:
         """Start a command.
 
-        `cwd` is a path of the other machine, by default its own working directory. Without `env` the
-        command inherits PATH, HOME, the locale and the like from the server; with it, it gets exactly
-        that. `more_env` comes on top of either. `stdin` keeps its standard input open for `write`; a `tty`
-        always has one. A `process_id` of one's own is what `adopt` finds it by. With `watch` the process's
-        `denials` are what its sandbox refuses, as it happens; its `watch` says whether that is so or why not.
-        `limits` are on what it and all that it starts may use together. `commands` is an executor for what it
-        wants run outside of its own sandbox. With `network` it reaches those hosts and no others, whatever
-        the policy says of the network. `decide` is asked about hosts, where the policy has somebody asked
-        (`Policy.ask_network`); without it nobody is, and such a host is refused.
+        `cwd` is a path of the other machine, by default the server's working directory. Without `env` the
+        command inherits PATH, HOME, the locale and the like from the server. With `env` its environment is
+        exactly that. `more_env` is added in both cases. `stdin` keeps its standard input open for `write`; a
+        `tty` always has one. `adopt` finds the process by its `process_id`, which the caller may choose. With
+        `watch` the process's `denials` report what its sandbox refuses, as it happens; its `watch` says
+        whether this works or why not. `limits` bound what the command and all its descendants use together.
+        `commands` is an executor for the commands that the process wants to run outside of its own sandbox.
+        With `network` the command reaches those hosts and no others, whatever the policy says about the
+        network. `decide` is called about hosts if the policy demands it (`Policy.ask_network`); without
+        `decide` such hosts are refused.
 
         Raises:
-            UsageError: there is a filter for the network, and no policy that confines; or a key that stays
-                outside cannot be had; or there is somebody to ask, and no policy that has anybody asked.
-            InvalidRequest: there are limits, and this server keeps none; or it has no executor for commands,
-                no filter for the network, keeps no keys outside, or asks nobody.
+            UsageError: a network filter is given without a policy that confines; or a key that stays outside
+                cannot be read; or `decide` is given without a policy that asks.
+            InvalidRequest: limits are given and this server does not support them; or it supports no executor
+                for commands, no network filter, no keys outside, or no questions about hosts.
             OperationFailed: the program could not be started.
             SandboxUnavailable: the policy cannot be enforced there; nothing was run.
-            ConnectionLost: the link died meanwhile. If the command was started it will be ended.
+            ConnectionLost: the link died during the call. If the command was started it will be ended.
         """
         where = self._directory(cwd)
         limits = _limits(limits, policy)
@@ -208,7 +209,7 @@ class Environment:
         try:
             process.started(await self._session.call("process/start", params))
         except (ConnectionLost, RemoteProtocolError, asyncio.CancelledError):
-            self._session.abandon(params.process_id)  # it may run, and nobody would know
+            self._session.abandon(params.process_id)  # it may run, and no caller would know of it
             raise
         except BaseException as exc:
             self._session.remove_route(params.process_id)
@@ -218,7 +219,7 @@ class Environment:
         return process
 
     async def _take_keys(self, policy: "Policy") -> "Policy":
-        """The policy with the keys that stay outside; a program that gives one may ask a person."""
+        """Read the keys that stay outside into the policy; a program that supplies one may ask a person."""
         if not self.info.capabilities.holdfast_secrets:
             raise InvalidRequest(
                 "this server keeps no keys outside of commands",
@@ -226,7 +227,7 @@ class Environment:
             )
         sources = map(parse_secret, policy.wish.hosts.secrets)
         for path in filter(None, map(find_file, sources)):
-            if await self.files.exists(path):  # it is over there too, if that is this machine
+            if await self.files.exists(path):  # it is also on the server's side, if that is this machine
                 policy = policy.deny(path)
         read = functools.partial(read_key, environ=os.environ, outside=(os.getcwd(),))
         return await asyncio.to_thread(policy.with_keys, read)
@@ -250,7 +251,7 @@ class Environment:
     def _check_asking(
         self, policy: "Policy | None", decide: Decide | None, network: NetworkFilter | None
     ) -> "tuple[Policy | None, NetworkFilter | None]":
-        """The policy, which has nobody asked if there is nobody, and who decides."""
+        """The policy, without questions if there is no `decide`, and the filter that answers them."""
         within_s = 0.0 if policy is None else policy.wish.hosts.ask_s
         if decide is None:
             if policy is not None and within_s:
@@ -274,12 +275,12 @@ class Environment:
         decide: Decide | None = None,
         decide_s: float = DECIDE_S,
     ) -> Process:
-        """A process of this session that somebody else started, from the oldest output that is kept.
+        """Take over a process that another client started, from the oldest output that is kept.
 
-        If its policy has somebody asked about hosts, that is `decide` from now on, within this time.
+        If its policy asks about hosts, `decide` is called from now on and has `decide_s` seconds.
 
         Raises:
-            InvalidRequest: there is none of that name, or not any more.
+            InvalidRequest: there is no process of that id, or it is gone.
         """
         process = Process(self._session, process_id, tty=tty, watch=watch)
         self._session.add_route(process)
@@ -313,12 +314,12 @@ class Environment:
     ) -> Result:
         """Run a command to its end; a non-zero exit is a result, not an error.
 
-        `input` is all its standard input. Cancelled or out of time, the command is ended. A limit that it
-        reached, also one of time, is in the result.
+        `input` is all its standard input. If the call is cancelled or times out, the command is ended. A
+        limit that the command reached, also one of time, is in the result.
 
         Raises:
             TimeoutError: it took longer than `timeout_s`.
-            InvalidRequest: `input` is given and the server cannot tell a command where its input ends.
+            InvalidRequest: `input` is given and the server cannot close a command's standard input.
         """
         if input is not None and not (tty or self.info.capabilities.holdfast_close_stdin):
             raise InvalidRequest(
@@ -364,13 +365,13 @@ async def _feed_and_wait(process: Process, data: bytes, max_output_bytes: int) -
 
 
 async def _feed(process: Process, data: bytes) -> None:
-    with contextlib.suppress(HoldfastError):  # it ended without reading all of it, which is its right
+    with contextlib.suppress(HoldfastError):  # the command ended without reading all of it, which it may do
         await process.write(data)
         await process.close_stdin()
 
 
 def _limits(limits: Limits | None, policy: "Policy | None") -> Limits | None:
-    """Those that are given, and where they say nothing the policy's."""
+    """The given limits, completed by those of the policy."""
     written = None if policy is None else policy.limits
     return limits.over(written) if limits and written else limits or written
 
@@ -394,16 +395,16 @@ async def connect(
     connect_timeout_s: float = CONNECT_S,
     initialize_timeout_s: float = INITIALIZE_S,
 ) -> AsyncIterator[Environment]:
-    """An environment for as long as the block lasts; what still runs at its end is ended.
+    """Connect for as long as the block lasts; processes that still run at its end are ended.
 
     `address` is "ws://HOST:PORT", "wss://HOST", "ssh://[USER@]HOST[/PATH]", "unix:///path/of/socket", or the
     command line of a server that speaks on its standard streams. A lost WebSocket, ssh connection or unix
     socket is dialled again and the session resumed, for 25 s; a child is not.
 
     Raises:
-        Unreachable: nobody answers there.
+        Unreachable: no server answers there.
         TokenRefused: the token is not accepted.
-        ProtocolMismatch: whatever answers is no exec server.
+        ProtocolMismatch: the peer is not an exec server.
     """
     environment = await Environment.open(
         address,

@@ -1,11 +1,11 @@
-"""Environments written into the file and taken out of it; everything else in it keeps its bytes."""
+"""Add environments to the file and remove them; everything else in it keeps its bytes."""
 
 from holdfast.errors import NotFound
 
 
 def add(text: str, name: str, url: str, *, default: bool) -> str:
-    """This file with one more environment, which the caller checks by reading it."""
-    import tomlkit  # slow to import, and only who edits needs it
+    """The text of the file with one more environment. The caller checks it by parsing it."""
+    import tomlkit  # slow to import, and needed only for edits
 
     document = tomlkit.parse(text)
     entries = document.get("environments")
@@ -20,10 +20,10 @@ def add(text: str, name: str, url: str, *, default: bool) -> str:
 
 
 def remove(text: str, name: str) -> str:
-    """This file without that environment, and without a default that was it.
+    """The text of the file without that environment, and without `default` if it named it.
 
     Raises:
-        NotFound: it has none of this name.
+        NotFound: the file has no environment of this name.
     """
     import tomlkit
 
@@ -36,7 +36,7 @@ def remove(text: str, name: str) -> str:
     else:
         raise NotFound(f"the file has no environment {name}", remedy="holdfast environment list")
     if not entries:
-        del document["environments"]  # an empty one would be written as no TOML
+        del document["environments"]  # an empty one would not be written as valid TOML
     if document.get("default") == name:
         del document["default"]
     return tomlkit.dumps(document)

@@ -1,6 +1,7 @@
-"""Environments written down in TOML, by the rules of the reference's `environments.toml`. Pure module.
+"""Parse environments from TOML, by the rules of the reference's `environments.toml`. Pure module.
 
-What is behind a registry is ours: the reference knows that from variables only, and refuses a file with it.
+Environments behind a registry are our extension: the reference supports them by variables only, and refuses a
+file with them.
 
 default = "buildbox"
 
@@ -32,10 +33,10 @@ from holdfast.rendezvous.credentials import check_header, check_registry, is_loo
 T = TypeVar("T")
 
 LOCAL: Final = "local"
-REMOTE: Final = "remote"  # what the one environment of a variable is called
+REMOTE: Final = "remote"  # name of the single environment that a variable defines
 TIMEOUT_S: Final = 10.0
 MAX_ID: Final = 64
-MAX_TIMEOUT_S: Final = 2.0**64  # what the reference can hold
+MAX_TIMEOUT_S: Final = 2.0**64  # the largest value the reference can hold
 
 _NOISE: Final = (
     "CODEX_EXEC_SERVER_NOISE_REGISTRY_URL",
@@ -44,7 +45,7 @@ _NOISE: Final = (
 )
 _ACCOUNT: Final = "CODEX_EXEC_SERVER_NOISE_CHATGPT_ACCOUNT_ID"
 _ID: Final = re.compile(r"[A-Za-z0-9_-]+")
-# What the reference's URI parser takes: an authority with at most one colon outside of brackets.
+# What the reference's URI parser accepts: an authority with at most one colon outside of brackets.
 _URL: Final = re.compile(
     r"wss?://(?:[\w.~!$&'()*+,;=-]*(?::[\w.~!$&'()*+,;=-]*)?@)*"
     r"(?:\[[^\]\s]*\]|[\w.~!$&'()*+,;=-]+|(?=:))(?::[\w.~!$&'()*+,;=-]*)?"
@@ -74,7 +75,7 @@ _BEHIND: Final = ("environment_id", "auth_bearer_token_file")
 class EnvironmentEntry:
     """One environment: at `url`, behind the registry at `registry_url`, or a child `argv`.
 
-    What may be secret is not shown.
+    Members that may be secret are left out of the repr.
     """
 
     id: str
@@ -93,7 +94,7 @@ class EnvironmentEntry:
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentList:
-    """Every environment there is besides `local`, in order, and the one that is meant by default."""
+    """All environments besides `local`, in order, and the default one."""
 
     entries: tuple[EnvironmentEntry, ...] = ()
     include_local: bool = True
@@ -101,10 +102,10 @@ class EnvironmentList:
 
 
 def from_toml(text: str, *, source: str, folder: str) -> EnvironmentList:
-    """What the file says. `source` is its name, for messages; relative directories count from `folder`.
+    """Parse the file. `source` is its name, for messages; relative directories are resolved against `folder`.
 
     Raises:
-        UsageError: naming the file and what is wrong in it, never a token.
+        UsageError: it names the file and the mistake, never a token.
     """
     try:
         tree = tomllib.loads(text)
@@ -116,7 +117,7 @@ def from_toml(text: str, *, source: str, folder: str) -> EnvironmentList:
 
 
 def from_variable(value: str | None) -> EnvironmentList:
-    """What CODEX_EXEC_SERVER_URL says: nothing, `none`, or the address of the only environment."""
+    """Parse CODEX_EXEC_SERVER_URL: empty, `none`, or the address of the only environment."""
     url = (value or "").strip()
     if not url:
         return EnvironmentList()
@@ -126,10 +127,10 @@ def from_variable(value: str | None) -> EnvironmentList:
 
 
 def from_noise_variables(environ: Mapping[str, str]) -> EnvironmentList | None:
-    """What CODEX_EXEC_SERVER_NOISE_* say: the only environment, behind a registry; None: they say nothing.
+    """Parse CODEX_EXEC_SERVER_NOISE_*: the only environment, behind a registry; None if none of them is set.
 
     Raises:
-        UsageError: they say half of it, or what cannot be.
+        UsageError: some of them are missing, or a value is invalid.
     """
     url, id_, token, account = (environ.get(name, "").strip() for name in (*_NOISE, _ACCOUNT))
     if not (url or id_ or token):
@@ -149,7 +150,7 @@ def from_noise_variables(environ: Mapping[str, str]) -> EnvironmentList | None:
 
 
 def check_token(url: str, token: str) -> None:
-    """Raises: UsageError: everybody on the way could read the token, or no header can carry it."""
+    """Raises: UsageError: the token could be read on the way, or has characters that no header can carry."""
     if not (url.startswith("wss://") or is_loopback(url)):
         raise UsageError(
             "a token needs wss:// or a loopback address", remedy="use wss://, or a tunnel that ends here"
@@ -297,7 +298,7 @@ def _environ(table: Mapping[str, object], where: str) -> tuple[tuple[str, str], 
 
 
 def _check_skills(table: Mapping[str, object], where: str) -> None:
-    """The reference's own; read so that a file that has them is not refused, and not used."""
+    """Check the reference's own key `skills`, so that a file with it is accepted; its value is not used."""
     skills = _value(table, "skills", dict, "a table", where) or {}
     _check_keys(skills, ("required",), f"{where}: skills")
     _texts(skills, "required", f"{where}: skills")

@@ -1,8 +1,8 @@
 """Environments by name, from a file or a variable; each connects when it is first used.
 
-Everybody who asks for the same one meanwhile shares one attempt. An attempt that failed for a reason
-that may pass is made again on the next use; a session that is lost is replaced on the next use by a
-new one, which knows nothing of what the old one ran.
+Callers that ask for the same environment at the same time share one attempt. An attempt that failed for a
+transient reason is repeated on the next use. A lost session is replaced on the next use by a new one, which
+does not have the processes of the old one.
 """
 
 import asyncio
@@ -41,32 +41,32 @@ _HERE: Final = (sys.executable, "-P", "-m", "holdfast", "serve", "--listen", "st
 
 
 def own_file(environ: Mapping[str, str] | None = None) -> Path:
-    """The file that `holdfast environment add` writes."""
+    """The path of the file that `holdfast environment add` writes."""
     environ = os.environ if environ is None else environ
     home = environ.get("HOLDFAST_HOME") or os.path.join(environ.get("HOME") or "~", ".holdfast")
     return Path(home).expanduser() / FILE
 
 
 class Condition(enum.StrEnum):
-    """What the next use of an environment would meet."""
+    """The state that the next use of an environment meets."""
 
     READY = "ready"
     STARTING = "starting"
     RECOVERING = "recovering"
     DISCONNECTED = "disconnected"  # never used, or lost: the next use connects
-    FAILED = "failed"  # and it stays so
+    FAILED = "failed"  # permanently
 
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """`error` is what went wrong last, if anything did."""
+    """`error` is the last failure, if there was one."""
 
     condition: Condition
     error: HoldfastError | None = None
 
 
 class Environments:
-    """Made by `load`. As a context manager it closes at the end what it opened."""
+    """Environments by name, created with `load`. As a context manager it closes at the end what it opened."""
 
     def __init__(self, listed: EnvironmentList) -> None:
         entries = [EnvironmentEntry(LOCAL, argv=_HERE)] if listed.include_local else []
@@ -78,19 +78,19 @@ class Environments:
     def load(
         cls, path: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None
     ) -> "Environments":
-        """From the file at `path`; without one from the first that exists of
-        `$HOLDFAST_HOME/environments.toml`, `CODEX_EXEC_SERVER_NOISE_*` and
-        `$CODEX_HOME/environments.toml`, otherwise from `CODEX_EXEC_SERVER_URL`. Nothing is connected yet.
+        """Load from the file at `path`; without one from the first that exists of
+        `$HOLDFAST_HOME/environments.toml`, `CODEX_EXEC_SERVER_NOISE_*` and `$CODEX_HOME/environments.toml`,
+        otherwise from `CODEX_EXEC_SERVER_URL`. This connects nothing.
 
         Raises:
-            UsageError: the file cannot be read, or makes no sense.
+            UsageError: the file cannot be read or is invalid.
         """
         environ = os.environ if environ is None else environ
         if path is not None:
             return cls(_read(Path(path)))
         for variable, folder in (("HOLDFAST_HOME", ".holdfast"), ("CODEX_HOME", ".codex")):
             noise = from_noise_variables(environ) if variable == "CODEX_HOME" else None
-            if noise is not None:  # for the reference they come before its file
+            if noise is not None:  # the reference prefers these variables to its file
                 return cls(noise)
             home = environ.get(variable) or os.path.join(environ.get("HOME") or "~", folder)
             file = Path(home).expanduser() / FILE
@@ -99,10 +99,10 @@ class Environments:
         return cls(from_variable(environ.get("CODEX_EXEC_SERVER_URL")))
 
     def entry(self, name: str) -> EnvironmentEntry:
-        """What is written down of it.
+        """The configuration of this environment.
 
         Raises:
-            UsageError: there is none of this name.
+            UsageError: there is no environment of this name.
         """
         return self._find(name).entry
 
@@ -113,27 +113,28 @@ class Environments:
 
     @property
     def default(self) -> str | None:
-        """The name that is meant when none is given, if any is."""
+        """The name that is used when none is given, or None."""
         return self._default
 
     async def get(self, name: str | None = None) -> Environment:
-        """The environment of this name, connected; without a name the default. Do not close it.
+        """Return the environment of this name, connected; without a name the default. Do not close it.
 
-        It stays the one it is: another one that is `put` under its name is for those who ask after that.
+        The returned environment stays valid when another one is `put` under its name; only later calls get
+        the new one.
 
         Raises:
-            UsageError: there is none, or its address makes no sense.
+            UsageError: there is none of this name, or its address is invalid.
             HoldfastError: it cannot be reached; see `connect`.
         """
         return await self._find(name).get()
 
     async def open(self, name: str | None = None, *, resume: str | None = None) -> Environment:
-        """A session of one's own with the environment of this name, which the caller closes or leaves.
+        """Open a separate session with the environment of this name. The caller closes or leaves it.
 
-        `resume` is the `session_id` of one that was left; a child has none.
+        `resume` is the `session_id` of a session that was left; a child process cannot be resumed.
 
         Raises:
-            UsageError: there is no such environment, or its address makes no sense.
+            UsageError: there is no such environment, or its address is invalid.
             HoldfastError: it cannot be reached, or has no such session; see `Environment.open`.
         """
         entry = self._find(name).entry
@@ -143,9 +144,9 @@ class Environments:
         return Environment(session)
 
     def start(self, *names: str) -> None:
-        """Begin to connect in the background; without names to everything that has an address.
+        """Begin to connect in the background; without names to every environment that has an address.
 
-        What goes wrong is in `readiness`, and told to whoever uses the environment.
+        Failures are in `readiness`, and raised to the caller that uses the environment.
         """
         chosen = [self._find(name) for name in names] or [
             one for one in self._named.values() if one.entry.url or one.entry.registry_url
@@ -154,7 +155,7 @@ class Environments:
             named.start()
 
     def readiness(self) -> dict[str, Readiness]:
-        """How each one is right now. Starts, waits for and asks nothing."""
+        """Return the state of each environment. Starts nothing, waits for nothing and asks nothing."""
         return {name: named.readiness() for name, named in self._named.items()}
 
     async def put(
@@ -167,11 +168,11 @@ class Environments:
     ) -> None:
         """Add an environment, or replace the one of this name, and begin to connect to it.
 
-        Whoever was given the old one keeps it, with everything that runs there, until `aclose`; if nobody
-        was, it is closed now.
+        Callers that hold the old one keep it, with everything that runs there, until `aclose`. If no caller
+        got it, it is closed now.
 
         Raises:
-            UsageError: no such name or address is possible, or the token would be readable on the way.
+            UsageError: the name or address is invalid, or the token would be readable on the way.
         """
         address = url.strip()
         if not name or name == LOCAL:
@@ -195,7 +196,7 @@ class Environments:
             await old.aclose()
 
     async def aclose(self) -> None:
-        """End every attempt and every session; what they run is ended."""
+        """Cancel every attempt and close every session; their processes are ended."""
         await asyncio.gather(*(named.aclose() for named in (*self._named.values(), *self._replaced)))
 
     async def __aenter__(self) -> "Environments":
@@ -224,7 +225,7 @@ class Environments:
 
 @asynccontextmanager
 async def reach(where: str) -> AsyncIterator[Environment]:
-    """The environment of that name or at that address, for as long as the block lasts."""
+    """Yield the environment of that name or at that address, for as long as the block lasts."""
     if "://" in where:
         async with connect(where) as environment:
             yield environment
@@ -234,7 +235,7 @@ async def reach(where: str) -> AsyncIterator[Environment]:
 
 
 class _Named:
-    """One environment and what became of it."""
+    """One environment, its current session and its last failure."""
 
     def __init__(self, entry: EnvironmentEntry) -> None:
         self.entry = entry
@@ -247,7 +248,7 @@ class _Named:
 
     @property
     def held(self) -> bool:
-        """Whether somebody was given the session that lives here, or is about to be."""
+        """Whether a caller got the session that is alive here, or is waiting for it."""
         return self._given and self._live() is not None
 
     async def get(self) -> Environment:
@@ -258,13 +259,16 @@ class _Named:
         if self._final and self._error is not None:
             raise copy.copy(self._error)
         attempt = self.start()
-        await asyncio.wait([attempt])  # whoever stops waiting does not take it from the others
+        await asyncio.wait([attempt])  # a caller that stops waiting does not cancel it for the others
         if attempt.cancelled():
             raise SessionLost("the environment was closed")
         return attempt.result()
 
     def start(self) -> "asyncio.Future[Environment]":
-        """The attempt under way, or a new one; what is there already is the result of an attempt too."""
+        """Return the attempt under way, or start one.
+
+        A session that is alive is the result of a new one too.
+        """
         if self._attempt is None:
             self._attempt = asyncio.get_running_loop().create_task(self._connect())
             self._attempt.add_done_callback(self._end_attempt)
@@ -319,7 +323,7 @@ class _Named:
     def _end_attempt(self, attempt: "asyncio.Task[Environment]") -> None:
         self._attempt = None
         if not attempt.cancelled():
-            attempt.exception()  # seen, even if everybody has stopped waiting
+            attempt.exception()  # mark the exception as retrieved, even if no caller waits any more
 
 
 def _target(entry: EnvironmentEntry, memory: NoiseMemory) -> Target:

@@ -1,11 +1,11 @@
 """Files of the other machine.
 
-Paths are absolute and native there, as text or as a `PurePath`. With a policy a call is confined as a
-command would be. A call that was under way when the link died raises `ConnectionLost`; it is not repeated,
-and a write may or may not have happened.
+Paths are absolute and native there, as text or as a `PurePath`. With a policy a call is confined like a
+command. A call that was under way when the link died raises `ConnectionLost`; it is not repeated, and a write
+may or may not have happened.
 
-An open file lives as long as its connection. A stream of blocks that meets a new connection fails and says
-so; it is never taken up again, because the file may be another one by now.
+An open file lives as long as its connection. A stream of blocks fails when the connection was replaced. It is
+never resumed, because the file may be another one by now.
 """
 
 import asyncio
@@ -70,9 +70,9 @@ from holdfast.wire.rpc import JsonValue
 T = TypeVar("T")
 Blocks: TypeAlias = AsyncIterable[bytes] | Iterable[bytes]
 
-MAX_WHOLE_BYTES: Final = 11 * 1024 * 1024  # as base64 it still fits the 16 MiB frame the reference takes
-BLOCK_BYTES: Final = 1024 * 1024  # the most a block may have
-MAX_READ_BYTES: Final = 512 * 1024 * 1024  # what a server reads at once at most; more belongs in blocks
+MAX_WHOLE_BYTES: Final = 11 * 1024 * 1024  # as base64 it still fits the reference's 16 MiB frame
+BLOCK_BYTES: Final = 1024 * 1024  # the protocol's bound of a block
+MAX_READ_BYTES: Final = 512 * 1024 * 1024  # the most that a server reads at once; more needs blocks
 MAX_DEPTH: Final = 64  # of a walk; this and the next two are the protocol's own bounds
 MAX_DIRECTORIES: Final = 10_000
 MAX_ENTRIES: Final = 50_000
@@ -81,7 +81,7 @@ INFO_TIMEOUT_S: Final = 30.0  # as the reference waits for it
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Something below the directory that was walked."""
+    """An entry below the directory that was walked."""
 
     path: str
     is_directory: bool
@@ -89,7 +89,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """What a walk could not enter or name, and why."""
+    """An entry that a walk could not enter or name, and why."""
 
     path: str
     reason: str
@@ -105,10 +105,11 @@ class Walk:
 
 
 class Watch:
-    """Fires once. Armed when you get it.
+    """A watch on paths, which fires once. It is armed when it is returned.
 
-    The protocol has one watch per connection and lets it fire for no reason, so it means only: forget what
-    you remember about these paths. What ends one early, a newer watch or a lost link, fires it as well.
+    The protocol has one watch per connection and lets it fire without a change. So firing means only that
+    cached knowledge about these paths must be dropped. A newer watch or a lost link ends this one early, and
+    fires it as well.
     """
 
     def __init__(self, watch_id: int) -> None:
@@ -129,7 +130,7 @@ class Files:
     """The files that one server sees."""
 
     def __init__(self, caller: SessionCaller, *, info: EnvironmentInfo | None = None) -> None:
-        """`info` is what the handshake said; without it the server is asked when it matters."""
+        """`info` comes from the handshake; without it the server is asked when it is needed."""
         self._caller = caller
         self._info = info
         self._stats: _Shared[Metadata] = _Shared()
@@ -158,10 +159,11 @@ class Files:
     async def write(self, path: RemotePath, data: bytes | str, *, policy: Policy | None = None) -> None:
         """Make `data` the whole contents, text as UTF-8; its directory must exist.
 
-        Above MAX_WHOLE_BYTES it is written in blocks: others may see a part of it meanwhile.
+        Above MAX_WHOLE_BYTES it is written in blocks: other processes may see a partial file during the
+        write.
 
         Raises:
-            UsageError: so much, and a server that does not take blocks.
+            UsageError: it is more than that, and the server does not take blocks.
         """
         content = data.encode() if isinstance(data, str) else data
         if len(content) > MAX_WHOLE_BYTES:
@@ -174,10 +176,11 @@ class Files:
     async def open_blocks(
         self, path: RemotePath, *, policy: Policy | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """The bytes of a regular file in blocks of up to 1 MiB, read as they are asked for.
+        """Yield the bytes of a regular file in blocks of up to 1 MiB, read on demand.
 
-        It keeps reading the file that was there at the first block. One that is dropped early is closed
-        in the background. A lost link ends it with `ConnectionLost`, and it cannot go on.
+        It keeps reading the file that was there at the first block. If the iteration is abandoned, the file
+        is closed in the background. A lost link ends the iteration with `ConnectionLost`, and it cannot be
+        resumed.
         """
         uri, sandbox = to_uri(path), await self._streaming_sandbox(policy)
         async with aclosing(self._open.read(uri, sandbox)) as blocks:
@@ -191,7 +194,7 @@ class Files:
         *,
         policy: Policy | None = None,
     ) -> None:
-        """Make what `blocks` yields the contents; one that fails leaves what was written until then.
+        """Replace the contents by what `blocks` yields; after a failure the part written so far stays.
 
         Raises:
             UsageError: the server takes no blocks, and it is more than MAX_WHOLE_BYTES.
@@ -208,11 +211,11 @@ class Files:
     async def stat(
         self, path: RemotePath, *, follow_symlinks: bool = True, policy: Policy | None = None
     ) -> Metadata:
-        """What is at the path.
+        """Return the metadata of what is at the path.
 
         Raises:
-            NotFound: nothing, or a link to nothing.
-            InvalidRequest: a link in the path, with `follow_symlinks=False`.
+            NotFound: there is nothing, or a link to nothing.
+            InvalidRequest: there is a link in the path, with `follow_symlinks=False`.
         """
         uri, sandbox = to_uri(path), await self._sandbox(policy)
         if follow_symlinks and sandbox is None:
@@ -228,7 +231,7 @@ class Files:
         return True
 
     async def list(self, path: RemotePath, *, policy: Policy | None = None) -> tuple[DirectoryEntry, ...]:
-        """What is in a directory, by name. A link counts as what it leads to, if there is anything."""
+        """List a directory, sorted by name. A link counts as its target, if that exists."""
         params = PathParams(to_uri(path), await self._sandbox(policy))
         listing = convert(await self._caller.call("fs/readDirectory", params), DirectoryListing)
         return tuple(sorted(listing.entries, key=lambda entry: entry.file_name))
@@ -243,7 +246,7 @@ class Files:
         prune_hidden_directories: bool = False,
         policy: Policy | None = None,
     ) -> Walk:
-        """Directories and regular files below a directory, links left out; depth 0 are its own entries."""
+        """List directories and regular files below a directory, without links; depth 0 is its own entries."""
         options = WalkOptions(
             max_depth, MAX_DIRECTORIES, max_entries, follow_directory_symlinks, prune_hidden_directories
         )
@@ -263,7 +266,10 @@ class Files:
     async def make_directory(
         self, path: RemotePath, *, parents: bool = True, policy: Policy | None = None
     ) -> None:
-        """With `parents` also those above, and one that exists is fine."""
+        """Create a directory.
+
+        With `parents` those above are created too, and an existing directory is no error.
+        """
         sandbox = await self._sandbox(policy)
         await self._change(
             "fs/createDirectory", CreateDirectoryParams(to_uri(path), parents, sandbox=sandbox)
@@ -277,7 +283,7 @@ class Files:
         recursive: bool = False,
         policy: Policy | None = None,
     ) -> None:
-        """Copy a file over `destination`, or with `recursive` a directory into it, all over there."""
+        """Copy a file over `destination`, or with `recursive` a directory into it, within that machine."""
         here, there = to_uri(source), to_uri(destination)
         await self._change("fs/copy", CopyParams(here, there, recursive, await self._sandbox(policy)))
 
@@ -294,12 +300,12 @@ class Files:
         await self._change("fs/remove", RemoveParams(uri, recursive, missing_ok, sandbox=sandbox))
 
     async def watch(self, *missing: RemotePath, present: RemotePath | None = None) -> Watch:
-        """A watch that fires once when one of the `missing` paths appears or `present` changes.
+        """Arm a watch that fires once when one of the `missing` paths appears or `present` changes.
 
         There is one at a time: arming another fires this one. The protocol takes no policy here.
 
         Raises:
-            InvalidRequest: the server cannot watch, or not these paths.
+            InvalidRequest: the server cannot watch, or cannot watch these paths.
         """
         uris = [to_uri(path) for path in missing]
         shown = None if present is None else to_uri(present)
@@ -389,7 +395,7 @@ class _Watches:
 
 
 class _Shared(Generic[T]):
-    """One question, asked by several at the same time, travels once.
+    """Sends a question once when several callers ask it at the same time.
 
     Answers and errors are shared while the question is under way, and never kept.
     """
@@ -398,7 +404,10 @@ class _Shared(Generic[T]):
         self._asked: dict[str, asyncio.Task[T]] = {}
 
     async def ask(self, key: str, question: Callable[[], Coroutine[None, None, T]]) -> T:
-        """The answer to the question with this key. Who stops waiting does not take it from the others."""
+        """The answer to the question with this key.
+
+        A caller that stops waiting does not cancel it for the others.
+        """
         task = self._asked.get(key)
         if task is None:
             task = asyncio.get_running_loop().create_task(question())
@@ -407,25 +416,25 @@ class _Shared(Generic[T]):
         return await asyncio.shield(task)
 
     def renew(self) -> None:
-        """The world has changed: from now on nobody joins a question asked before."""
+        """Forget the questions under way after a change: later callers do not join them."""
         self._asked.clear()
 
     def _answered(self, key: str, task: asyncio.Task[T]) -> None:
         if self._asked.get(key) is task:
             del self._asked[key]
         if not task.cancelled():
-            task.exception()  # seen, even if everybody has stopped waiting
+            task.exception()  # mark the exception as retrieved, even if no caller waits any more
 
 
 class _OpenFiles:
-    """The handles of one session."""
+    """The open file handles of one session."""
 
     def __init__(self, caller: SessionCaller) -> None:
         self._caller = caller
         self._closing = TaskSet()
 
     async def read(self, path: PathUri, sandbox: SandboxContext | None) -> AsyncGenerator[bytes, None]:
-        """The bytes of a file; one that is dropped early is closed in the background."""
+        """Yield the bytes of a file; if the iteration is abandoned, the file is closed in the background."""
         async with self._open(path, "read", sandbox) as handle:
             offset, at_end = 0, False
             while not at_end:
@@ -438,7 +447,7 @@ class _OpenFiles:
                     yield block.chunk
 
     async def write(self, path: PathUri, sandbox: SandboxContext | None, blocks: Blocks) -> None:
-        """Make what `blocks` yields the contents."""
+        """Replace the contents by what `blocks` yields."""
         async with self._open(path, "replace", sandbox) as handle:
             offset = 0
             async for block in _regroup(blocks):
@@ -449,7 +458,7 @@ class _OpenFiles:
     async def _open(
         self, path: PathUri, mode: Literal["read", "replace"], sandbox: SandboxContext | None
     ) -> AsyncIterator[str]:
-        """An open file, closed at the end; whoever leaves early does not wait for that."""
+        """Open a file, and close it at the end, or in the background after an error or cancellation."""
         handle = uuid.uuid4().hex
         try:
             await self._caller.call("fs/open", OpenParams(handle, path, sandbox, mode))
@@ -475,12 +484,12 @@ class _OpenFiles:
         self._closing.start(self._close(handle))
 
     async def _close(self, handle: str) -> None:
-        with suppress(HoldfastError):  # what could not be closed was closed by the end of its connection
+        with suppress(HoldfastError):  # if it could not be closed, the end of its connection has closed it
             await self._caller.call("fs/close", HandleParams(handle), cleanup=True)
 
 
 async def _each(blocks: Blocks) -> AsyncIterator[bytes]:
-    """Whatever yields, asynchronously."""
+    """Iterate asynchronously over either kind of iterable."""
     if isinstance(blocks, AsyncIterable):
         async for block in blocks:
             yield block
@@ -490,7 +499,7 @@ async def _each(blocks: Blocks) -> AsyncIterator[bytes]:
 
 
 async def _regroup(blocks: Blocks) -> AsyncIterator[bytes]:
-    """The same bytes in blocks as large as they may be: every one costs a round trip."""
+    """Yield the same bytes in blocks of the largest size allowed: each block costs a round trip."""
     kept = bytearray()
     async for block in _each(blocks):
         rest = memoryview(block)

@@ -1,8 +1,8 @@
 """HTTP requests made by the other machine.
 
-A streamed body is pushed: the protocol cannot ask its sender to wait. So what is not taken in time is kept
-only up to a bound; a body that outgrows it ends with an error after the bytes that were kept. A lost link
-ends every body at once, and none is taken up again.
+A streamed body is pushed: the protocol cannot make its sender wait. So bytes that are not read in time are
+kept only up to a bound; a body that exceeds it ends with an error after the bytes that were kept. A lost link
+ends every body at once, and none is resumed.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ from holdfast.errors import HoldfastError, OperationFailed, RemoteProtocolError,
 from holdfast.wire.http import BodyDelta, HttpHeader, HttpRequestParams, HttpResponse
 from holdfast.wire.rpc import JsonValue
 
-MAX_DELTA_BYTES: Final = 1024 * 1024  # no server may send more at once
+MAX_DELTA_BYTES: Final = 1024 * 1024  # the protocol's bound of one piece
 MAX_DELTAS: Final = 256  # waiting in one body
-MAX_WAITING_BYTES: Final = 16 * 1024 * 1024  # over all bodies of a session: what slow readers may cost
+MAX_WAITING_BYTES: Final = 16 * 1024 * 1024  # over all bodies of a session: memory that slow readers may use
 _MAX_ENCODED: Final = 4 * math.ceil(MAX_DELTA_BYTES / 3)
 
 Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str, str]]
@@ -58,7 +58,7 @@ class StreamedResponse(ResponseHead):
 
 
 class Http:
-    """The network as one server sees it."""
+    """HTTP requests made by one server."""
 
     def __init__(self, caller: SessionCaller) -> None:
         self._caller = caller
@@ -78,11 +78,13 @@ class Http:
         timeout_s: float | None = None,
         follow_redirects: bool = True,
     ) -> Response:
-        """One exchange with its whole body. An HTTP error status is a response, not an exception.
+        """Make one request and return the response with its whole body.
+
+        An HTTP error status is a response, not an exception.
 
         Raises:
-            UsageError: no such method, URL or header.
-            OperationFailed: no connection, too slow, too large.
+            UsageError: the method, URL or a header is invalid.
+            OperationFailed: there is no connection, or the response is too slow or too large.
         """
         params = self._params(method, url, headers, content, timeout_s, follow_redirects, stream=False)
         answer = convert(await self._caller.call("http/request", params), HttpResponse)
@@ -99,10 +101,10 @@ class Http:
         timeout_s: float | None = None,
         follow_redirects: bool = True,
     ) -> AsyncIterator[StreamedResponse]:
-        """One exchange whose body is iterated over as it comes, in pieces of up to 1 MiB.
+        """Make one request whose body is iterated over as it arrives, in pieces of up to 1 MiB.
 
         Raises:
-            OperationFailed: from the iteration: the body broke off, or was not taken in time.
+            OperationFailed: from the iteration: the body broke off, or was not read in time.
             ConnectionLost: from the iteration: the link died.
         """
         params = self._params(method, url, headers, content, timeout_s, follow_redirects, stream=True)
@@ -140,7 +142,10 @@ class Http:
         )
 
     def _on_delta(self, params: JsonValue) -> None:
-        """Raises RemoteProtocolError for what is no delta; the link is not to be trusted then."""
+        """Take a piece of a body.
+
+        Raises RemoteProtocolError if it is malformed; the link cannot be trusted then.
+        """
         if isinstance(params, dict) and len(str(params.get("deltaBase64", ""))) > _MAX_ENCODED:
             raise RemoteProtocolError("the server sent a piece of an HTTP body above 1 MiB")
         delta = convert(params, BodyDelta)
@@ -156,13 +161,13 @@ class Http:
 
 @dataclass(slots=True)
 class _Waiting:
-    """Bytes that were received and not taken yet, over all bodies."""
+    """Number of bytes that were received and not read yet, over all bodies."""
 
     count: int = 0
 
 
 class _Body:
-    """A body on its way: deltas in, pieces out. To be iterated by one task."""
+    """A body in transit: deltas in, pieces out. To be iterated by one task."""
 
     def __init__(self, waiting: _Waiting) -> None:
         self._waiting = waiting
@@ -173,7 +178,7 @@ class _Body:
         self._news = asyncio.Event()
 
     def take(self, delta: BodyDelta) -> bool:
-        """Whether more may follow."""
+        """Add a delta; return whether more may follow."""
         size = len(delta.delta_base64) + len(delta.error or "")
         if delta.seq != self._next_seq:
             self.end(RemoteProtocolError(f"piece {self._next_seq} of an HTTP body is missing"))
@@ -197,12 +202,12 @@ class _Body:
         return not self._ended
 
     def end(self, failure: HoldfastError | None) -> None:
-        """Nothing follows what is there."""
+        """End the body after what has arrived."""
         self._ended, self._failure = True, failure
         self._news.set()
 
     def discard(self) -> None:
-        """Nobody will take the rest."""
+        """Drop the rest, which will not be read."""
         while self._pieces:
             self._pop()
         self.end(UsageError("the block of this stream has ended", remedy="iterate inside `async with`"))

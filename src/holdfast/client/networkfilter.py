@@ -1,9 +1,9 @@
-"""Which hosts a command on the other machine may reach, and who here decides about the others.
+"""Which hosts a command on the other machine may reach, and the callback here that decides about others.
 
     await env.run(argv, policy=policy, network=NetworkFilter(["api.example.com", "*.example.org"]))
 
-The server starts a proxy for the command alone and takes every other way out from it. About a host that no
-rule mentions the server asks, if there is somebody to ask; whatever goes wrong meanwhile is no.
+The server starts a proxy for this command alone and blocks every other way out. If there is a callback, the
+server asks about hosts that no rule mentions; any failure while asking is a refusal.
 """
 
 import asyncio
@@ -37,26 +37,27 @@ from holdfast.wire.rpc import JsonValue
 log = logging.getLogger(__name__)
 
 DECIDE_S: Final = 60.0  # a person reads a question and answers it
-MAX_METHOD: Final = 32  # bytes of what a server tells
+MAX_METHOD: Final = 32  # bytes, of a server's record
 MAX_CLIENT: Final = 256
 DENIED: Final = PolicyReply(DenyDecision("not_allowed"))
 ALLOWED: Final = PolicyReply(AllowDecision())
 ALL_ALLOWED: Final = PolicyReply(AllowDecision("pattern"))
 
-# Only True is yes; "pattern": to all that the pattern of the question covers.
+# True allows; "pattern" allows all hosts that the pattern of the question covers; anything else denies.
 Decide: TypeAlias = Callable[[PolicyQuestion], Awaitable[bool | Literal["pattern"]]]
-Reply: TypeAlias = Callable[[PolicyReply | None], None]  # None: the question made no sense
+Reply: TypeAlias = Callable[[PolicyReply | None], None]  # None: the question was malformed
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkFilter:
     """The hosts that a command may reach: names, `*.name` below them, `**.name` both, addresses, or `*`.
 
-    What is denied beats what is allowed. Hosts of `review` are asked about although they are allowed.
-    `decide` is asked about every other host, and has `decide_s`; without it they are refused. `on_decision`
-    hears every decision of the server's. `limited`: only reading, by plain HTTP. `local`: also addresses
-    that are not public. `upstream`: through the server's own proxy, where it has one. `mask_keys`: keys
-    that the server knows by their variables stay outside, and those that `key_providers` describe.
+    Denied takes precedence over allowed. Hosts of `review` are asked about although they are allowed.
+    `decide` is called about every other host and has `decide_s` seconds; without it they are refused.
+    `on_decision` is called with every decision of the server. `limited`: only reading, by plain HTTP.
+    `local`: also addresses that are not public. `upstream`: through the server's own proxy, where it has one.
+    `mask_keys`: keys that the server knows by their variables stay outside of the command, and so do those
+    that `key_providers` describe.
     """
 
     allow: Iterable[str] = ()
@@ -84,7 +85,7 @@ class NetworkFilter:
             raise UsageError("key_providers say which keys are masked", remedy="add mask_keys=True")
 
     def settings(self) -> NetworkProxy:
-        """What the server is asked for."""
+        """The settings that are sent to the server."""
         domains = dict.fromkeys(self.allow, "allow") | dict.fromkeys(self.deny, "deny")
         return NetworkProxy(
             ProxySettings(
@@ -105,7 +106,10 @@ class NetworkFilter:
 
 
 class Deciders:
-    """Who decides for which process of one session. A process that is gone has no questions any more."""
+    """The filters of one session's processes, which answer questions.
+
+    A process that is gone has no questions.
+    """
 
     def __init__(self, spawn: Callable[[Coroutine[None, None, None]], None]) -> None:
         self._spawn = spawn
@@ -113,11 +117,11 @@ class Deciders:
         self._deciding: dict[str, set[asyncio.Task[bool | Literal["pattern"]]]] = {}
 
     def add(self, process_id: str, network: NetworkFilter) -> None:
-        """Before its start is sent: its first question may overtake the answer."""
+        """Register a filter before the start is sent: the first question may overtake the answer."""
         self._filters[process_id] = network
 
     def remove(self, process_id: str) -> None:
-        """The process is over, or nobody's here any more: what is still asked about it is denied."""
+        """Forget a process that ended or was given up: pending and later questions about it are denied."""
         self._filters.pop(process_id, None)
         for task in self._deciding.pop(process_id, ()):
             task.cancel()
@@ -127,7 +131,7 @@ class Deciders:
             self.remove(process_id)
 
     def ask(self, params: JsonValue, reply: Reply) -> None:
-        """A question of the server; `reply` is called once, now or later."""
+        """Answer a question of the server; `reply` is called once, now or later."""
         try:
             asked = decoding.convert(params, PolicyRequest)
         except msgspec.ValidationError:
@@ -155,7 +159,7 @@ class Deciders:
             reply(answer)
 
     def hear(self, params: JsonValue) -> None:
-        """A record of the server's; what it says of a process that is not ours, or nonsense, is ignored."""
+        """Pass on a record of a decision; malformed records and those of unknown processes are ignored."""
         try:
             told = decoding.convert(params, PolicyDecision)
         except msgspec.ValidationError:
@@ -186,19 +190,19 @@ async def _bound(decide: Decide, question: PolicyQuestion, within_s: float) -> b
 
 
 def is_fit(question: PolicyQuestion) -> bool:
-    """Whether a question can be shown to whoever decides."""
+    """Whether a question can be shown to the user."""
     names = [question.host] if question.pattern is msgspec.UNSET else [question.host, question.pattern]
     program = "" if question.program is msgspec.UNSET else question.program
     return all(map(is_host, names)) and is_plain(program, MAX_CLIENT)
 
 
 def is_host(text: str) -> bool:
-    """Whether this can be shown to whoever decides: short, nothing that is not printed, no white space."""
+    """Whether this can be shown to the user: short, only printable characters, no white space."""
     return len(text) > 0 and is_plain(text, MAX_HOST) and not any(map(str.isspace, text))
 
 
 def is_credible(told: PolicyDecision) -> bool:
-    """Whether a record keeps to what records may say."""
+    """Whether a record has only permitted values."""
     try:
         moment = datetime.fromisoformat(told.timestamp)
     except ValueError:

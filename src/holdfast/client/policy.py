@@ -1,9 +1,9 @@
-"""What a command or a file call may touch on the other machine, as a value. Pure module.
+"""What a command or a file call may access on the other machine, as a value. Pure module.
 
     Policy.workspace_write("/srv/project").allow_write("/var/cache/x").deny("**/.env")
 
-A policy never changes: every method returns another one. Two that say the same are equal. Paths are
-absolute, native to the other machine and not looked at: nothing here knows what exists there.
+A policy is immutable: every method returns another one. Two with the same rules are equal. Paths are
+absolute, native to the other machine and not checked for existence.
 """
 
 import tomllib
@@ -52,7 +52,7 @@ from holdfast.wire.processes import SecretKey
 
 
 class ReadableText(Protocol):
-    """What `pathlib.Path` offers."""
+    """The part of `pathlib.Path` that is used."""
 
     def read_text(self, encoding: str) -> str: ...
 
@@ -75,11 +75,11 @@ _PLACE_KEYS: Final = {place: key for key, place in profile.PLACES.items()}
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Policy:
-    """Make one with a class method; `wish` and `root` are for those who look inside.
+    """Create one with a class method; `wish` and `root` are for code that inspects a policy.
 
     `root` is what "the workspace" and relative patterns mean; None: the directory in which a command runs.
-    `limits` are on what a command uses; only a profile brings some along. `keys` stay outside of commands;
-    they travel with a start and with nothing else.
+    `limits` bound what a command uses; only a profile sets them. `keys` stay outside of commands; they are
+    sent with a start and with nothing else.
     """
 
     wish: Wish
@@ -89,12 +89,12 @@ class Policy:
 
     @classmethod
     def read_only(cls) -> "Policy":
-        """Everything can be read, nothing written; no network."""
+        """Allow reading everything and writing nothing; no network."""
         return cls(policy.read_only())
 
     @classmethod
     def workspace_write(cls, root: RemotePath, *, network: bool = False) -> "Policy":
-        """Everything can be read; `root` and the temporary directories written, but not `.git` and its like.
+        """Allow reading everything and writing `root` and temporary directories, but not `.git` and such.
 
         Raises:
             UsageError: `root` is not an absolute path.
@@ -103,24 +103,24 @@ class Policy:
 
     @classmethod
     def unrestricted(cls, *, network: bool = False) -> "Policy":
-        """Every file, in a sandbox that only guards the network."""
+        """Allow every file, in a sandbox that only guards the network."""
         return cls(Wish(None, _network(on=network)))
 
     @classmethod
     def full_access(cls) -> "Policy":
-        """No sandbox at all."""
+        """Use no sandbox at all."""
         return cls(policy.full_access())
 
     @classmethod
     def from_toml(
         cls, source: TomlSource, *, root: RemotePath | None = None, home: RemotePath | None = None
     ) -> "Policy":
-        """The policy that a profile describes: TOML text, or a `pathlib.Path` of this machine.
+        """Read the policy from a profile: TOML text, or a `pathlib.Path` of this machine.
 
-        `home` is the other machine's home directory, which `~/` means there.
+        `home` is the other machine's home directory, to which `~/` is expanded.
 
         Raises:
-            UsageError: naming what is wrong with which key.
+            UsageError: the profile is invalid; the text names the key.
             OSError: the file cannot be read.
         """
         name, text = (
@@ -140,7 +140,7 @@ class Policy:
         return cls(wish, None if root is None else _tidy(root), profile.limits_of(tree, source=name))
 
     def allow_read(self, path: RemotePath) -> "Policy":
-        """Also read this path and all below it.
+        """Also allow to read this path and all below it.
 
         Raises:
             UsageError: it is not an absolute path.
@@ -148,7 +148,7 @@ class Policy:
         return self._replace_wish(self.wish.allow_read(_tidy(path)))
 
     def allow_write(self, path: RemotePath) -> "Policy":
-        """Also write this path and all below it.
+        """Also allow to write this path and all below it.
 
         Raises:
             UsageError: it is not an absolute path.
@@ -156,7 +156,7 @@ class Policy:
         return self._replace_wish(self.wish.allow_write(_tidy(path)))
 
     def allow_socket(self, path: RemotePath) -> "Policy":
-        """Also connect to this unix socket of the host. The network does not include any.
+        """Also allow to connect to this unix socket of the host. Permitting the network does not include any.
 
         Raises:
             UsageError: it is not an absolute path.
@@ -164,12 +164,12 @@ class Policy:
         return replace(self, wish=self.wish.allow_socket(_tidy(path)))
 
     def allow_host(self, rule: str) -> "Policy":
-        """Also reach this host, by its name: `api.example.com`, `*.example.org:443`; the network is off then.
+        """Also allow this host by name: `api.example.com`, `*.example.org:443`; other network is off.
 
-        A URL, with methods before it or without, allows those requests alone: `GET https://a.test/v1/`.
+        A URL, with or without methods before it, allows those requests only: `GET https://a.test/v1/`.
 
         Raises:
-            UsageError: it is no rule about hosts, or there is no sandbox.
+            UsageError: it is not a rule about hosts, or there is no sandbox.
         """
         parse_rule(rule)
         if self.wish.kind is PolicyKind.DISABLED:
@@ -177,8 +177,9 @@ class Policy:
         return replace(self, wish=self.wish.allow_host(rule))
 
     def allow_net(self, preset: str) -> "Policy":
-        """Also reach the hosts that a client's settings on this machine name: `pip`, `npm`, `cargo`, `go`,
-        `apt`, `git` or `model`. They are read when a command is started, and not from the workspace.
+        """Also allow the hosts that a client's settings on this machine name: `pip`, `npm`, `cargo`, `go`,
+        `apt`, `git` or `model`. The settings are read when a command is started, and never from the
+        workspace.
 
         Raises:
             UsageError: there is no such client, or no sandbox.
@@ -189,35 +190,35 @@ class Policy:
         return replace(self, wish=self.wish.allow_net(preset))
 
     def limit_net(self, limit: str) -> "Policy":
-        """Bound what passes to allowed hosts: `500M`, `10M/s`, `20conn/s`, for some hosts as `HOST=500M`.
+        """Limit the traffic to allowed hosts: `500M`, `10M/s`, `20conn/s`, for some hosts as `HOST=500M`.
 
         Raises:
-            UsageError: it is no limit.
+            UsageError: it is not a limit.
         """
         parse_limit(limit)
         return replace(self, wish=self.wish.limit_net(limit))
 
     def deny_host(self, rule: str) -> "Policy":
-        """Reach this host not, although a pattern allows it.
+        """Deny this host, although a pattern allows it.
 
         Raises:
-            UsageError: it is no rule about hosts.
+            UsageError: it is not a rule about hosts.
         """
         parse_rule(rule, denies=True)
         return replace(self, wish=self.wish.deny_host(rule))
 
     def allow_private(self) -> "Policy":
-        """Reach allowed hosts also at addresses that are not public."""
+        """Allow allowed hosts also at addresses that are not public."""
         hosts = light.replace(self.wish.hosts, private=True)
         return replace(self, wish=light.replace(self.wish, hosts=hosts))
 
     def ask_network(self, within_s: float = ASK_S) -> "Policy":
-        """Have `decide` of a start asked about hosts that no rule decides about; the network is off then.
+        """Call `decide` of a start about hosts that no rule covers; the network is off otherwise.
 
-        A connection waits for the answer; no answer within this time is no.
+        A connection waits for the answer; no answer within this time is a refusal.
 
         Raises:
-            UsageError: there is no time, or no sandbox.
+            UsageError: the time is not above 0, or no sandbox.
         """
         if within_s <= 0:
             raise UsageError("the time to decide must be more than 0 s")
@@ -228,9 +229,9 @@ class Policy:
     def keep_secret(self, text: str, value: str | None = None) -> "Policy":
         """Keep a key outside of commands: `OPENAI_API_KEY@api.openai.com`, and the key itself.
 
-        A command has a placeholder in that variable. In requests to that host, which is allowed by this, the
-        key is in its place. Without a `value` it is taken when a command is started: from this process's
-        variable of that name, or where the text says (`NAME=file:PATH@HOST`).
+        A command finds a placeholder in that variable. In requests to that host, which this call also allows,
+        the placeholder is replaced by the key. Without a `value` the key is read when a command is started:
+        from this process's variable of that name, or from the place in the text (`NAME=file:PATH@HOST`).
 
         Raises:
             UsageError: it names no variable and host, or there is no sandbox.
@@ -247,7 +248,7 @@ class Policy:
         return replace(allowed, keys=(*others, SecretKey(wish.name, value, list(dict.fromkeys(hosts)))))
 
     def keep_keys(self, keys: Iterable[SecretKey]) -> "Policy":
-        """Keep these outside, each for its hosts. Raises UsageError."""
+        """Keep these keys outside, each for its hosts. Raises UsageError."""
         policy = self
         for key in keys:
             for host in key.hosts:
@@ -255,23 +256,23 @@ class Policy:
         return policy
 
     def with_keys(self, read: Callable[[SecretWish], str]) -> "Policy":
-        """The same with every key taken that is to be taken when a command is started. Raises UsageError."""
+        """The same policy with every key read that is read when a command is started. Raises UsageError."""
         made = replace(self.without_keys(), keys=self.keys)
         for text in self.wish.hosts.secrets:
             made = made.keep_secret(text, read(parse_secret(text)))
         return made
 
     def without_keys(self) -> "Policy":
-        """The same for a command that needs none of them; their hosts can be reached, as rules say."""
+        """The same policy for a command that needs no keys; their hosts stay allowed, as rules say."""
         given = [parse_secret(f"{key.name}@{host}").rule for key in self.keys for host in key.hosts]
         hosts = forget_keys(self.wish.hosts)
         hosts = light.replace(hosts, allow=narrow_keys(hosts.allow, given)) if given else hosts
         return replace(self, wish=light.replace(self.wish, hosts=hosts), keys=())
 
     def deny(self, path: RemotePath) -> "Policy":
-        """Neither read nor write this path, or whatever matches if it has `*`, `?`, `[` or `{` in it.
+        """Deny reading and writing this path, or all that matches if it has `*`, `?`, `[` or `{` in it.
 
-        A relative pattern counts from the workspace.
+        A relative pattern is resolved against the workspace.
 
         Raises:
             UsageError: it is neither an absolute path nor a pattern.
@@ -279,22 +280,27 @@ class Policy:
         text = path if isinstance(path, str) else path.__fspath__()
         if not is_pattern(text):
             return self._replace_wish(self.wish.deny(_tidy(text)))
-        bind_pattern(text, "/", ())  # refuses what is no pattern here and not only on the other machine
+        bind_pattern(text, "/", ())  # refuse an invalid pattern here, and not only on the other machine
         return self._replace_wish(self.wish.deny_glob(text))
 
     def with_network(self, on: bool) -> "Policy":
-        """The same with the network on or off; off needs a sandbox, so full access gets one."""
+        """The same policy with the network on or off.
+
+        Off needs a sandbox, so full access becomes unrestricted.
+        """
         if self.wish.kind is PolicyKind.DISABLED:
             return self if on else replace(Policy.unrestricted(), limits=self.limits)
         return replace(self, wish=self.wish.with_network(_network(on=on)))
 
     @property
     def confines(self) -> bool:
-        """Whether there is anything to enforce; if not, no sandbox should be asked for."""
+        """Whether there is anything to enforce; if not, no sandbox should be requested."""
         return self.wish.kind is not PolicyKind.DISABLED
 
     def context(self, cwd: RemotePath | None) -> SandboxContext:
-        """As it travels, for a command in `cwd`; None if nobody knows, and then nothing may depend on it.
+        """The policy as it is sent, for a command in `cwd`.
+
+        None if `cwd` is unknown; then no rule may depend on it.
 
         Raises:
             UsageError: `cwd` is not an absolute path.
@@ -304,7 +310,7 @@ class Policy:
         windows = base is not None and base.convention is Convention.WINDOWS
         return SandboxContext(
             permissions=_permissions(self.wish),
-            # On Windows `disabled` would switch off what the policy asks for; elsewhere it means nothing.
+            # On Windows `disabled` would switch off what the policy demands; elsewhere it has no effect.
             windows_sandbox_level="restricted-token" if windows and self.confines else "disabled",
             cwd=base,
             workspace_roots=[] if base is None else [base],
@@ -343,7 +349,7 @@ def _network(*, on: bool) -> Network:
 
 
 def _tidy(path: RemotePath) -> str:
-    """One spelling per POSIX path, so that policies are equal that say the same."""
+    """Use one spelling per POSIX path, so that policies with the same rules are equal."""
     uri = to_uri(path)
     if uri.convention is Convention.POSIX:
         return uri.native()

@@ -1,4 +1,4 @@
-"""Hosts of clients that a policy names, as their settings on this machine have them."""
+"""Read the hosts of the clients that a policy names from their settings on this machine."""
 
 import os
 from collections.abc import Mapping
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def find_presets(policy: "Policy", cwd: str, environ: Mapping[str, str] = os.environ) -> "Policy":
-    """The policy of a command in `cwd`, with the hosts of its presets.
+    """Return the policy of a command in `cwd`, with the hosts of its presets.
 
-    Whichever machine it runs on, the settings are those of this one, where somebody asked for them. What it
-    may write there is not read here: that may be the same machine.
+    Whichever machine the command runs on, the settings are those of this machine, where the user asked for
+    them. Files that the command may write are not read, since it may run on this machine.
 
     Raises:
-        UsageError: there is no such client, or it says nothing.
+        UsageError: there is no such client, or its settings name no host.
     """
     from holdfast.egress.clients.surroundings import read_presets
 
@@ -27,5 +27,5 @@ def find_presets(policy: "Policy", cwd: str, environ: Mapping[str, str] = os.env
     place = policy.root or cwd
     where = place if place.startswith("/") else here
     bound = bind(policy.wish, Where(where, (where,), environ.get("TMPDIR")))
-    closed = () if within(home, here) else (here,)  # as a checkout is, from which it was asked for
+    closed = () if within(home, here) else (here,)  # it may be an untrusted checkout
     return replace(policy, wish=read_presets(policy.wish, bound, environ, closed))

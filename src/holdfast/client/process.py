@@ -1,11 +1,11 @@
 """A process on the other machine: its events, its input, its end.
 
-Handles stay valid while the session recovers: iterators and waits go on where they were, a write is
-repeated under the same id. An event that a living link does not bring is read from what the server keeps:
-at once when a later one shows the gap, else when the process has said nothing for a while.
-Events wait here, within a bound, until somebody reads them; when the bound
-is reached the link is not read until there is room, so a process whose output nobody reads holds up
-everything else on its session. Read what you start, `wait()` for it, or terminate it.
+Handles stay valid while the session recovers: iterators and waits continue where they were, and a write is
+repeated under the same id. An event that a live link does not deliver is read from what the server keeps: at
+once when a later event shows the gap, otherwise when the process has been silent for a while. Events are
+buffered here, within a bound, until they are read. When the bound is reached the link is not read until there
+is room. So a process whose output is not read stops everything else on its session. Read what you start,
+`wait()` for it, or terminate it.
 """
 
 import asyncio
@@ -60,15 +60,18 @@ from holdfast.wire.processes import (
 )
 from holdfast.wire.rpc import JsonValue
 
-OVERTAKING_S: Final = 0.25  # what its successor overtook comes at once: servers send from several tasks
-WRITE_BYTES: Final = 256 * 1024  # of one process/write: a request is never large, however much is written
+OVERTAKING_S: Final = 0.25  # an overtaken event arrives soon: servers send from several tasks
+WRITE_BYTES: Final = 256 * 1024  # of one process/write, so that no request is large, however much is written
 
 _CONTROL_D: Final = b"\x04"
 _INTERRUPT: Final = "interrupt"
 
 
 class Process:
-    """Made by `Environment.start`. Iterate over it for events, over `stdout` and `stderr` for bytes."""
+    """A process on the other machine, created by `Environment.start`.
+
+    Iterate over it for events, over `stdout` and `stderr` for bytes.
+    """
 
     def __init__(self, session: ClientSession, process_id: str, *, tty: bool, watch: bool = False) -> None:
         self.process_id = process_id
@@ -77,7 +80,7 @@ class Process:
         self.recoverable = False
         self.sandbox_type: str | None = None
         self.enforcement: EnforcementReport | None = None
-        self.pid: int | None = None  # on the other machine, where the server says it
+        self.pid: int | None = None  # on the other machine, if the server reports it
         self._session = session
         self._tty = tty
         self._ordering = Ordering()
@@ -92,31 +95,31 @@ class Process:
         self._withheld: list[Event] | None = None
         self._collectors: list[Collector] = []
         self._waiters: list[asyncio.Future[None]] = []
-        own = secrets.token_hex(4)  # whoever adopts the process later begins to count anew
+        own = secrets.token_hex(4)  # a client that adopts the process later counts from the start
         self._write_ids = (f"{own}-{number}" for number in itertools.count(1))
         self._writing = asyncio.Lock()
 
     # --- reading
 
     def __aiter__(self) -> AsyncIterator[Event]:
-        """Every event in order, from the oldest that is kept: all of them unless much was read before."""
+        """Iterate over all events in order, from the oldest that is kept: all unless much was read before."""
         return self._events(self._backlog.reader())
 
     @property
     def stdout(self) -> AsyncIterator[bytes]:
-        """What it writes to standard output, or to its terminal; each use is a reader of its own."""
+        """The output to standard output, or to its terminal; each use creates a separate reader."""
         return self._chunks("pty" if self._tty else "stdout")
 
     @property
     def stderr(self) -> AsyncIterator[bytes]:
-        """What it writes to standard error; nothing with a terminal."""
+        """The output to standard error; empty with a terminal."""
         return self._chunks("stderr")
 
     async def wait(self, *, max_output_bytes: int = MAX_OUTPUT_BYTES) -> Result:
-        """How it ended, with head and tail of each stream within `max_output_bytes`.
+        """Wait for the end. The result has head and tail of each stream within `max_output_bytes`.
 
         Raises:
-            OutputLost: events are missing for good.
+            OutputLost: events are permanently missing.
             SessionLost: the session ended first.
         """
         collector = Collector(max_output_bytes)
@@ -145,7 +148,7 @@ class Process:
             yield event
 
     def _chunks(self, stream: str) -> AsyncIterator[bytes]:
-        reader = self._backlog.reader(stream)  # now, not at the first step: what comes meanwhile is kept
+        reader = self._backlog.reader(stream)  # now, not at the first step, so that output until then is kept
 
         async def chunks() -> AsyncIterator[bytes]:
             async for event in self._events(reader):
@@ -155,7 +158,7 @@ class Process:
         return chunks()
 
     async def _wait_for_news(self) -> None:
-        """Wait until something was published. Raises what ended the stream."""
+        """Wait until something was published. Raises the error that ended the stream."""
         if self._failure is not None:
             raise copy.copy(self._failure)
         waiter = asyncio.get_running_loop().create_future()
@@ -169,13 +172,13 @@ class Process:
     # --- writing and ending
 
     async def write(self, data: bytes, *, write_id: str | None = None) -> None:
-        """Feed standard input, in the order of the calls and each byte once, whatever happens to the link.
+        """Feed standard input, in the order of the calls and each byte once, even if the link is lost.
 
-        A `write_id` of your own makes the write happen once over several owners of the process: the server
-        remembers the last 4096 ids.
+        A `write_id` chosen by the caller makes the write happen once even if several owners of the process
+        repeat it: the server remembers the last 4096 ids.
 
         Raises:
-            InvalidRequest: it has no standard input, or not any more.
+            InvalidRequest: it has no standard input, or that is closed.
         """
         async with self._writing:
             for at in range(0, len(data), WRITE_BYTES):
@@ -184,10 +187,10 @@ class Process:
                 check_written(await self._session.call_again("process/write", params))
 
     async def close_stdin(self) -> None:
-        """End of file for its standard input, after everything written before.
+        """Close its standard input, after everything written before.
 
         Raises:
-            InvalidRequest: the server cannot, or there is none.
+            InvalidRequest: the server cannot do this, or there is no standard input.
         """
         if not self._session.info.capabilities.holdfast_close_stdin:
             if self._tty:
@@ -202,7 +205,7 @@ class Process:
             check_written(await call("process/closeStdin", ProcessParams(self.process_id)))
 
     async def signal(self, name: str) -> None:
-        """Signal its process group, by a name such as "SIGINT"; not repeated when the link dies meanwhile."""
+        """Signal its process group, by a name such as "SIGINT"; not repeated if the link dies meanwhile."""
         wanted = name.upper().removeprefix("SIG")
         if wanted in ("INT", "INTERRUPT"):
             name = _INTERRUPT
@@ -219,12 +222,12 @@ class Process:
         await self._session.call("process/resize", ResizeParams(self.process_id, rows, cols))
 
     async def terminate(self) -> None:
-        """Kill its process group; its events end as usual. Nothing happens if it has ended."""
+        """Kill its process group; its events end as usual. Does nothing if it has ended."""
         if not self._closed and self._failure is None:
             await self._session.call("process/terminate", ProcessParams(self.process_id), cleanup=True)
 
     def abandon(self) -> None:
-        """Kill it in the background, also across a lost link; its handle is of no use any more."""
+        """Kill it in the background, also across a lost link; the handle cannot be used any more."""
         if not self._closed and self._failure is None:
             self._session.abandon(self.process_id)
             self.fail(OutputLost("the process was abandoned here"))
@@ -236,7 +239,7 @@ class Process:
         return self._ordering.last_published
 
     def started(self, answer: JsonValue) -> None:
-        """The answer to its start."""
+        """Take the answer to its start."""
         start = convert(answer, StartAnswer)
         self.sandbox_type, self.enforcement, self.pid = start.sandbox_type, start.enforcement, start.pid
         self.watch = start.watch or self.watch
@@ -245,7 +248,7 @@ class Process:
         self._schedule_look(next_look_s())
 
     def adopted(self, page: ReadPage) -> None:
-        """The first page of a process that somebody else started; older events may be gone."""
+        """Take the first page of a process that another client started; older events may be gone."""
         try:
             ready = self._ordering.catch_up(page)
         except Lost:
@@ -290,7 +293,7 @@ class Process:
         try:
             await work()
         except ConnectionLost:
-            return  # whoever resumes the session reads it
+            return  # the read is repeated when the session resumes
         except HoldfastError as exc:
             if self._failure is None:
                 self._session.abandon(self.process_id)
@@ -298,10 +301,10 @@ class Process:
         finally:
             self._filling = False
         if self._failure is None:
-            self._fill_gap()  # one that showed meanwhile
+            self._fill_gap()  # a gap that appeared during the read
 
     async def _fill(self) -> None:
-        """Read what did not come although its successors did: once for each event that stays missing."""
+        """Read events that were overtaken and did not come: one read for each event that stays missing."""
         while (missing := self._ordering.missing) is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(OVERTAKING_S):
@@ -322,7 +325,10 @@ class Process:
             self._look = asyncio.get_running_loop().call_later(after_s, self._check_quiet)
 
     def _check_quiet(self) -> None:
-        """Nothing follows the last event, so no gap shows that it was lost. A look costs events nothing."""
+        """Read the process if it was silent: a lost last event leaves no gap that would show.
+
+        A read consumes no events.
+        """
         quiet = self.last_published == self._seen_at_look
         if quiet and not self._filling and not self._session.holding:
             self._filling = True
@@ -332,7 +338,7 @@ class Process:
     async def _read_if_quiet(self) -> None:
         params = ReadParams(self.process_id, self.last_published, None, 0)
         page = decode_page(await self._session.call("process/read", params))
-        with contextlib.suppress(TimeoutError):  # an event says more than the page: let it come first
+        with contextlib.suppress(TimeoutError):  # an event has more than the page: let it come first
             async with asyncio.timeout(OVERTAKING_S):
                 while self.last_published < page.next_seq - 1:
                     await self._wait_for_news()
@@ -382,7 +388,7 @@ class Process:
             self.denials.close()
 
     async def _ask_verdict(self, event: Exited) -> None:
-        """An older server does not say with the exit whether the sandbox was the reason; a page does."""
+        """Ask an older server, which does not report with the exit whether the sandbox was the reason."""
         with contextlib.suppress(HoldfastError):
             params = ReadParams(self.process_id, event.seq, None, 0)
             page = decode_page(await self._session.call_again("process/read", params))
@@ -404,11 +410,11 @@ class Process:
 
 
 class Denials:
-    """What the sandbox refused to a watched process, as its watcher saw it.
+    """The calls that the sandbox refused to a watched process, as reported by its watcher.
 
-    Iterate over it for what is seen from now on, `known` included, until the process has ended. What is
-    alike comes again with a larger count. A lost link loses nothing: what was missed is asked for by number
-    on the next one.
+    Iterate over it for the calls in `known` and all later ones, until the process has ended. A repeated kind
+    of call is reported again with a larger count. A lost link loses nothing: missed reports are requested by
+    number on the next one.
     """
 
     def __init__(self, session: ClientSession, process_id: str) -> None:
@@ -423,12 +429,12 @@ class Denials:
 
     @property
     def known(self) -> list[DeniedCall]:
-        """Each kind once, the one that was seen last at the end."""
+        """Each kind of call once, the most recent last."""
         return [entry for entry in self._entries.values() if isinstance(entry, DeniedCall)]
 
     @property
     def unconfirmed(self) -> list[UnconfirmedCall]:
-        """What the sandbox may have refused as well: nobody saw how these calls ended."""
+        """Calls that the sandbox may have refused too: the watcher did not see their results."""
         return [entry for entry in self._entries.values() if isinstance(entry, UnconfirmedCall)]
 
     async def __aiter__(self) -> AsyncIterator[DeniedCall]:
@@ -437,7 +443,7 @@ class Denials:
                 yield entry
 
     async def follow(self) -> AsyncIterator[DeniedCall | UnconfirmedCall]:
-        """Like iterating, with what is not confirmed."""
+        """Iterate over the refused calls and those that are not confirmed."""
         last = 0
         while True:
             news = [entry for entry in self._entries.values() if entry.number > last]
@@ -453,12 +459,12 @@ class Denials:
     # --- the process's side
 
     def catch_up(self) -> None:
-        """The link was lost: ask for what was missed."""
+        """Request the reports that were missed after a lost link."""
         self._asking += 1
         self._session.spawn(self._ask())
 
     def close(self) -> None:
-        """Nothing follows, but what was asked for."""
+        """End the reports, except those that were requested."""
         if not self._closed:
             self._closed = True
             self._forget()
@@ -471,7 +477,7 @@ class Denials:
             for entry in convert(answer, DenialsResult).denials:
                 self._take(sort_out(entry))
         except HoldfastError:
-            return  # the process is forgotten there, or the session is over
+            return  # the server has forgotten the process, or the session is over
         finally:
             self._asking -= 1
             self._wake()

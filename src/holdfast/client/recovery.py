@@ -5,9 +5,9 @@
         | nothing to dial        | the window is over, or no attempt can help
         +----------------------->+--> FAILED
 
-Feed it what happened and what time it is; do what it returns. Links are told apart by their
-generation: a report about any but the current one changes nothing. While RECOVERING either one
-attempt is under way (`Dial`) or a wake-up is due (`WakeAt`), never both.
+The caller reports events with the time, and carries out the actions that are returned. Links are
+distinguished by their generation: a report about any but the current one changes nothing. While RECOVERING
+either one attempt is under way (`Dial`) or a wake-up is due (`WakeAt`), never both.
 """
 
 import enum
@@ -18,13 +18,13 @@ from typing import Final, TypeAlias
 from holdfast.errors import ConnectionLost, SessionAttached
 
 WINDOW_S: Final = 25.0  # inside the server's 30 s: the two clocks start independently
-FIRST_DELAY_S: Final = 0.1  # a server that restarts its network is back about then
-MAX_DELAY_S: Final = 2.0  # still a dozen attempts within the window
-SETTLED_S: Final = 1.0  # a link that dies younger is not dialled again at once: the two would spin
+FIRST_DELAY_S: Final = 0.1  # a server whose network restarts is back about then
+MAX_DELAY_S: Final = 2.0  # so that a dozen attempts fit in the window
+SETTLED_S: Final = 1.0  # a link that dies younger is not redialled at once, to avoid a busy loop
 
 
 class LinkState(enum.StrEnum):
-    """What a caller may expect of the session."""
+    """What a caller can expect of the session."""
 
     CONNECTED = "connected"
     RECOVERING = "recovering"
@@ -33,7 +33,7 @@ class LinkState(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Dial:
-    """Make the link of this generation and resume the session on it, or fail by `until`."""
+    """Dial the link of this generation and resume the session on it, or fail by `until`."""
 
     generation: int
     until: float
@@ -57,12 +57,12 @@ Action: TypeAlias = Dial | WakeAt | GiveUp
 
 
 def worth_retrying(error: Exception) -> bool:
-    """Whether another attempt may succeed: the link failed, or the old one is not gone yet."""
+    """Whether another attempt may succeed: the link failed, or the old link still holds the session."""
     return isinstance(error, ConnectionLost | SessionAttached | TimeoutError)
 
 
 def delays(random: Callable[[], float]) -> Iterator[float]:
-    """Doubling from FIRST_DELAY_S to MAX_DELAY_S, each shortened by up to half so that clients spread."""
+    """Yield delays that double from FIRST_DELAY_S to MAX_DELAY_S, each shortened by up to half at random."""
     delay = FIRST_DELAY_S
     while True:
         yield delay * (1 - random() / 2)
@@ -70,7 +70,10 @@ def delays(random: Callable[[], float]) -> Iterator[float]:
 
 
 class Recovery:
-    """Begins CONNECTED with the link of generation 1. `random` gives numbers in [0, 1)."""
+    """The state machine.
+
+    It begins CONNECTED with the link of generation 1. `random` gives numbers in [0, 1).
+    """
 
     def __init__(self, *, resumable: bool, now: float, random: Callable[[], float]) -> None:
         self.state = LinkState.CONNECTED
@@ -84,11 +87,11 @@ class Recovery:
         self._died = False
 
     def link_lost(self, generation: int, now: float, reason: str) -> Action | None:
-        """The link of this generation ended; None if that is known or does not matter any more."""
+        """Report that the link of this generation ended; None if that is known or irrelevant by now."""
         if self.state is LinkState.FAILED or generation != self.generation:
             return None
         if self.state is LinkState.RECOVERING:
-            self._died = self._dialling  # the attempt's own link: its end decides about the attempt
+            self._died = self._dialling  # the link of the attempt: its end decides about the attempt
             return None
         if not self._resumable:
             return self._fail(reason)
@@ -100,7 +103,7 @@ class Recovery:
         return self._dial()
 
     def tick(self, now: float) -> Action | None:
-        """The wake-up. None when nothing is due."""
+        """Report the wake-up. None when nothing is due."""
         if self.state is not LinkState.RECOVERING or self._dialling:
             return None
         if now >= self._deadline:
@@ -108,7 +111,7 @@ class Recovery:
         return self._dial()
 
     def dial_failed(self, now: float, *, retry: bool, reason: str) -> Action | None:
-        """The attempt ended without a resumed session. None when the session was given up meanwhile."""
+        """Report that the attempt ended without a resumed session. None if the session was given up."""
         if self.state is LinkState.FAILED:
             return None
         self._expect_attempt()
@@ -121,7 +124,7 @@ class Recovery:
         return WakeAt(when)
 
     def resumed(self, now: float) -> Action | None:
-        """The attempt succeeded. None: connected; an action if its link is dead by now."""
+        """Report that the attempt succeeded. None: connected; an action if its link is dead by now."""
         if self.state is LinkState.FAILED:
             return None
         self._expect_attempt()
@@ -133,7 +136,7 @@ class Recovery:
         return None
 
     def give_up(self) -> None:
-        """The user is done with the session: whatever happens from now on changes nothing."""
+        """End the session at the user's request; later reports change nothing."""
         self.state = LinkState.FAILED
         self._dialling = False
 

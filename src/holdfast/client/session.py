@@ -1,10 +1,10 @@
-"""One session over as many links as it takes: calls, events, recovery.
+"""One session over a series of links: calls, events, recovery.
 
-Calls made while no link is up wait for the next one. A call that was under way when its link died
-fails and is not repeated, unless its method says that it may be (`call_again`). Processes are routes:
-their events find them by id on any link, and after a link was lost they are caught up by sequence
-number before anything else is sent. A route whose buffer is full stops the link from being read, except
-while the session cleans up or recovers.
+Calls made while no link is up wait for the next one. A call that was under way when its link died fails and
+is not repeated, unless the caller permits it (`call_again`). Processes are routes: events are routed to them
+by id on any link. After a link was lost their missed events are read by sequence number before anything else
+is sent. A route whose buffer is full stops the link from being read, except while the session cleans up or
+recovers.
 """
 
 import asyncio
@@ -36,36 +36,37 @@ from holdfast.wire.rpc import JsonValue
 log = logging.getLogger(__name__)
 
 CLEANUP_S: Final = 5.0  # to answer a terminate; a serial server may be stuck in another call until dropped
-FAREWELL_S: Final = 2.0  # of work on the way out
+FAREWELL_S: Final = 2.0  # for pending work at the end
 CATCH_UP_AT_ONCE: Final = 16  # reads under way after a resume: a slow link, hundreds of processes, 25 s
 
 _RESTART: Final = "connect again; what ran in the old session has been ended"
 
 
 class SessionCaller(Protocol):
-    """What the facets of an environment see of its session."""
+    """The part of a session that the facets of an environment use."""
 
     async def call(
         self, method: str, params: object, *, timeout_s: float | None = None, cleanup: bool = False
     ) -> JsonValue:
-        """One request; waits while the session recovers.
+        """Send one request; waits while the session recovers.
 
         Raises:
-            ConnectionLost: the link died meanwhile: it may or may not have happened, and is not repeated.
-            SessionLost: there is no session any more.
+            ConnectionLost: the link died during the call. The request may or may not have been executed, and
+                is not repeated.
+            SessionLost: the session is over.
             TimeoutError: no answer within `timeout_s`.
-            HoldfastError: what the server answered.
+            HoldfastError: the error that the server answered.
         """
 
     def on(self, method: str, handle: Callable[[JsonValue], None]) -> Callable[[], None]:
-        """Hear every notification of a method; call what is returned to stop."""
+        """Call `handle` with every notification of a method; call the returned function to stop."""
 
     def on_lost(self, handle: Callable[[HoldfastError], None]) -> Callable[[], None]:
-        """Hear when a link died or the session ended; call what is returned to stop."""
+        """Call `handle` when a link died or the session ended; call the returned function to stop."""
 
 
 class Route(Protocol):
-    """A process as its session sees it."""
+    """A process as seen by its session."""
 
     process_id: str
     recoverable: bool
@@ -74,17 +75,17 @@ class Route(Protocol):
     def last_published(self) -> int: ...
 
     def take(self, pushed: Pushed) -> None:
-        """One event."""
+        """Take one event."""
 
     def catch_up(self, page: ReadPage) -> None:
-        """What was missed. Raises: OutputLost."""
+        """Take the missed events. Raises: OutputLost."""
 
     def fail(self, error: HoldfastError) -> None:
-        """Nothing more will come."""
+        """End the route with an error; no more events come."""
 
 
 class ClientSession:
-    """Made by `open`; `info` is what the server says about itself."""
+    """A session. Connect it with `open`; `info` is what the server reports about itself."""
 
     def __init__(self, dialer: Dialer) -> None:
         self._dialer = dialer
@@ -95,10 +96,10 @@ class ClientSession:
         self._failure: SessionLost | None = None
         self._changed = asyncio.Event()
         self._routes: dict[str, Route] = {}
-        self._prefix = "p"  # with more to it where others have started processes before
+        self._prefix = "p"  # longer if others may have started processes in the session before
         self._numbers = itertools.count(1)
         self._orphans: set[str] = set()
-        self._ending: set[str] = set()  # those that the server has been told to end
+        self._ending: set[str] = set()  # those whose termination is under way
         self._full: set[str] = set()
         self._cleanups = 0
         self._held = False
@@ -111,12 +112,12 @@ class ClientSession:
     # --- life
 
     async def open(self, resume: str | None = None) -> None:
-        """The first link, of a new session or of one that another process has left.
+        """Open the first link, of a new session or of one that another process has left.
 
         Raises:
             Unreachable, TokenRefused, ProtocolMismatch: there is no session.
-            InvalidRequest: the one to resume does not exist, or not any more.
-            SessionAttached: somebody holds it; try again shortly.
+            InvalidRequest: the session to resume does not exist or has ended.
+            SessionAttached: another connection holds it; try again shortly.
         """
         hello = await self._dialer.enter(self._connection, resume, introduce=True)
         if resume is not None:
@@ -128,7 +129,7 @@ class ClientSession:
 
     @property
     def deciders(self) -> Deciders:
-        """Made for the first process about whose hosts somebody here decides, or is asked."""
+        """Deciders about hosts; created for the first process with a callback, or at the first question."""
         if self._deciders is None:
             self._deciders = Deciders(self.spawn)
             self.on("network/policyDecision", self._deciders.hear)
@@ -145,11 +146,11 @@ class ClientSession:
 
     @property
     def holding(self) -> bool:
-        """Whether the link is not read because somebody does not read a process."""
+        """Whether reading the link is paused because the output of a process is not read."""
         return self._held
 
     async def aclose(self, *, leave: bool = False) -> None:
-        """End every process that still runs, within FAREWELL_S, and the link; or `leave` them running."""
+        """End all running processes, within FAREWELL_S, and the link; with `leave` they keep running."""
         routes = list(self._routes.values())
         for route in routes if not leave else ():
             self.abandon(route.process_id)
@@ -209,7 +210,7 @@ class ClientSession:
                 self._throttle()
 
     async def call_again(self, method: str, params: object) -> JsonValue:
-        """Like `call` for what may be repeated: a lost link costs time and nothing else."""
+        """Like `call` for requests that may be repeated: a lost link only delays it."""
         while True:
             try:
                 return await self.call(method, params)
@@ -217,7 +218,7 @@ class ClientSession:
                 continue
 
     async def call_now(self, method: str, params: object, *, timeout_s: float) -> JsonValue:
-        """Like `call`, and fails at once with ConnectionLost when no link is up."""
+        """Like `call`, but fails at once with ConnectionLost when no link is up."""
         if self._failure is not None:
             raise copy.copy(self._failure)
         if self.state is not LinkState.CONNECTED:
@@ -262,7 +263,7 @@ class ClientSession:
         return f"{self._prefix}{next(self._numbers)}"
 
     def add_route(self, route: Route) -> None:
-        """Before its start is sent: events may overtake the answer."""
+        """Register a process before its start is sent: events may overtake the answer."""
         if self._failure is not None:
             raise copy.copy(self._failure)
         if route.process_id in self._routes:
@@ -276,24 +277,24 @@ class ClientSession:
         self.make_room(process_id)
 
     def abandon(self, process_id: str) -> None:
-        """End a process nobody waits for, now or on the next link."""
+        """End a process that no caller waits for, now or on the next link."""
         self.remove_route(process_id)
         if self._failure is None:
-            self._orphans.add(process_id)  # at once: its name may be wanted again
+            self._orphans.add(process_id)  # at once: its name may be reused
             self.spawn(self._terminate(process_id))
 
     async def until_ended(self, process_id: str) -> None:
-        """Wait until nothing of this name is to be ended any more: what starts then is not taken for it.
+        """Wait until no process of this name is to be ended, so that a new one cannot be ended in its place.
 
         Raises:
-            SessionLost: there is no session any more.
+            SessionLost: the session is over.
         """
         while process_id in self._orphans:
             await self._until_changed()
 
     async def _terminate(self, process_id: str) -> None:
         if self.state is not LinkState.CONNECTED or process_id in self._ending:
-            return  # whoever resumes the session sees to it, or somebody does already
+            return  # done when the session resumes, or under way already
         connection = self._connection
         self._ending.add(process_id)
         try:
@@ -301,7 +302,7 @@ class ClientSession:
         except ConnectionLost:
             return
         except TimeoutError:
-            connection.drop("the server does not answer")  # then it lets go of what it is stuck in
+            connection.drop("the server does not answer")  # then it abandons the call that it is stuck in
             return
         except HoldfastError:
             log.debug("a process could not be ended", extra={"process_id": process_id})
@@ -311,13 +312,13 @@ class ClientSession:
         self._wake()
 
     def spawn(self, work: Coroutine[None, None, None]) -> None:
-        """Work that belongs to the session and ends with it."""
+        """Run work that belongs to the session and ends with it."""
         self._tasks.start(work)
 
     # --- flow
 
     def mark_full(self, process_id: str) -> None:
-        """This process has more than its share unread: read no more."""
+        """Stop reading the link: this process has more unread events than its bound."""
         self._full.add(process_id)
         self._throttle()
 
@@ -338,7 +339,7 @@ class ClientSession:
 
     def connection_lost(self, connection: ClientConnection, error: HoldfastError) -> None:
         if connection is not self._connection or self.session_id is None:
-            return  # not ours any more, or not yet: whoever dials is told by an exception
+            return  # an old link, or one being dialled, whose dialler gets an exception
         action = self._recovery.link_lost(connection.generation, self._now(), str(error))
         if action is None:
             return
@@ -349,7 +350,7 @@ class ClientSession:
         self._driver = asyncio.get_running_loop().create_task(self._drive(action, str(error)))
 
     async def _drive(self, first: Action, loss: str) -> None:
-        """Until the session is resumed or lost."""
+        """Carry out actions until the session is resumed or lost."""
         action: Action | None = first
         try:
             while action is not None:
@@ -387,13 +388,13 @@ class ClientSession:
         return self._recovery.resumed(self._now())
 
     async def _catch_up(self, connection: ClientConnection) -> None:
-        """Read what every process said meanwhile."""
+        """Read the events that every process missed."""
         routes = [route for route in self._routes.values() if route.recoverable]
         for batch in (routes[at : at + CATCH_UP_AT_ONCE] for at in range(0, len(routes), CATCH_UP_AT_ONCE)):
             await asyncio.gather(*(self._read_missed(connection, route) for route in batch))
 
     async def _read_missed(self, connection: ClientConnection, route: Route) -> None:
-        """One process; if it cannot be continued, it fails alone."""
+        """Read the events of one process; if it cannot be continued, it fails alone."""
         try:
             params = ReadParams(route.process_id, route.last_published, None, 0)
             route.catch_up(decode_page(await connection.call("process/read", params, cleanup=True)))

@@ -1,3 +1,4 @@
-"""Executors that dial us, without a relay between (the direct transport): `admission` decides who may and is
-pure, `acceptedlink` is the connection that one has opened, `host` listens and gives an environment for each.
+"""Executors that dial us, without a relay between (the direct transport): `admission` decides which ones are
+admitted and is pure, `acceptedlink` is the connection that an executor has opened, `host` listens and
+provides an environment for each.
 """

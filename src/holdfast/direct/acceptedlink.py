@@ -1,6 +1,6 @@
-"""A WebSocket that an executor has opened to us, as a link of a client: we speak first.
+"""A WebSocket that an executor has opened to us, as a link of a client: we send the first message.
 
-Until a session takes it, it waits, and is answered its pings; an executor that says anything by then is none.
+Until a session takes it, it waits and pings are answered. A peer that sends a message before that is dropped.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from holdfast.server.edges.websocket import Keepalive
 from holdfast.wire.pongs import Pongs
 from holdfast.wire.sizes import MAX_MESSAGE_BYTES, MAX_PARTS
 
-MAX_FRAME_BYTES: Final = 16 * 1024 * 1024  # what the reference accepts and sends in one frame
+MAX_FRAME_BYTES: Final = 16 * 1024 * 1024  # the reference's bound of one frame in both directions
 
 
 class AcceptedLink(asyncio.Protocol):
-    """From the answered upgrade on. `on_gone` is called once, when the connection is."""
+    """A link, from the answered upgrade on. `on_gone` is called once, when the connection is lost."""
 
     def __init__(self, transport: asyncio.Transport, on_gone: "Callable[[AcceptedLink], None]") -> None:
         self._transport = transport
@@ -47,7 +47,7 @@ class AcceptedLink(asyncio.Protocol):
         return self._gone.is_set() or self._transport.is_closing()
 
     def attach(self, receiver: Receiver) -> None:
-        """Whoever gets its messages from now on."""
+        """Set the receiver of its messages."""
         self._receiver = receiver
         receiver.on_open(self)
 
@@ -115,7 +115,7 @@ class AcceptedLink(asyncio.Protocol):
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()
         if self._paused:
-            self._keepalive.pong()  # it may have answered; nobody looks
+            self._keepalive.pong()  # it may have answered, but we are not reading
         if self._keepalive.tick(loop.time()):
             self.abort(ConnectionLost("the executor does not answer pings"))
             return
@@ -156,7 +156,7 @@ class AcceptedLink(asyncio.Protocol):
             self._frames.send_close(1000)
             self._flush()
         if not self._transport.is_closing():
-            self._transport.close()  # once: TLS of Python 3.11.2 cannot abort what was closed again
+            self._transport.close()  # once: TLS of Python 3.11.2 cannot be aborted after a second close
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._gone.wait(), CLOSE_S)
         self._transport.abort()

@@ -1,11 +1,11 @@
-"""Who may come to a host, and for which environment: signed requests, once each. Pure module.
+"""Which executors a host admits, and for which environment: signed requests, each accepted once. Pure module.
 
-    POST /cloud/environment/ID/direct/register       here I am; the answer says where to dial
+    POST /cloud/environment/ID/direct/register       registration; the answer says where to dial
     GET  /direct/environment/ID/REGISTRATION         the WebSocket on which the executor serves us
 
-The words are the reference's: an executor of it ends after a registration that was refused, whatever the
-status, and after an upgrade that was refused with 4xx, but for three: 409 makes it register again, after 408
-and 429 it dials again, as it does after 5xx.
+The statuses follow the reference. Its executor ends after a registration that was refused, whatever the
+status, and after an upgrade that was refused with 4xx, with three exceptions: after 409 it registers again,
+after 408 and 429 it dials again, as it does after 5xx.
 """
 
 import fnmatch
@@ -27,7 +27,7 @@ _DIAL: Final = re.compile(r"/direct/environment/([A-Za-z0-9._~-]{1,128})/([0-9a-
 
 
 class ExecutorKey(NamedTuple):
-    """A key that executors sign with, and the environments that they may be: names with `*` and `?`."""
+    """A key that executors sign with, and the environments that they may serve: names with `*` and `?`."""
 
     key_id: str
     secret: str
@@ -39,14 +39,14 @@ class ExecutorKey(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A registration, if `registration` is None, or the upgrade of one."""
+    """A request: a registration if `registration` is None, otherwise the upgrade of one."""
 
     environment: str
     registration: str | None
 
 
 class HostRefusal(NamedTuple):
-    """What is not done. `reason` is for the log; the peer is told the code."""
+    """A refusal. `reason` is for the log; only the code is sent to the peer."""
 
     status: int
     code: str
@@ -64,7 +64,7 @@ FULL: Final = HostRefusal(503, "route_unavailable", "there are too many environm
 
 
 def parse(request: HttpRequest) -> Asked | None:
-    """What is asked for; None: nothing that we have."""
+    """Parse what is requested; None for an unknown path."""
     path, question, _ = request.target.partition("?")
     if question:
         return None
@@ -76,17 +76,17 @@ def parse(request: HttpRequest) -> Asked | None:
 
 
 def answer(environment: str, request: HttpRequest, scheme: str, registration: str) -> bytes:
-    """What a registration is told: to dial where it has reached us. That it has signed."""
+    """The answer to a registration: dial at the same `Host`, which the executor has signed."""
     place = next(value for name, value in request.headers if name == "host")
     url = f"{scheme}://{place}/direct/environment/{environment}/{registration}"
     return msgspec.json.encode(DirectRegisterAnswer(environment, url, DIRECT, registration))
 
 
 class Gate:
-    """The keys of one host, and what has been signed with them."""
+    """The keys of one host, and the signatures that were used."""
 
     def __init__(self, keys: Iterable[ExecutorKey], scope: Scope) -> None:
-        """Raises: UsageError: these are no keys."""
+        """Raises: UsageError: there is no valid key."""
         self._keys = {key.key_id: key for key in keys}
         self._scope = scope
         self._replays = Replays()
@@ -94,7 +94,7 @@ class Gate:
             raise UsageError("a host needs a key, with an id and a secret, that its executors sign with")
 
     def judge(self, request: HttpRequest, asked: Asked, now: float) -> HostRefusal | None:
-        """Why this request is not to be granted; None: it is by somebody who may ask for that."""
+        """Return why this request is refused; None: it is signed by a key that may make it."""
         try:
             signed = verify(request, self._find, self._scope, now)
         except PeerRefused as exc:
@@ -104,7 +104,7 @@ class Gate:
             return HostRefusal(403, "forbidden", "the key is not for this environment")
         try:
             self._replays.note(signed.signature, now)
-        except PeerRefused as exc:  # or two honest ones within a second, which are signed alike
+        except PeerRefused as exc:  # or two honest ones within a second, whose signatures are equal
             return HostRefusal(429, "rate_limited", str(exc))
         return None
 

@@ -1,8 +1,9 @@
-"""A host: executors dial it, and it gives an environment for each, to run commands there.
+"""A host: executors dial it, and it provides an environment for each, to run commands there.
 
-An executor registers, dials, and serves us on what it dialled; whoever asked for its environment waits for
-that. When the connection is lost the executor dials again, and the session goes on there. The newest
-connection is the good one: an executor dials once the one before is over for it, whatever it looks like here.
+An executor registers, dials, and serves us on that connection; callers that want its environment wait for it.
+When the connection is lost the executor dials again, and the session continues there. The newest connection
+is the valid one: an executor dials only after its previous connection has ended, even if that still seems
+alive here.
 """
 
 import asyncio
@@ -33,9 +34,9 @@ from holdfast.wire.sigv4 import HttpRequest, Scope
 
 log = logging.getLogger(__name__)
 
-SERVICE: Final = "execute-api"  # what the reference signs for unless told otherwise
+SERVICE: Final = "execute-api"  # what the reference signs for by default
 ARRIVE_S: Final = 60.0  # for an executor to dial
-HELD_S: Final = 10.0  # that an environment stays its executor's without a connection; it dials within 7.5 s
+HELD_S: Final = 10.0  # an environment stays its executor's without a connection; it redials within 7.5 s
 ASK_S: Final = 10.0  # for a request, so that silent peers do not pile up
 CLOSING_TURNS: Final = 3
 MAX_WAITING: Final = 256  # connections whose request is not complete
@@ -43,7 +44,10 @@ _JSON: Final = "application/json"
 
 
 class DirectHost:
-    """Made by `listen`. `url` is where it listens: what executors near here are given as `--remote`."""
+    """A host that executors dial.
+
+    Create it with `listen`. `url` is its address, which nearby executors get as `--remote`.
+    """
 
     def __init__(self, gate: Gate, scheme: str) -> None:
         self.url = ""
@@ -51,7 +55,7 @@ class DirectHost:
         self._scheme = scheme
         self._seats: dict[str, Seat] = {}
         self._connections: set[AcceptedLink] = set()
-        self.closed = False  # nobody may come any more
+        self.closed = False  # no more connections are admitted
         self.lobby = Lobby(MAX_WAITING, ASK_S)
 
     @classmethod
@@ -67,12 +71,12 @@ class DirectHost:
         tls: ssl.SSLContext | None = None,
         behind_proxy: bool = False,
     ) -> "AsyncIterator[DirectHost]":
-        """A host for as long as the block lasts. `address` is an IP of this machine.
+        """Listen for as long as the block lasts. `address` is an IP of this machine.
 
-        `behind_proxy`: one in front ends TLS and passes the `Host` on as it is, which is signed.
+        `behind_proxy`: a reverse proxy terminates TLS and passes on `Host` unchanged, since that is signed.
 
         Raises:
-            UsageError: there is no key, or others on the way could read what is said.
+            UsageError: there is no key, or the traffic could be read on the way.
             StartupError: the address cannot be listened on.
         """
         secure = tls is not None or behind_proxy
@@ -105,9 +109,9 @@ class DirectHost:
         return tuple(id_ for id_, seat in self._seats.items() if seat.connected)
 
     async def get(self, environment_id: str, *, timeout_s: float = ARRIVE_S) -> Environment:
-        """The environment of this id; waits until its executor has dialled. Do not close it.
+        """Return the environment of this id; waits until its executor has dialled. Do not close it.
 
-        While its session lives it is the same one for everybody; one that is lost is followed by a new one.
+        While its session lives all callers get the same one; after it is lost they get a new one.
 
         Raises:
             Unreachable: no executor has come in time, or it does not answer.
@@ -123,13 +127,13 @@ class DirectHost:
         for link in list(self._connections):
             link.abort(ConnectionLost("the host was closed"))
         self.lobby.clear()
-        for _ in range(CLOSING_TURNS):  # of the loop, which closes what was aborted
+        for _ in range(CLOSING_TURNS):  # of the loop, which closes the aborted transports
             await asyncio.sleep(0)
 
     # --- what a connection uses
 
     def answer(self, request: HttpRequest, asked: Asked) -> bytes | HostRefusal | None:
-        """What to say to this request; None: open the WebSocket and `receive` it."""
+        """Answer this request; None: open the WebSocket and call `receive`."""
         refused = self._gate.judge(request, asked, time.time())
         if refused is not None:
             return refused
@@ -143,7 +147,7 @@ class DirectHost:
         return admission.answer(asked.environment, request, self._scheme, registration)
 
     def receive(self, environment_id: str, transport: asyncio.Transport) -> AcceptedLink:
-        """A link of the WebSocket that was opened."""
+        """Create the link of a WebSocket that was opened."""
         seat = self._seat(environment_id)
 
         def forget(link: AcceptedLink) -> None:
@@ -158,11 +162,11 @@ class DirectHost:
 
 
 class Seat:
-    """One environment at a host: whose it is, the connection that waits, and the session."""
+    """One environment at a host: its registration, the waiting connection, and the session."""
 
     def __init__(self, environment_id: str) -> None:
         self._registration = ""
-        self._heard = 0.0  # when something was heard of it last
+        self._heard = 0.0  # when its executor was last seen
         self._waiting: AcceptedLink | None = None
         self._current: AcceptedLink | None = None
         self._arrived = asyncio.Event()
@@ -175,20 +179,20 @@ class Seat:
         return any(link is not None and not link.gone for link in (self._waiting, self._current))
 
     def register(self) -> str:
-        """A new registration, which takes the place of the one before."""
+        """Create a new registration, which replaces the previous one."""
         self._registration = secrets.token_hex(16)
         self.note()
         return self._registration
 
     def note(self) -> None:
-        """Its executor was here just now."""
+        """Note that its executor was seen just now."""
         self._heard = asyncio.get_running_loop().time()
 
     def refuse(self, registration: str) -> HostRefusal | None:
-        """Why the executor of this registration may not serve; None: it may.
+        """Return why the executor of this registration may not serve; None: it may.
 
-        One that another has followed waits for as long as that is here, or may come back, so that two do not
-        fight.
+        A superseded executor waits for as long as its successor is connected or may come back, so that the
+        two do not displace each other repeatedly.
         """
         if registration == self._registration:
             return None
@@ -196,7 +200,7 @@ class Seat:
         return admission.SUPERSEDED if self._registration and held else admission.UNKNOWN
 
     def arrive(self, link: AcceptedLink) -> None:
-        """A new connection, which takes the place of any before it."""
+        """Take a new connection, which replaces any previous one."""
         before, self._waiting = (self._waiting, self._current), link
         for old in before:
             if old is not None:
@@ -261,7 +265,7 @@ class HostConnection(asyncio.Protocol):
         self._host.lobby.leave(self._transport)
 
     def _gather(self) -> None:
-        """Raises: RemoteProtocolError: this will be no request."""
+        """Raises: RemoteProtocolError: this cannot become a valid request."""
         if self._head is None:
             end = self._received.find(b"\r\n\r\n")
             if end < 0:
@@ -281,7 +285,7 @@ class HostConnection(asyncio.Protocol):
         target = f"{head.path}?{head.query}" if head.query else head.path
         request = HttpRequest(head.method, target, head.headers, body)
         asked = admission.parse(request)
-        if asked is None or head.get("origin") is not None:  # a browser must never get here
+        if asked is None or head.get("origin") is not None:  # a browser is never admitted
             self._finish(admission.NO_ROUTE)
             return
         opening = None if asked.registration is None else accept(head)
@@ -310,7 +314,7 @@ class HostConnection(asyncio.Protocol):
 
 
 def _size_of_body(head: RequestHead) -> int:
-    """Raises: RemoteProtocolError: it is not said, or too much."""
+    """Raises: RemoteProtocolError: the length is missing or too large."""
     if head.get("transfer-encoding") is not None:
         raise RemoteProtocolError("the length of a body must be given")
     length = head.only("content-length") or "0"

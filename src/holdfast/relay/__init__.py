@@ -1,3 +1,4 @@
-"""Registry and rendezvous: executors that nobody can dial register here, harnesses find them by their id, and
-frames pass between them that the relay cannot read. `rules` decide, `store` remembers, `service` listens.
+"""Registry and rendezvous: executors that cannot be dialled register here, harnesses find them by their id,
+and the relay passes frames between them that it cannot read. `rules` decides, `store` keeps the state, `node`
+listens.
 """

@@ -1,7 +1,7 @@
-"""What happened at a relay, for whoever has to answer for it: one line of JSON an event.
+"""The audit log of a relay: one line of JSON per event.
 
-Ids of tokens and registrations, names of tenants and environments, addresses of peers. Never a token, an
-authorization, an address with its query, a key, or anything that was carried.
+It holds ids of tokens and registrations, names of tenants and environments, and addresses of peers. It never
+holds a token, an authorization, an address with its query, a key, or anything that was carried.
 """
 
 import logging
@@ -35,14 +35,14 @@ EVENTS: Final = frozenset(
 
 
 def record(event: str, **fields: str) -> None:
-    """Write down an event; `fields` are names of `log.FIELDS`."""
+    """Log an event; the names of `fields` are among `log.FIELDS`."""
     if event not in EVENTS:
         raise AssertionError(f"there is no event {event}")
     log.info(event, extra=fields)
 
 
 def keep_in(path: Path) -> None:
-    """From now on events are appended to this file, which is its owner's alone.
+    """Append events to this file from now on; only its owner may access it.
 
     Raises:
         StartupError: it cannot be written.

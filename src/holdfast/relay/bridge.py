@@ -1,12 +1,13 @@
-"""Streams between this node and others, over a bus that all of them are on.
+"""Streams between this node and others, over a bus that connects all of them.
 
-Where nodes cannot be addressed singly, a harness comes to any of them. The node that it came to asks the one
-that has its executor, which looks at the bundle as if the harness had come there; then a link carries frames
-between the two. At the executor's node the link takes the place of the harness's socket, and all rules are
-those of a socket; at the harness's it is joined to the socket, and nobody looks at frames.
+Where nodes cannot be addressed singly, a harness may reach any of them. That node asks the node of the
+executor, which checks the bundle as if the harness had come there. Then a link carries frames between the
+two. At the executor's node the link takes the place of the harness's socket, and all rules are those of a
+socket. At the harness's node it is joined to the socket, and frames are not inspected.
 
-What the bus loses ends the link, so the stream is reset at the executor and the harness's socket is closed:
-the ends recover as after any other cut. So does a bus that is lost, or too slow, or a node that is gone.
+A message that the bus loses ends the link: the stream is reset at the executor and the harness's socket is
+closed, and both ends recover as after any other lost connection. The same happens when the bus is lost or too
+slow, or a node is gone.
 """
 
 import asyncio
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PREFIX: Final = "holdfast.relay"  # of subjects
-OPEN_S: Final = 5.0  # for the other node to ask the store; a harness waits 10 s for its dial
+OPEN_S: Final = 5.0  # for the other node to query the store; a harness waits 10 s for its dial
 BEAT_S: Final = 1.0
-SILENT_S: Final = 6.0  # without a beat a node is gone; a client recovers for 25 s
+SILENT_S: Final = 6.0  # without a beat for so long a node counts as gone; a client recovers for 25 s
 MAX_LINKS: Final = 20_000  # as many as sockets
 UNAVAILABLE: Final = "route_unavailable"
 
@@ -42,14 +43,14 @@ class Bus(Protocol):
 
     @property
     def is_up(self) -> bool:
-        """Whether there is any use in publishing."""
+        """Whether messages can be published."""
 
     def publish(self, subject: str, data: bytes, reply: str = "") -> bool:
-        """Queue it. False: too much waits already, and it is not sent."""
+        """Queue a message. False: too much is queued already, and it is not sent."""
 
 
 class Link:
-    """One stream that crosses; to whoever has it, a socket like any other."""
+    """One stream between two nodes; its owner uses it like any other socket."""
 
     __slots__ = (
         "_bridge",
@@ -83,7 +84,7 @@ class Link:
     # --- as a socket
 
     def send(self, frame: bytes) -> None:
-        """Pass a frame on. Whoever is too far behind is cut off."""
+        """Pass a frame on. A link that is too far behind is dropped."""
         if self.gone:
             return
         self._post(self._flow.send(frame))
@@ -96,20 +97,23 @@ class Link:
         return self._flow.waiting_bytes
 
     def set_reading(self, wanted: bool) -> None:
-        """What comes is passed on anyway; the other side hears of it only while more is wanted."""
+        """Set whether more frames are wanted.
+
+        Frames that arrive are passed on anyway; credit is sent to the other side only while more are wanted.
+        """
         self._reading = wanted
         if wanted:
             self._tell_credit(least=1)
 
     def drop(self, reason: str) -> None:
-        """End it at once; the reason is for the log."""
+        """End the link at once; the reason is for the log."""
         if self.gone:
             return
         self.tell(MessageKind.CLOSE)
         self._finish(reason)
 
     def check(self, now: float) -> None:
-        """Called every few seconds: whoever is silent is gone."""
+        """Drop the link if the other node is silent or behind for too long. Called every few seconds."""
         if self.stalled_since is not None and now - self.stalled_since > STALLED_S:
             self.drop("behind for too long")
         elif now - self._flow.heard > SILENT_S:
@@ -118,7 +122,7 @@ class Link:
     # --- as one side of a link
 
     def accept(self, owner: SocketOwner, token_id: str) -> None:
-        """Whom another node asked for is here."""
+        """Accept the link: the executor that another node asked for is here."""
         self.owner = owner
         self.tell(MessageKind.ACCEPT, token_id.encode())
 
@@ -136,7 +140,7 @@ class Link:
         return self._bridge.post(self.to, Message(kind, self._bridge.mailbox, self.id, number, body), reply)
 
     def take(self, message: Message, now: float) -> None:
-        """Raises: RemoteProtocolError: the link is to end for it."""
+        """Raises: RemoteProtocolError: the message is invalid and the link must end."""
         if message.kind is MessageKind.CLOSE:
             self._finish("the other node has ended it")
             return
@@ -161,7 +165,7 @@ class Link:
                 raise RemoteProtocolError("a message that is not due")
 
     def hear_beat(self, beat: int, sent: int, now: float) -> None:
-        """Raises: MessageLost: something did not arrive."""
+        """Raises: MessageLost: a message did not arrive."""
         self._flow.hear_beat(beat, sent, now)
 
     def _post(self, frames: list[bytes]) -> None:
@@ -189,12 +193,12 @@ class Link:
         log.info("link ended", extra={"peer": self.peer, "reason": reason})
         if self.answer is not None and not self.answer.done():
             self.answer.set_result(Message(MessageKind.REFUSE, self.to, self.id, 0, UNAVAILABLE.encode()))
-        if self.owner is not None:  # later, as a socket does: whoever drops many walks through them
+        if self.owner is not None:  # later, as a socket does: a caller that drops many iterates over them
             asyncio.get_running_loop().call_soon(self.owner.lose, self)
 
 
 class Bridge:
-    """The links of one node. `admit` looks at what another node asks for, and accepts or refuses it."""
+    """The links of one node. `admit` checks what another node asks for, and accepts or refuses it."""
 
     def __init__(
         self, bus: Bus, signing_key: bytes, node_id: str, admit: Callable[[Link, Opening], None]
@@ -206,20 +210,23 @@ class Bridge:
         self._beats = 0
         self.mailbox = crossing.mailbox_of(node_id, self._key)
         self.lost = 0  # links that ended because a message did not arrive
-        self.foreign = 0  # messages that no node has signed
+        self.foreign = 0  # messages without a valid signature of a node
 
     def __len__(self) -> int:
         return len(self._links)
 
     @property
     def subjects(self) -> str:
-        """What to listen to."""
+        """The subjects to subscribe to."""
         return f"{PREFIX}.{self.mailbox.hex()}.*"
 
     # --- links
 
     async def dial(self, node_id: str, opening: Opening) -> tuple[Link, str] | str:
-        """A link to the executor of that node, and the token of the harness; or the code of a refusal."""
+        """Open a link to the executor of that node.
+
+        Returns it with the harness's token, or the code of a refusal.
+        """
         if not self._bus.is_up or len(self._links) >= MAX_LINKS:
             return UNAVAILABLE
         loop = asyncio.get_running_loop()
@@ -246,7 +253,7 @@ class Bridge:
         self._links.pop(link.id, None)
 
     def cut(self, reason: str) -> None:
-        """End all links: the bus is not to be relied on any more."""
+        """End all links, because the bus is not reliable any more."""
         for link in list(self._links.values()):
             link.drop(reason)
 
@@ -260,7 +267,7 @@ class Bridge:
         return self._bus.publish(_subject(to, message.link), crossing.seal(message, to, self._key), reply)
 
     def take(self, raw: bytes) -> None:
-        """A message has come."""
+        """Take a message from the bus."""
         message = crossing.unseal(raw, self.mailbox, self._key)
         if message is None:
             self.foreign += 1
@@ -285,12 +292,12 @@ class Bridge:
         link.drop(str(why))
 
     def _take_stray(self, message: Message, now: float) -> None:
-        """Of a link that is not here: another node opens it, or does not know yet that it has ended."""
+        """Take a message of an unknown link: another node opens it, or has not seen its end yet."""
         if message.kind is MessageKind.OPEN and message.number == 0:
             try:
                 opening = decoding.decode_msgpack(message.body, Opening)
             except (msgspec.DecodeError, UnicodeDecodeError):
-                return  # of a later version
+                return  # from a later version
             link = Link(self, message.link, message.sender, opening.peer, now)
             link.take(message, now)
             self._links[link.id] = link
@@ -305,7 +312,7 @@ class Bridge:
         self.post(to, Message(MessageKind.CLOSE, self.mailbox, link, 0))
 
     def take_nobody(self, subject: str) -> None:
-        """Nobody listens where a link was to be opened; the subject is the one for the answer."""
+        """Note that no node listens where a link was to be opened; `subject` is the one for the reply."""
         try:
             link = self._links.get(bytes.fromhex(subject.rpartition(".")[2]))
         except ValueError:
@@ -314,7 +321,7 @@ class Bridge:
             link.drop("the other node is not on the bus")
 
     async def keep(self) -> None:
-        """To be called every BEAT_S: tell other nodes what was sent to them, and see which are silent."""
+        """Send beats with what was sent, and drop silent links. To be called every BEAT_S."""
         self.check(asyncio.get_running_loop().time())
         self.beat()
 
@@ -340,7 +347,7 @@ class Bridge:
 
 
 class Joint:
-    """A harness's socket and the link that carries it; each is the other's."""
+    """A harness's socket and the link that carries its stream; each is the other's counterpart."""
 
     def __init__(self, socket: Socket, link: Link, token_id: str, on_end: Callable[["Joint"], None]) -> None:
         self.socket = socket

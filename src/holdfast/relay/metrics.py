@@ -1,4 +1,4 @@
-"""A few numbers of a node for Prometheus, each named for the question it answers. Off unless asked for."""
+"""Metrics of a node for Prometheus, each described by the question it answers. Off by default."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -22,13 +22,13 @@ def _look_up(count: Callable[[], Mapping[str, int]], name: str) -> float:
 
 
 class RelayMetrics:
-    """Counts nothing: what a node without --metrics uses."""
+    """Metrics that count nothing: used by a node without --metrics."""
 
     def record_answer(self, operation: str, status: int, seconds: float) -> None:
-        """The registry answered a request with this status of HTTP."""
+        """Record that the registry answered a request with this HTTP status."""
 
     def record_rendezvous(self, role: str, result: str) -> None:
-        """An executor or a harness dialled: "success", or the code of the refusal."""
+        """Record that an executor or a harness dialled: "success", or the code of the refusal."""
 
     def render(self) -> bytes | None:
         """The text for /metrics, or None when there is no such page."""
@@ -36,7 +36,10 @@ class RelayMetrics:
 
 
 class PrometheusRelayMetrics(RelayMetrics):
-    """The real ones; `count` answers the questions. The registry is our own: nodes do not meet."""
+    """Metrics for Prometheus; `count` answers the questions.
+
+    The registry is our own: nodes do not share one.
+    """
 
     def __init__(self, count: Callable[[], Mapping[str, int]]) -> None:
         """Raises: ModuleNotFoundError: prometheus-client is not installed."""

@@ -1,7 +1,7 @@
 """The bus between nodes: NATS core, which carries a message at most once.
 
-Nothing is kept for later. While NATS cannot be reached nothing is published, and whatever was queued is gone:
-the links end when the connection does, so nobody takes it for carried. We connect again until told to stop.
+Nothing is kept for later. While NATS cannot be reached nothing is published, and queued messages are dropped:
+the links end with the connection, so none of them counts as delivered. We reconnect until the node stops.
 """
 
 import asyncio
@@ -26,21 +26,21 @@ log = logging.getLogger(__name__)
 
 CONNECT_S: Final = 5.0
 AGAIN_S: Final = 0.5  # between attempts; clients recover for 25 s
-PING_S: Final = 5  # two that are not answered end the connection
+PING_S: Final = 5  # two pings without an answer end the connection
 CLOSE_S: Final = 2.0  # to send what is queued when we stop
-MAX_OUT_BYTES: Final = 64 * 1024 * 1024  # queued for NATS before links are cut; each has 1 MiB on its way
-WRITE_BYTES: Final = 1024 * 1024  # that the library takes before we wait for it
-MAX_IN_BYTES: Final = 64 * 1024 * 1024  # that have come and wait for us; more is dropped, and that is noticed
+MAX_OUT_BYTES: Final = 64 * 1024 * 1024  # queued for NATS before links are cut; each has 1 MiB under way
+WRITE_BYTES: Final = 1024 * 1024  # buffered by the library before we wait for it
+MAX_IN_BYTES: Final = 64 * 1024 * 1024  # received and not processed yet; more is dropped, which is noticed
 MAX_IN: Final = 65_536  # messages, likewise
 LEAST_PAYLOAD: Final = MAX_FRAME_BYTES + 1024
-_NOBODY: Final = "503"  # nobody listens to a subject
+_NOBODY: Final = "503"  # no subscriber on the subject
 
 
 @dataclass(frozen=True)
 class NatsOptions:
-    """Where NATS is and what to show there. `tls`: nothing is said without it."""
+    """The addresses of NATS and the credentials for it. With `tls` nothing is sent without TLS."""
 
-    servers: tuple[str, ...] = field(repr=False)  # an address may have a password in it
+    servers: tuple[str, ...] = field(repr=False)  # an address may contain a password
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
@@ -48,27 +48,27 @@ class NatsOptions:
 
 
 class BusReceiver(Protocol):
-    """Who gets what the bus carries."""
+    """The receiver of the bus's messages."""
 
     @property
     def subjects(self) -> str:
-        """What to listen to."""
+        """The subjects to subscribe to."""
 
     def take(self, raw: bytes) -> None:
-        """A message has come."""
+        """Take a message."""
 
     def take_nobody(self, subject: str) -> None:
-        """Nobody got what was to be answered at this subject."""
+        """Note that a request had no subscriber; `subject` is its reply subject."""
 
     def cut(self, reason: str) -> None:
-        """Whatever was said and not answered is lost."""
+        """Note that everything under way is lost."""
 
 
 def parse_servers(text: str) -> tuple[str, ...]:
-    """Addresses, with commas between them.
+    """Parse addresses separated by commas.
 
     Raises:
-        StartupError: one of them is none, or a password in it could be read on its way.
+        StartupError: one of them is invalid, or a password in it could be read on the way.
     """
     found = tuple(part.strip() for part in text.split(",") if part.strip())
     for url in found:
@@ -82,7 +82,7 @@ def parse_servers(text: str) -> tuple[str, ...]:
 
 
 def check_secrecy(url: str, *, secret: bool) -> None:
-    """Raises: StartupError: what is secret would be sent in the open."""
+    """Raises: StartupError: a secret would be sent without encryption."""
     if secret and urlsplit(url).scheme != "tls" and not is_loopback(url):
         raise StartupError(
             "refusing to show credentials to a NATS on another machine without TLS",
@@ -91,7 +91,7 @@ def check_secrecy(url: str, *, secret: bool) -> None:
 
 
 class NatsBus:
-    """One connection at a time. `publish` queues; a task of its own sends."""
+    """The bus over one NATS connection at a time. `publish` queues; a separate task sends."""
 
     def __init__(self, options: NatsOptions) -> None:
         self._options = options
@@ -117,10 +117,10 @@ class NatsBus:
         return True
 
     async def join(self, receiver: BusReceiver) -> Coroutine[Any, Any, None]:
-        """Connect; what is returned is to be run as long as the bus is wanted.
+        """Connect; return a coroutine to run for as long as the bus is used.
 
         Raises:
-            StartupError: NATS cannot be reached, or does not take us.
+            StartupError: NATS cannot be reached, or does not accept us.
         """
         try:
             client = await self._connect(receiver)
@@ -145,8 +145,9 @@ class NatsBus:
         self._closed = closed = asyncio.Event()
 
         class GuardedClient(Client):
-            """Says nothing in the open where TLS is wanted, whatever the server announces. Its end is told at
-            once and bounded, where the library's may fail half way or wait for the end of TLS."""
+            """Sends no credentials without TLS where TLS is wanted, whatever the server announces. Its end is
+            reported at once and takes bounded time; the library's may fail half way or wait for the end of
+            TLS."""
 
             def _connect_command(self) -> bytes:
                 if options.tls is not None and not self._server_info.get("tls_required"):
@@ -196,7 +197,7 @@ class NatsBus:
                     pending_msgs_limit=MAX_IN,
                     pending_bytes_limit=MAX_IN_BYTES,
                 )
-                await client.flush(timeout=int(CONNECT_S))  # whoever hears of us may write to us
+                await client.flush(timeout=int(CONNECT_S))  # nodes may write to us once they know us
         except BaseException:
             await client.close()
             raise
@@ -234,7 +235,7 @@ class NatsBus:
         await client.close()
 
     async def _send(self, client: "Client") -> None:
-        """Until it fails."""
+        """Send queued messages until the connection fails."""
         while True:
             await self._news.wait()
             self._news.clear()
@@ -245,7 +246,7 @@ class NatsBus:
             self._sent_all.set()
 
     async def aclose(self) -> None:
-        """Send what is queued, for a bounded time, and be gone; nothing is published after this."""
+        """Send what is queued, for a bounded time, and close; nothing is published after this."""
         client, self._closing = self._client, True
         if client is None:
             return
@@ -264,7 +265,7 @@ def _failures() -> tuple[type[Exception], ...]:
 
 
 def _explain(exc: Exception) -> str:
-    """In our words: theirs may name the address with what is in it."""
+    """Explain an error in our words: the library's may contain the address with its password."""
     from nats.errors import Error, NoServersError
 
     if isinstance(exc, TimeoutError):

@@ -1,9 +1,9 @@
-"""A node of a relay: its listeners, its sockets, its lease, and what its store orders it to do.
+"""A node of a relay: its listeners, its sockets, its lease, and the orders from its store.
 
-Where there are several, executors dial an address that leads to any of them, and a harness is given the one
-that has its executor. Where nodes cannot be addressed singly a harness comes to any of them too, and `bridge`
-carries its stream. A node is heard of every BEAT_S: by that its lease runs on, and by that it learns which
-tokens were revoked and which of its executors another node has now.
+Where there are several nodes, executors dial an address that leads to any of them, and a harness gets the
+address of the node that has its executor. Where nodes cannot be addressed singly a harness may reach any node
+too, and `bridge` carries its stream. A node sends a heartbeat every BEAT_S. It renews the node's lease and
+returns which tokens were revoked and which of its executors have moved to another node.
 """
 
 import asyncio
@@ -44,10 +44,10 @@ from holdfast.server.edges.httphead import HeadAnswer, RequestHead, accept
 
 log = logging.getLogger(__name__)
 
-BEAT_S: Final = 1.0  # a revoked token is at work for so long at most; a third of a lease is far off
+BEAT_S: Final = 1.0  # the longest that a revoked token still works; well below a third of a lease
 TIDY_S: Final = 60.0
-CHECK_S: Final = 5.0  # between looks at who is silent
-LEAVE_S: Final = 5.0  # to tell the store that nothing is here any more
+CHECK_S: Final = 5.0  # between checks for silent peers
+LEAVE_S: Final = 5.0  # to report to the store that this node holds nothing any more
 MAX_WAITING: Final = 1024  # connections whose request is not complete
 MAX_ASKED: Final = 2000  # requests that wait for the store; a node answers some hundreds a second
 SPARE_FILES: Final = 256  # descriptors for the store, the loop and the listener
@@ -68,7 +68,7 @@ class RelayOptions(NamedTuple):
     behind_proxy: bool = False
     metrics: bool = False
     limits: Limits = Limits()
-    nats: NatsOptions | None = None  # None: nodes can be addressed singly, or there is one
+    nats: NatsOptions | None = None  # None: nodes can be addressed singly, or there is only one
 
 
 class Node:
@@ -84,7 +84,7 @@ class Node:
         self._bus: NatsBus | None = None
         self._bridge: Bridge | None = None
         self._tasks = TaskSet()
-        self._lost: list[Held] = []  # sockets that are gone and of which the store does not know
+        self._lost: list[Held] = []  # sockets that are gone, not yet reported to the store
         self._done = asyncio.Event()
         self._ready = False
         self._url = ""
@@ -94,7 +94,7 @@ class Node:
         self.lobby = Lobby(MAX_WAITING, ASK_S)
         self.behind_proxy = options.behind_proxy
         self.routed = 0  # frames passed on
-        self.unrouted = 0  # frames that nobody was there for
+        self.unrouted = 0  # frames without a recipient
 
     # --- life
 
@@ -102,7 +102,7 @@ class Node:
         self._done.set()
 
     async def serve(self, announce: Callable[[str], None]) -> None:
-        """Serve until `stop`. `announce` gets the address that executors and harnesses are given.
+        """Serve until `stop`. `announce` gets the address for executors and harnesses.
 
         Raises:
             StartupError: the address cannot be listened on, or there is no NATS.
@@ -207,7 +207,7 @@ class Node:
         self._tasks.start(self._answer(connection, head, body))
 
     async def _answer(self, connection: RelayConnection, head: RequestHead, body: bytes) -> None:
-        if head.get("origin") is not None:  # a browser must never get here
+        if head.get("origin") is not None:  # a browser is never admitted
             connection.refuse(messages.FORBIDDEN)
         elif head.path in _PROBES:
             connection.answer(HeadAnswer(200 if self._ready else 503, head_only=head.method == "HEAD"))
@@ -226,7 +226,7 @@ class Node:
             connection.refuse(messages.NO_ROUTE)
 
     def _show_metrics(self, connection: RelayConnection, head: RequestHead, page: bytes) -> None:
-        """To this machine only: there is no token for it."""
+        """Show metrics to this machine only: there is no token for them."""
         near = all(_is_loopback(peer) for peer in (connection.peer, self._peer(connection, head)))
         if near and head.method == "GET":
             connection.answer(HeadAnswer(200, page, _METRICS))
@@ -248,8 +248,11 @@ class Node:
         }
 
     def _peer(self, connection: RelayConnection, head: RequestHead) -> str:
-        """Who asks: behind a proxy whom that names last, since it alone is to be believed. Some write into
-        the header that came, and some add one of their own after it."""
+        """The address of the peer; behind a proxy the last one that the proxy names.
+
+        Only the last is trusted. Some proxies append to the header that the client sent, and some add another
+        header after it.
+        """
         if self.behind_proxy:
             named = [value for name, value in head.headers if name == "x-forwarded-for" and value]
             return named[-1].rpartition(",")[2].strip() if named else connection.peer
@@ -318,7 +321,7 @@ class Node:
     async def _let_in(
         self, socket: Socket, id_: str, tenant: str, environment: str, registration: str
     ) -> HarnessSocket[Socket] | str:
-        """A harness with this bundle, or the code of why not."""
+        """Admit a harness with this bundle, or return the code of the refusal."""
         place = tenant, environment, registration
         token_id = await self._store.write(verbs.dial, id_, *place)
         if token_id is None:
@@ -330,7 +333,7 @@ class Node:
     async def _open_across(
         self, bridge: Bridge, connection: RelayConnection, claim: Claim, opening: bytes
     ) -> None:
-        """For a harness whose executor is at another node, which decides."""
+        """Open a harness's socket when its executor is at another node, which decides about it."""
         place = claim.tenant, claim.environment, claim.registration
         node = await self._store.read(verbs.find_node, *place)
         if node in (None, self._id):
@@ -357,7 +360,7 @@ class Node:
             self._sockets.discard(joint.socket)
 
     def _admit(self, link: Link, opening: Opening) -> None:
-        """A harness at another node wants an executor of ours."""
+        """Take a request of another node, whose harness wants an executor of ours."""
         if len(self._tasks) >= MAX_ASKED:
             link.refuse(UNAVAILABLE)
         else:
@@ -384,7 +387,7 @@ class Node:
     # --- refusals and frames
 
     def _refuse(self, connection: RelayConnection, code: str, claim: Claim | None = None) -> None:
-        """An executor that is to wait gets 503. Whoever is to come with another address gets 401."""
+        """Refuse a socket: 503 for an executor that must wait, 401 for a peer that needs another address."""
         executor = claim is not None and claim.role == signedurl.EXECUTOR_ROLE
         status = 503 if executor and code == "route_unavailable" else 401
         role = "unknown" if claim is None else "executor" if executor else "harness"
@@ -406,7 +409,7 @@ class Node:
                 return
         except RemoteProtocolError as exc:
             self.unrouted += 1
-            if not isinstance(end, ExecutorSocket):  # an executor has other streams
+            if not isinstance(end, ExecutorSocket):  # an executor also has other streams
                 socket.drop(str(exc))
             return
         if target is None:
@@ -444,11 +447,11 @@ class Node:
         for harness in self._switchboard.remove_executor(executor):
             harness.drop("its executor is gone")
         self._lost.append(executor.held)
-        if not self._done.is_set():  # else the store is told that nothing is here any more
+        if not self._done.is_set():  # otherwise the store is notified for the whole node
             self._tasks.start(self._detach())
 
     async def _detach(self) -> None:
-        """What the store cannot be told now it is told with a later heartbeat."""
+        """Report lost sockets to the store; if it does not answer, a later heartbeat repeats it."""
         lost, self._lost = self._lost, []
         while lost:
             try:
@@ -471,7 +474,7 @@ def _record(event: str, held: Held, socket: Socket, token_id: str = "") -> None:
 
 
 def _allow_files() -> None:
-    """As many descriptors as all sockets need, or as we may have."""
+    """Raise the limit of descriptors to what all sockets need, or to the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MAX_FILES if hard == resource.RLIM_INFINITY else min(MAX_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -480,15 +483,16 @@ def _allow_files() -> None:
 
 @contextlib.contextmanager
 def _hold_last(sock: socket.socket) -> Iterator[None]:
-    """See to it that the kernel ends the listener of a killed relay before its connections.
+    """Make the kernel close the listener of a killed relay before its connections.
 
-    It lets go of what has the highest number first. A harness that loses its socket asks the registry at
-    once: refused, the reference's asks again; taken by a listener that dies, it gives up.
+    The kernel closes descriptors from the highest number down. A harness that loses its socket asks the
+    registry at once. If its connection is refused, the reference's harness tries again; if a dying listener
+    accepts it, the harness gives up.
     """
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     most = MAX_FILES if soft == resource.RLIM_INFINITY else min(soft, MAX_FILES)
     fd = None
-    with contextlib.suppress(OSError):  # there is no such number left; it is then as without
+    with contextlib.suppress(OSError):  # no such number is free; then it works without this
         fd = fcntl.fcntl(sock, fcntl.F_DUPFD_CLOEXEC, most - SPARE_FILES // 2)
     try:
         yield
@@ -505,12 +509,12 @@ def _is_loopback(peer: str) -> bool:
 
 
 def _websocket(base: str) -> str:
-    """The address of the same place for WebSockets."""
+    """The WebSocket URL of the same address."""
     return base.rstrip("/").replace("http", "ws", 1)
 
 
 async def serve(options: RelayOptions, announce: Callable[[str], None]) -> None:
-    """The whole life of `holdfast relay serve`: SIGTERM and SIGINT end it cleanly.
+    """Run `holdfast relay serve` until SIGTERM or SIGINT, which end it cleanly.
 
     Raises:
         StartupError: it never began to serve.

@@ -1,8 +1,8 @@
-"""The registry: what is asked over HTTP, answered from the store.
+"""The registry: requests over HTTP, answered from the store.
 
-Whoever asks shows a token, and acts for its tenant. What is refused says why in a code, and repeats nothing
-of what was asked. Where the store does not answer, an executor that registers is told to try again later in
-the only words that make it do so.
+Every request carries a token, and acts for the token's tenant. A refusal has a code as its reason, and
+repeats nothing of the request. If the store does not answer, a registering executor gets the only answer that
+makes it try again later.
 """
 
 import logging
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 # An executor registers once, and again after a 4xx at its address.
 REGISTERING: Final = Rate(per_s=0.5, burst=10)  # of one environment
-# A harness asks for each connection; an executor for each handshake.
+# A harness sends a request for each connection; an executor for each handshake.
 ASKING: Final = Rate(per_s=100.0, burst=500)  # of one token
 GUESSING: Final = Rate(per_s=0.5, burst=20)  # wrong tokens, of one address
 
@@ -46,7 +46,7 @@ class Answered(NamedTuple):
 
 
 class Registry:
-    """Of one node; `public_url` is where executors dial, whichever node that leads to."""
+    """The registry of one node; `public_url` is where executors dial, whichever node that leads to."""
 
     def __init__(self, store: RelayStore, key: bytes, public_url: str, limits: Limits) -> None:
         self._store = store
@@ -57,12 +57,12 @@ class Registry:
         self._guessing = RateLimit(limits.guessing)
         self._known: set[str] = (
             set()
-        )  # digests that were valid: who guesses beside them does not lock them out
+        )  # digests that were valid: a guesser at the same address cannot lock them out
 
     async def answer(
         self, asked: Asked, authorization: str | None, peer: str, body: bytes
     ) -> Answered | RegistryRefusal:
-        """What is said to one request; nothing is raised."""
+        """Answer one request; raises nothing."""
         try:
             return await self._answer(asked, authorization, peer, body)
         except PeerRefused:
@@ -88,7 +88,7 @@ class Registry:
         try:
             token = access.check(text, *await self._store.read(verbs.find_token, digest))
         except PeerRefused:
-            self._known.discard(digest)  # revoked or expired: it may be tried as often as any wrong one
+            self._known.discard(digest)  # revoked or expired: now limited like any wrong token
             raise
         if len(self._known) >= MOST_KNOWN:
             self._known.clear()

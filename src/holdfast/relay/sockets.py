@@ -1,13 +1,13 @@
 """One connection to a relay: a request of the registry, or a WebSocket of the rendezvous.
 
-The head says which. A request has a body that is bounded and is answered, then the connection closes. A
-WebSocket is opened after the store has said that it may be, and then moves frames: this class decides nothing
-about them but who is too slow. Framing is the `websockets` library's sans-I/O core.
+The head decides which. A request has a bounded body and is answered, then the connection closes. A WebSocket
+is opened after the store has permitted it, and then carries frames. This class decides nothing about them
+except which peer is too slow. Framing is the `websockets` library's sans-I/O core.
 
-Flow. What a peer does not take waits in its transport. Above SOFT_BYTES it is behind: then an executor makes
-its harnesses wait, which are not read from, and harnesses make their executor wait when all of them are
-behind. A harness with more than HARD_BYTES before it is cut off; so is everybody who stays behind for
-STALLED_S. Its stream is reset, and its session resumes on another.
+Flow control. Data that a peer does not read waits in its transport. Above SOFT_BYTES the peer is behind.
+While an executor is behind, its harnesses are not read from. While all harnesses of an executor are behind,
+the executor is not read from. A harness with more than HARD_BYTES unsent is cut off, and so is every peer
+that stays behind for STALLED_S. Its stream is reset, and its session resumes on another.
 """
 
 import asyncio
@@ -32,18 +32,21 @@ from holdfast.wire.relayframes import MAX_FRAME_BYTES
 
 log = logging.getLogger(__name__)
 
-SOFT_BYTES: Final = 1024 * 1024  # unsent bytes before a peer is behind
-HARD_BYTES: Final = 16 * 1024 * 1024  # before a harness that is behind alone is cut off
-STALLED_S: Final = 60.0  # that a peer may stay behind; the reference gives a write as long
+SOFT_BYTES: Final = 1024 * 1024  # unsent bytes before a peer counts as behind
+HARD_BYTES: Final = 16 * 1024 * 1024  # unsent bytes before a harness that is behind alone is cut off
+STALLED_S: Final = 60.0  # how long a peer may stay behind; the reference's write timeout is as long
 PING_S: Final = 30.0  # of silence; the reference pings as often by itself
-SILENT_S: Final = 90.0  # after which a peer is gone, as the reference has it
+SILENT_S: Final = 90.0  # after which a peer counts as gone, as in the reference
 ASK_S: Final = 10.0  # for head and body, so that silent peers do not pile up
 MAX_PARTS: Final = 64  # of one message; empty ones cost memory without counting as bytes
 _JSON: Final = "application/json"
 
 
 class Socket(Protocol):
-    """An end of streams: a connection to this node, or a link to another. `behind`: the peer is slow."""
+    """An end of streams: a connection to this node, or a link to another.
+
+    `behind`: the peer reads too slowly.
+    """
 
     peer: str
     behind: bool
@@ -53,23 +56,23 @@ class Socket(Protocol):
         """Pass a frame on."""
 
     def set_reading(self, wanted: bool) -> None:
-        """Whether more may come."""
+        """Set whether more frames are wanted."""
 
     def drop(self, reason: str) -> None:
-        """End it at once."""
+        """End the socket at once."""
 
 
 class SocketOwner(Protocol):
-    """What a socket needs of whoever has it."""
+    """What a socket needs of its owner."""
 
     def take(self, socket: Socket, frame: bytes) -> None:
-        """A frame has come."""
+        """Take a frame from the socket."""
 
     def note_flow(self, socket: Socket) -> None:
-        """The peer is behind, or not any more."""
+        """Note that the peer is behind, or has caught up."""
 
     def lose(self, socket: Socket) -> None:
-        """The socket is gone."""
+        """Note that the socket is gone."""
 
 
 class Rendezvous(SocketOwner, Protocol):
@@ -79,7 +82,7 @@ class Rendezvous(SocketOwner, Protocol):
     behind_proxy: bool
 
     def start(self, connection: "RelayConnection", head: RequestHead, body: bytes) -> None:
-        """Answer a request, or open a WebSocket, beside the loop of this connection."""
+        """Answer a request, or open a WebSocket, in a separate task."""
 
 
 class RelayConnection(asyncio.Protocol):
@@ -181,7 +184,7 @@ class RelayConnection(asyncio.Protocol):
         del received[:size]
 
     def _size(self, head: RequestHead) -> int | None:
-        """How long the body is; None: it was refused."""
+        """The length of the body; None: it was refused."""
         if head.method != "POST":
             return 0
         length = head.only("content-length") or ""
@@ -194,7 +197,7 @@ class RelayConnection(asyncio.Protocol):
         return None
 
     def answer(self, reply: HeadAnswer) -> None:
-        """The last that is said."""
+        """Send the only answer and close."""
         if not self._transport.is_closing():
             self._transport.write(reply.encode())
             self._transport.close()
@@ -215,12 +218,12 @@ class RelayConnection(asyncio.Protocol):
         return self._transport.is_closing()
 
     def open(self, opening: bytes, end: "ExecutorSocket[Socket] | HarnessSocket[Socket]") -> None:
-        """Answer the handshake and switch to frames, of this end of streams."""
+        """Answer the handshake and switch to frames, for this end of streams."""
         self.end = end
         self.open_for(self._node, opening)
 
     def open_for(self, owner: SocketOwner, opening: bytes) -> None:
-        """The same, for an owner who alone knows what it is an end of."""
+        """Answer the handshake and switch to frames, for an owner that knows the end itself."""
         self._owner = owner
         rest, self._head, self._request = bytes(self._head or b""), None, None
         self._frames = ServerProtocol(state=OPEN, max_size=MAX_FRAME_BYTES, logger=LIBRARY)
@@ -238,11 +241,11 @@ class RelayConnection(asyncio.Protocol):
         frames.receive_data(data)
         for frame in cast("list[Frame]", frames.events_received()):
             self._take(frame)
-        for out in frames.data_to_send():  # answers to pings, and a goodbye
+        for out in frames.data_to_send():  # answers to pings, and a closing message
             if out:
                 self._transport.write(self._pongs.pass_on(out, self._transport.get_write_buffer_size()))
         if frames.close_expected() and not self._transport.is_closing():
-            self._transport.close()  # once: TLS of Python 3.11.2 cannot abort what was closed again
+            self._transport.close()  # once: TLS of Python 3.11.2 cannot be aborted after a second close
 
     def _take(self, frame: Frame) -> None:
         if self._transport.is_closing():
@@ -261,7 +264,7 @@ class RelayConnection(asyncio.Protocol):
                 self._owner.take(self, b"".join(parts))
 
     def send(self, frame: bytes) -> None:
-        """Pass a frame on. Whoever is too far behind is cut off."""
+        """Send a frame. A peer that is too far behind is cut off."""
         if self._transport.is_closing():
             return
         self._transport.write(Frame(Opcode.BINARY, frame).serialize(mask=False))
@@ -282,11 +285,11 @@ class RelayConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def check(self, now: float) -> None:
-        """Called every few seconds: whoever is silent is pinged, then gone."""
+        """Ping a silent peer, and drop it later. Called every few seconds."""
         if self.stalled_since is not None and now - self.stalled_since > STALLED_S:
             self.drop("behind for too long")
         elif self._transport.is_closing() or not self._transport.is_reading():
-            self.heard = now  # it is we who do not listen
+            self.heard = now  # we have paused reading, so its silence means nothing
         elif now - self.heard > SILENT_S:
             self.drop("silent")
         elif now - self.heard > PING_S and not self.pinged:
@@ -294,7 +297,7 @@ class RelayConnection(asyncio.Protocol):
             self._transport.write(Frame(Opcode.PING, b"").serialize(mask=False))
 
     def drop(self, reason: str) -> None:
-        """End it at once; the reason is for the log."""
+        """End the connection at once; the reason is for the log."""
         if not self._transport.is_closing():
             log.info("connection dropped", extra={"peer": self.peer, "reason": reason})
         self._transport.abort()

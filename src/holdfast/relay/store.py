@@ -1,8 +1,8 @@
-"""What a relay remembers: tokens, nodes, registrations, who holds which executor, and authorizations.
+"""The state of a relay: tokens, nodes, registrations, which node holds which executor, and authorizations.
 
-One node keeps it in a SQLite file, several share a PostgreSQL server, by the board's seam to SQL. A change is
-one transaction. Nodes tell each other nothing: what one has to do about another's change is a row in
-`relay_orders`, which it takes with its next heartbeat. So no commit wakes anybody up.
+A single node keeps it in a SQLite file, several share a PostgreSQL server, through the board's SQL layer. A
+change is one transaction. Nodes do not notify each other. What a node must do after another node's change is
+a row in `relay_orders`, which it takes with its next heartbeat, so no commit wakes another node up.
 """
 
 import asyncio
@@ -27,11 +27,11 @@ from holdfast.wire.registry import PublicKey
 P = ParamSpec("P")
 T = TypeVar("T")
 
-LEASE_MS: Final = 15_000  # a node that has not been heard of for so long holds nothing
-FORGOTTEN_MS: Final = 3_600_000  # after its lease a node and its orders are removed
-UNUSED_MS: Final = 30 * 86_400_000  # an environment that nobody registered for so long is forgotten
-TAKEOVER_MS: Final = 15_000  # a fresh registration is given so long to dial before an older one may take over
-MOST_ENVIRONMENTS: Final = 100_000  # of one tenant: ids are its own choice, and a row is kept for a month
+LEASE_MS: Final = 15_000  # a node without a heartbeat for so long holds nothing
+FORGOTTEN_MS: Final = 3_600_000  # after the end of its lease, until a node and its orders are removed
+UNUSED_MS: Final = 30 * 86_400_000  # an environment that no executor registered for so long is removed
+TAKEOVER_MS: Final = 15_000  # time for a fresh registration to dial before an older one may take over
+MOST_ENVIRONMENTS: Final = 100_000  # of one tenant, which chooses the ids; a row is kept for a month
 POOL: Final = 4  # connections to PostgreSQL; SQLite has one writer anyway
 SIGNING: Final = "signing"
 SCHEMA: Final = Schema(
@@ -52,7 +52,7 @@ class Online(NamedTuple):
 
 
 class Order(NamedTuple):
-    """What a node is to end: all that a token opened, or the socket of an environment up to an epoch."""
+    """What a node must end: all that a token opened, or the socket of an environment up to an epoch."""
 
     kind: str
     tenant: str
@@ -83,10 +83,10 @@ def add_token(
     expires_ms: int | None,
     token: str | None,
 ) -> tuple[Token, str]:
-    """A new token and the row of it; the token is shown once and never again.
+    """Create a token and its row; the token is shown once and never again.
 
     Raises:
-        Conflict: there is one of that name, or the token is there already.
+        Conflict: the name or the token exists already.
     """
     text = token or f"{PREFIX}{secrets.token_urlsafe(32)}"
     row = tx.one(
@@ -106,21 +106,21 @@ def add_token(
 
 
 def list_tokens(tx: Transaction) -> tuple[list[Token], int]:
-    """All of them, and what time it is."""
+    """All tokens, and the current time."""
     return [_token(row) for row in tx.all("token_list")], tx.now_ms
 
 
 def find_token(tx: Transaction, digest: str) -> tuple[Token | None, int]:
-    """The token of this digest, and what time it is."""
+    """The token of this digest, and the current time."""
     row = tx.one("token_by_digest", digest=digest)
     return (None if row is None else _token(row)), tx.now_ms
 
 
 def revoke_token(tx: Transaction, named: str) -> Token:
-    """End a token, and everything that it opened on any node.
+    """Revoke a token, and end everything that it opened on any node.
 
     Raises:
-        NotFound: there is none of this id or name.
+        NotFound: there is no token of this id or name.
         UsageError: several tenants have one of this name.
     """
     found = tx.all("token_named", named=named)
@@ -134,11 +134,11 @@ def revoke_token(tx: Transaction, named: str) -> Token:
 
 
 def _end(tx: Transaction, token_id: str) -> Token | None:
-    """The token that is revoked by this, and every node is to end what it opened; None: it was before."""
+    """Revoke a token and order every node to end what it opened; None: it was revoked before."""
     row = tx.one("token_revoke", id=token_id, now=tx.now_ms)
     if row is None:
         return None
-    for node in tx.all("nodes_known"):  # also one that is cut off: it keeps what it has, and comes back
+    for node in tx.all("nodes_known"):  # also one that is cut off: it keeps its sockets, and comes back
         _order(tx, str(node["id"]), "token", str(row["tenant"]), token_id)
     return _token(row)
 
@@ -147,9 +147,9 @@ def _end(tx: Transaction, token_id: str) -> Token | None:
 
 
 def beat(tx: Transaction, node: str, url: str) -> list[Order] | None:
-    """A sign of life of a node; what it is to do is handed out once.
+    """Take the heartbeat of a node and return its orders, each once.
 
-    None: nobody knew of it, so nobody left it word of anything, and it is to hold nothing.
+    None: the node was unknown. So it may have missed orders and must drop all its sockets.
     """
     lease = tx.now_ms + LEASE_MS
     if tx.one("node_beat", node=node, url=url, lease=lease) is None:
@@ -162,7 +162,7 @@ def beat(tx: Transaction, node: str, url: str) -> list[Order] | None:
 
 
 def tidy(tx: Transaction) -> None:
-    """End what has expired: tokens with all that they opened, authorizations, nodes that are gone."""
+    """Remove what has expired: tokens with all that they opened, authorizations, nodes that are gone."""
     for row in tx.all("tokens_expired", now=tx.now_ms):
         _end(tx, str(row["id"]))
     tx.all("authorizations_expired", now=tx.now_ms)
@@ -172,14 +172,14 @@ def tidy(tx: Transaction) -> None:
 
 
 def leave(tx: Transaction, node: str) -> None:
-    """A node holds nothing any more."""
+    """Note that a node holds nothing any more."""
     tx.all("node_let_go", node=node)
     tx.all("orders_take", node=node)
     tx.all("node_leave", node=node)
 
 
 def signing_key(tx: Transaction) -> str:
-    """The key of addresses, the same on all nodes; the first who asks makes it."""
+    """The signing key of addresses, the same on all nodes; the first caller creates it."""
     tx.all("key_add", name=SIGNING, value=secrets.token_hex(KEY_BYTES))
     return str(tx.row("key_get", name=SIGNING)["value"])
 
@@ -188,9 +188,9 @@ def signing_key(tx: Transaction) -> str:
 
 
 def register(tx: Transaction, token: Token, environment: str, key: PublicKey, key_digest: str) -> str | None:
-    """The registration of an executor: the one it has, or a new one that ends another executor's.
+    """Register an executor: return the registration it has, or a new one that ends another executor's.
 
-    None: the tenant has as many environments as one may have.
+    None: the tenant has the maximum number of environments.
     """
     place = {"tenant": token.tenant, "id": environment}
     row = tx.one("environment_lock", **place)
@@ -216,9 +216,9 @@ def register(tx: Transaction, token: Token, environment: str, key: PublicKey, ke
 
 
 def attach(tx: Transaction, tenant: str, environment: str, registration: str, node: str) -> Held | str:
-    """An executor's socket is at this node now; or the code of why it may not be.
+    """Attach an executor's socket to this node, or return the code of the refusal.
 
-    `route_unavailable`: a newer registration holds the environment, and this one is to wait.
+    `route_unavailable`: a newer registration holds the environment, and this one must wait.
     """
     place = {"tenant": tenant, "id": environment}
     row = tx.one("environment_lock", **place)
@@ -237,12 +237,12 @@ def attach(tx: Transaction, tenant: str, environment: str, registration: str, no
 
 
 def detach(tx: Transaction, held: Held, node: str) -> None:
-    """The socket is gone; one that came later is not minded."""
+    """Note that the socket is gone; a later socket is not affected."""
     tx.all("environment_detach", tenant=held.tenant, id=held.environment, node=node, epoch=held.epoch)
 
 
 def find_node(tx: Transaction, tenant: str, environment: str, registration: str) -> str | None:
-    """The node that has the executor of this registration; None: it is nowhere."""
+    """The node that has the executor of this registration; None: no node has it."""
     row = tx.one("environment_online", tenant=tenant, id=environment, now=tx.now_ms)
     return None if row is None or row["registration"] != registration else str(row["node"])
 
@@ -250,8 +250,11 @@ def find_node(tx: Transaction, tenant: str, environment: str, registration: str)
 def authorize(
     tx: Transaction, token: Token, environment: str, key_digest: str
 ) -> tuple[Online, str, str, int] | None:
-    """What a harness with this key needs: where the executor is, the id of the bundle, the authorization and
-    when both expire, in milliseconds. None: the executor is nowhere."""
+    """Authorize a harness with this key; None: the executor is not connected.
+
+    Returns where the executor is, the id of the bundle, the authorization, and when both expire, in
+    milliseconds.
+    """
     row = tx.one("environment_online", tenant=token.tenant, id=environment, now=tx.now_ms)
     if row is None or not _is_valid(tx, str(row["token_id"])):
         return None
@@ -277,7 +280,7 @@ def authorize(
 
 
 def dial(tx: Transaction, id_: str, tenant: str, environment: str, registration: str) -> str | None:
-    """The token of the harness that dials with this bundle, the first time; None: it may not."""
+    """The token of the harness that dials with this bundle for the first time; None: it may not."""
     row = tx.one(
         "authorization_dial",
         id=id_,
@@ -293,7 +296,7 @@ def dial(tx: Transaction, id_: str, tenant: str, environment: str, registration:
 def use(
     tx: Transaction, token: Token, environment: str, registration: str, key_digest: str, authorization: str
 ) -> bool:
-    """Whether a harness with this key may be let in by it, which is so once."""
+    """Whether a harness with this key is admitted by this authorization, which works once."""
     current = tx.one("environment_lock", tenant=token.tenant, id=environment)
     if current is None or current["registration"] != registration:
         return False
@@ -352,17 +355,17 @@ def _int(value: object) -> int:
 
 
 def open_database(address: str, *, create: bool = True) -> Database:
-    """By its address: a path, or a postgresql:// URL.
+    """Open a database by its address: a path, or a postgresql:// URL.
 
     Raises:
-        NotFound: there is none, and it is not to be made.
+        NotFound: it does not exist and may not be created.
         Unreachable: the server does not answer.
     """
     return opening.open_database(address, create=create, schema=SCHEMA)
 
 
 class RelayStore:
-    """A relay's store for its event loop: questions run in threads, each with a connection of its own."""
+    """A relay's store for its event loop: queries run in threads, each with its own connection."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -374,7 +377,7 @@ class RelayStore:
     async def write(
         self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Carry out a verb in a transaction. Raises as `Database.write` does."""
+        """Execute a verb in a transaction. Raises as `Database.write` does."""
         return await self._ask(lambda database: database.write(lambda tx: verb(tx, *args, **kwargs)))
 
     async def read(

@@ -1,1 +1,1 @@
-"""What an executor and its clients need to meet: a registry asked, a relay dialled, when to try again."""
+"""How an executor and its clients meet: requests to a registry, dialling a relay, and when to try again."""

@@ -1,4 +1,4 @@
-"""Where a credential may be sent, and which words a header can carry. Pure module."""
+"""Where a credential may be sent, and which characters a header can carry. Pure module."""
 
 import ipaddress
 from urllib.parse import urlsplit
@@ -15,7 +15,7 @@ def is_loopback(url: str) -> bool:
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether this name or address leads nowhere else."""
+    """Whether this name or address refers to this machine."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -23,7 +23,7 @@ def is_this_machine(host: str) -> bool:
 
 
 def check_registry(url: str, environment_id: str) -> None:
-    """Raises: UsageError: no registry can be at this address, or no environment have this id."""
+    """Raises: UsageError: the address of the registry or the id of the environment is invalid."""
     try:
         parts = urlsplit(url.strip())
     except ValueError:
@@ -44,7 +44,7 @@ def check_registry(url: str, environment_id: str) -> None:
 
 
 def check_header(value: str, what: str) -> str:
-    """The value without space around it. Raises: UsageError: no header can carry it."""
+    """Return the value without surrounding space. Raises: UsageError: no header can carry it."""
     stripped = value.strip()
     if not stripped or not stripped.isascii() or not stripped.isprintable():
         raise UsageError(f"{what} is empty, or has characters no header can carry")

@@ -1,7 +1,7 @@
-"""A connection to a relay, a host or a server: by the HTTP proxy that this machine's settings name, if they
-name one for it, as a registry is asked.
+"""Connections to a relay, a host or a server, through the HTTP proxy of this machine's settings, if they name
+one for it. Requests to a registry do the same.
 
-This machine itself is never dialled by a proxy. A proxy of another kind (SOCKS, `https://`) is not spoken to.
+This machine itself is never dialled through a proxy. A proxy of another kind (SOCKS, `https://`) is not used.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ async def connect_outward(
     """Connect what `make` returns, with TLS if there is a `context`.
 
     Raises:
-        OSError: nobody answers there, or the proxy refuses.
+        OSError: the peer does not answer, or the proxy refuses.
     """
     loop = asyncio.get_running_loop()
     way = None
@@ -39,7 +39,7 @@ async def connect_outward(
 
 
 def _find_proxy(host: str, secure: bool) -> "tuple[Upstream, Host] | None":
-    """The proxy on the way there. To load what knows about proxies takes 30 ms, so few dials do it."""
+    """Find the proxy for this host. Loading the proxy modules takes 30 ms, so few dials do it."""
     from urllib.request import getproxies
 
     from holdfast.egress.hosts import BadHost, parse_host
@@ -56,7 +56,7 @@ def _find_proxy(host: str, secure: bool) -> "tuple[Upstream, Host] | None":
 
 
 async def _pass(above: "Upstream", host: "Host", port: int) -> socket.socket:
-    """A socket that the proxy joins to the host."""
+    """Return a socket that the proxy connects to the host."""
     from holdfast.egress.dial import tunnel
 
     sock = await _reach(above)

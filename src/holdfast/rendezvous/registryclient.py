@@ -1,7 +1,7 @@
-"""The registry, asked over HTTP by an executor or a client.
+"""A client of the registry over HTTP, for an executor or a client.
 
 No redirect is followed: it would carry the credential elsewhere. Nothing of a request or an answer is logged,
-since addresses, headers and bodies all may be credentials. An answer is read up to a bound and not further.
+since addresses, headers and bodies may all contain credentials. An answer is read up to a bound.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", RegisterAnswer, ConnectAnswer, ValidateAnswer, DirectRegisterAnswer)
 Headers = Callable[[], Mapping[str, str]]
 
-MAX_ECHO: Final = 200  # characters of the registry's own words in an error
+MAX_ECHO: Final = 200  # characters of the registry's own text in an error
 _SPANS: Final[Mapping[Operation, str]] = {
     "register": tracing.REGISTER,
     "connect": tracing.REGISTRY_CONNECT,
@@ -50,7 +50,7 @@ _REACH: Final = "start the registry, or give its address"
 
 
 class RegistryUnavailable(Unreachable):
-    """It did not answer, or not yet as it should: to ask again may help."""
+    """The registry did not answer, or failed temporarily: another request may succeed."""
 
     def __init__(self, message: str, failure: RegistryFailure | None = None) -> None:
         super().__init__(message, remedy=_REACH)
@@ -58,7 +58,7 @@ class RegistryUnavailable(Unreachable):
 
 
 class RegistryRefused(OperationFailed):
-    """It said no, and would say so again."""
+    """The registry refused, and would refuse again."""
 
     def __init__(self, message: str, failure: RegistryFailure) -> None:
         super().__init__(message)
@@ -66,7 +66,7 @@ class RegistryRefused(OperationFailed):
 
 
 def require_cryptography() -> None:
-    """Raises: UsageError: what the channel needs is not installed."""
+    """Raises: UsageError: the `cryptography` package that the channel needs is not installed."""
     try:
         import cryptography.hazmat.primitives.asymmetric.mlkem  # noqa: F401
     except ImportError:
@@ -77,9 +77,9 @@ def require_cryptography() -> None:
 
 
 class Registry:
-    """One environment's registry. `headers` are asked for before every request: credentials rotate.
+    """The registry of one environment. `headers` is called before every request, since credentials rotate.
 
-    With `sign` requests are signed instead: it gives the headers that a request then has besides its own.
+    With `sign` requests are signed instead: it returns additional headers for a request.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Registry:
         self._client: httpx2.AsyncClient | None = None
 
     async def register(self, key: PublicKey) -> RegisterAnswer:
-        """Say that this executor is here.
+        """Register this executor.
 
         Raises:
             RegistryUnavailable, RegistryRefused, TokenRefused, ProtocolMismatch: it is not registered.
@@ -104,7 +104,7 @@ class Registry:
         return answer
 
     async def register_directly(self, request_id: str) -> DirectRegisterAnswer:
-        """Say that this executor is here, and serves the host that it is told of. The id is signed too.
+        """Register this executor to serve the host that the answer names. The id is signed too.
 
         Raises:
             RegistryUnavailable, RegistryRefused, TokenRefused, ProtocolMismatch: it is not registered.
@@ -119,10 +119,11 @@ class Registry:
         return answer
 
     async def connect(self, key: PublicKey, *, timeout_s: float = REQUEST_S) -> ConnectAnswer:
-        """All that one connection to the executor takes.
+        """Request what one connection to the executor needs.
 
         Raises:
-            RegistryUnavailable, RegistryRefused, TokenRefused, ProtocolMismatch: there is none now, or ever.
+            RegistryUnavailable, RegistryRefused, TokenRefused, ProtocolMismatch: there is no connection now,
+                or ever.
         """
         answer = await self._ask("connect", ConnectRequest(key), ConnectAnswer, timeout_s=timeout_s)
         if answer.environment_id != self.environment_id:
@@ -135,10 +136,11 @@ class Registry:
     async def validate(
         self, registration_id: str, key: PublicKey, authorization: str, stream_id: str
     ) -> bool:
-        """Whether whoever has this key and shows this may come in. Anything but a clear yes is a no.
+        """Return whether the holder of this key and authorization is admitted. Only an explicit yes admits.
 
         Raises:
-            RegistryUnavailable, RegistryRefused, TokenRefused, ProtocolMismatch: nobody knows, so no.
+            RegistryUnavailable, RegistryRefused, TokenRefused, ProtocolMismatch: there is no answer, so it is
+                not admitted.
         """
         asked = ValidateRequest(registration_id, key, authorization)
         more = {registry.STREAM_HEADER: stream_id}
@@ -207,7 +209,7 @@ class Registry:
     async def _open(self) -> "httpx2.AsyncClient":
         import httpx2
 
-        for name in ("httpx2", "httpcore2"):  # they log addresses, and headers of answers
+        for name in ("httpx2", "httpcore2"):  # these libraries log addresses and headers of answers
             if logging.getLogger(name).level == logging.NOTSET:
                 logging.getLogger(name).setLevel(logging.WARNING)
         verify: bool | object = False
@@ -217,21 +219,21 @@ class Registry:
         return httpx2.AsyncClient(
             headers=standing,
             verify=verify,  # type: ignore[arg-type]  # without TLS there is nothing to verify
-            timeout=None,  # `_ask` has one over all of it
+            timeout=None,  # `_ask` limits the whole request
             follow_redirects=False,
-            trust_env=not is_loopback(self._base),  # a proxy would read what is for this machine only
+            trust_env=not is_loopback(self._base),  # a proxy could read requests for this machine
         )
 
 
 def _to_sign(request: "httpx2.Request", body: bytes) -> HttpRequest:
-    """What is on the wire of it; the headers that the reference signs, and an id."""
+    """The request as sent, with the headers that the reference signs, and an id."""
     names = ("content-type", "host", registry.REQUEST_HEADER)
     shown = tuple((name, request.headers[name]) for name in names if name in request.headers)
     return HttpRequest(request.method, request.url.raw_path.decode("ascii"), shown, body)
 
 
 def _refusal(operation: Operation, status: int, body: bytes) -> Exception:
-    """What a status other than 2xx means. The body of `validate` may echo a secret and is not shown."""
+    """Convert a status other than 2xx. The body of `validate` may echo a secret and is not shown."""
     failure = registry.read_failure(status, body)
     if operation == "validate":
         failure = RegistryFailure(status, failure.code, "the registry does not say whether")

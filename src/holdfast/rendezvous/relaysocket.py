@@ -1,11 +1,11 @@
-"""One WebSocket that an executor or a client dials: messages in and out, and the watch over a silent peer.
+"""One WebSocket that an executor or a client dials: messages in and out, and detection of a silent peer.
 
-It leads to a relay, and carries frames, each a binary message; or to a host that runs commands here without a
-relay (`Dialled.HOST`), and carries texts.
+It leads to a relay and carries frames, each a binary message; or to a host that runs commands here without a
+relay (`Dialled.HOST`), and carries text messages.
 
-The peer is pinged every PING_S while no answer is outstanding; only a pong counts as one, and without it the
-connection is dropped. Neither side says farewell: whoever fails drops the connection. The query of an address
-is a secret, so no address is ever shown.
+The peer is pinged every PING_S while no answer is outstanding. Only a pong counts as an answer; without it
+the connection is dropped. Neither side sends a closing message: the side that fails drops the connection. The
+query of an address is a secret, so no address is ever shown.
 """
 
 import asyncio
@@ -39,22 +39,22 @@ from holdfast.wire.sizes import MAX_MESSAGE_BYTES, MAX_PARTS
 
 PING_S: Final = 30.0
 PONG_S: Final = 60.0
-LAST_LOOK_S: Final = 0.1  # after that: what has come already is read first
-WRITE_HIGH_BYTES: Final = 512 * 1024  # unsent; what is behind it waits where a ping can overtake it
+LAST_LOOK_S: Final = 0.1  # after that, to read first what has already arrived
+WRITE_HIGH_BYTES: Final = 512 * 1024  # unsent; data beyond it waits where a ping can overtake it
 FRAGMENT_BYTES: Final = 8 * 1024 * 1024  # half of the frame that the reference accepts
 CLOSE_S: Final = 1.0  # to send what is queued; then the rest is dropped
 _HEADERS: Final = {"x-cluster-name": "OPENAI_CLUSTER", "x-openai-internal-caller": "DD_SERVICE"}
 
 
 class Dialled(enum.StrEnum):
-    """Who is at the other end."""
+    """The kind of peer at the other end."""
 
     RELAY = "relay"
     HOST = "host"
 
     @property
     def max_bytes(self) -> int:
-        """Of one message."""
+        """The bound of one message."""
         return MAX_FRAME_BYTES if self is Dialled.RELAY else MAX_MESSAGE_BYTES
 
 
@@ -67,7 +67,7 @@ class UpgradeRefused(Unreachable):
 
 
 class RelayLost(ConnectionLost):
-    """An opened socket is gone; `why` is one of few words, for those who count."""
+    """An opened socket is gone; `why` is a short label for metrics."""
 
     def __init__(self, message: str, why: str = "read_error") -> None:
         super().__init__(message)
@@ -75,23 +75,23 @@ class RelayLost(ConnectionLost):
 
 
 class FrameReceiver(Protocol):
-    """Who gets the frames of a socket."""
+    """The receiver of a socket's frames."""
 
     def on_open(self, socket: "RelaySocket") -> None:
-        """Before the first frame."""
+        """Called before the first frame."""
 
     def on_frame(self, frame: bytes | None) -> None:
-        """One message; None for one of text from a relay, which nobody agreed on.
+        """Take one message; None for a text message from a relay, which the protocol does not have.
 
         Raises:
-            HoldfastError: the socket is to be dropped for it.
+            HoldfastError: the message is invalid, and the socket must be dropped.
         """
 
     def on_end(self, error: HoldfastError) -> None:
-        """Once, after the last frame of an opened socket."""
+        """Called once, after the last frame of an opened socket."""
 
     def on_writable(self, now: bool) -> None:
-        """Whether more may be sent without piling up."""
+        """Called with whether more may be sent without piling up."""
 
 
 async def dial_relay(
@@ -102,12 +102,12 @@ async def dial_relay(
     timeout_s: float = DIAL_S,
     peer: Dialled = Dialled.RELAY,
 ) -> "RelaySocket":
-    """A socket to a relay, ready for frames, or to a host, ready for texts.
+    """Open a socket to a relay, ready for frames, or to a host, ready for text messages.
 
     Raises:
-        UpgradeRefused: it answered, and with what.
-        Unreachable: it did not, in time.
-        ProtocolMismatch: this is no address of one, or no relay.
+        UpgradeRefused: it refused the upgrade; the error has the status.
+        Unreachable: it did not answer in time.
+        ProtocolMismatch: the address is invalid, or the peer is no relay.
     """
     with tracing.client_span(tracing.RENDEZVOUS):
         return await _dial(url, receiver, {**(headers or {}), **tracing.headers()}, timeout_s, peer)
@@ -135,7 +135,7 @@ async def _dial(
             return made
     except TimeoutError:
         raise Unreachable(f"the {peer} did not answer within {timeout_s:.3g} s") from None
-    except OSError as exc:  # also failed names and certificates
+    except OSError as exc:  # also for name resolution and certificates
         reason = exc.strerror or type(exc).__name__
         raise Unreachable(f"the {peer} cannot be reached: {reason}") from None
 
@@ -146,7 +146,7 @@ def _standing_headers() -> dict[str, str]:
 
 
 class RelaySocket(asyncio.Protocol):
-    """Made by `dial_relay`. `opened` is done once frames may flow."""
+    """A WebSocket. Create it with `dial_relay`. `opened` completes once frames may flow."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class RelaySocket(asyncio.Protocol):
             return
         try:
             self._protocol.receive_data(data)
-            self._answer_pings()  # before anything else is sent, which would send all of them
+            self._answer_pings()  # before anything else is sent, because that sends all of them
             self._take_events()
             self._flush()
         except HoldfastError as exc:
@@ -227,7 +227,7 @@ class RelaySocket(asyncio.Protocol):
                 self._take(event)
                 if self._error is not None:
                     return
-        if self._open and self._protocol.close_expected():  # also after what is no frame, or too large
+        if self._open and self._protocol.close_expected():  # also after an invalid or too large frame
             raise ConnectionLost(f"the {self._peer} closed the connection, or sent what it may not")
 
     def _finish_upgrade(self) -> None:
@@ -253,7 +253,7 @@ class RelaySocket(asyncio.Protocol):
                 self._take_part(frame)
 
     def _take_part(self, frame: Frame) -> None:
-        """The library bounds the sum of the parts, and nobody how many of them are empty."""
+        """Collect the parts of a message. The library bounds their sum, but not the number of empty ones."""
         if frame.opcode is not Opcode.CONT:
             self._is_text = frame.opcode is Opcode.TEXT
         if not frame.fin or self._parts:
@@ -267,7 +267,7 @@ class RelaySocket(asyncio.Protocol):
             self._receiver.on_frame(None if unwanted else whole)
 
     def _answer_pings(self) -> None:
-        """What the library has to say by itself."""
+        """Send the library's own answers."""
         for data in self._protocol.data_to_send():
             if data:
                 self._write(self._pongs.pass_on(data, self._transport.get_write_buffer_size()))
@@ -291,9 +291,9 @@ class RelaySocket(asyncio.Protocol):
         self._set_timer(PONG_S, self._give_up)
 
     def _give_up(self) -> None:
-        if self._paused:  # it may have answered; nobody looks
+        if self._paused:  # it may have answered, but we are not reading
             self._watch_later()
-        else:  # the same if the answer is there and we were not, as after a long sleep
+        else:  # read once more: the answer may be there and we were suspended, as after a long sleep
             self._set_timer(LAST_LOOK_S, self._drop)
 
     def _drop(self) -> None:
@@ -324,7 +324,7 @@ class RelaySocket(asyncio.Protocol):
 
     @property
     def unsent(self) -> int:
-        """Bytes that the peer has not taken."""
+        """Number of bytes that the peer has not read."""
         return self._transport.get_write_buffer_size()
 
     def pause_reading(self) -> None:
@@ -338,7 +338,7 @@ class RelaySocket(asyncio.Protocol):
             self._transport.resume_reading()
 
     def abort(self, error: HoldfastError) -> None:
-        """Drop it now; the receiver's `on_end` gets `error`."""
+        """Drop the socket now; the receiver's `on_end` gets `error`."""
         self._error = self._error or error
         self._transport.abort()
 
@@ -346,10 +346,10 @@ class RelaySocket(asyncio.Protocol):
         """Send what is queued, then end."""
         self._error = self._error or ConnectionLost("the connection was closed here")
         if not self._transport.is_closing():
-            self._transport.close()  # once: TLS of Python 3.11.2 cannot abort what was closed again
+            self._transport.close()  # once: TLS of Python 3.11.2 cannot be aborted after a second close
 
     async def aclose(self) -> None:
-        """Send what is queued, for a bounded time, and wait until nothing of it is left."""
+        """Send what is queued, for a bounded time, and wait until the connection is closed."""
         self.close()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._gone.wait(), CLOSE_S)

@@ -1,1 +1,1 @@
-"""The exec server: connections enter by `edges`; `connection` and `router` lead to processes and files."""
+"""The exec server: connections enter by `edges`; `connection` and `router` lead on to processes and files."""

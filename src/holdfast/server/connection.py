@@ -1,8 +1,8 @@
-"""One connection: handshake, gates, lanes, answers. Knows messages, not sockets.
+"""One connection: handshake, gates, lanes, answers. It handles messages, not sockets.
 
-By default requests are handled strictly one after another: a request is answered before the next
-message is looked at. With more than one slot, requests run in two lanes after the handshake, so
-that control requests pass while every ordinary slot is taken.
+By default requests are handled strictly one after another: a request is answered before the next message is
+processed. With more than one slot, requests run in two lanes after the handshake, so that control requests
+are handled while every ordinary slot is taken.
 """
 
 import asyncio
@@ -27,17 +27,17 @@ from holdfast.wire.methods import METHODS, UNKNOWN, MethodRow, decode_params
 from holdfast.wire.network import MAX_QUESTIONS
 from holdfast.wire.rpc import JsonValue
 
-if TYPE_CHECKING:  # loaded once the first answer is sent, or where they are asked for
+if TYPE_CHECKING:  # loaded after the first answer is sent, or when they are requested
     from holdfast.server.metrics import PrometheusMetrics
     from holdfast.server.router import Router
 
 log = logging.getLogger(__name__)
 
-MAX_INBOX: Final = 128  # messages read ahead of the one being handled; then the peer has to wait
+MAX_INBOX: Final = 128  # messages read ahead of the one being handled; then the peer must wait
 MAX_INBOX_BYTES: Final = 4 * 1024 * 1024  # the same for large ones
-MAX_WAITING: Final = 1024  # requests running or waiting for a slot: what one client keeps in flight
-MAX_SLOTS: Final = 1024  # an absurd number of slots is clamped, not refused
-NO_ANSWER: Final = None  # to a question of ours
+MAX_WAITING: Final = 1024  # requests running or waiting for a slot: the most that a client keeps in flight
+MAX_SLOTS: Final = 1024  # larger numbers of slots are clamped, not refused
+NO_ANSWER: Final = None  # the result of a question without an answer
 
 
 class Wire(Protocol):
@@ -63,7 +63,7 @@ class HandshakeStage(enum.Enum):
 
 
 def gate(stage: HandshakeStage, method: MethodRow) -> None:
-    """Refuse a method whose time has not come.
+    """Refuse a method that the stage of the handshake does not allow.
 
     Raises:
         InvalidRequest: the handshake is not complete, or is repeated.
@@ -78,9 +78,9 @@ def gate(stage: HandshakeStage, method: MethodRow) -> None:
 
 
 class Questions:
-    """Requests of ours to the client: their numbers, and who waits for which answer.
+    """Requests of ours to the client: their numbers, and the tasks that wait for the answers.
 
-    An answer that is an error is none.
+    An error as the answer counts as no answer.
     """
 
     def __init__(self) -> None:
@@ -90,11 +90,11 @@ class Questions:
 
     @property
     def any(self) -> bool:
-        """Is an answer waited for?"""
+        """Whether an answer is awaited."""
         return bool(self._waiting)
 
     def begin(self, method: str, params: msgspec.Struct) -> "tuple[int, bytes] | None":
-        """The number and the message of a new question; None: no more can be asked now."""
+        """The number and the message of a new question; None: no more questions can be asked now."""
         if self._ended or len(self._waiting) >= MAX_QUESTIONS:
             return None
         self._last += 1
@@ -102,7 +102,7 @@ class Questions:
         return self._last, rpc.request(self._last, method, params)
 
     async def wait(self, number: int, timeout_s: float) -> JsonValue:
-        """The answer, or NO_ANSWER once the time or the connection is over."""
+        """Wait for the answer; NO_ANSWER if the time or the connection is over."""
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._waiting[number]
@@ -112,7 +112,7 @@ class Questions:
             self._waiting.pop(number, None)
 
     def answer(self, message: rpc.Message) -> bool:
-        """Take an answer; one that comes too late is taken and ignored. False: nobody ever asked."""
+        """Take an answer; one that comes too late is ignored. False: the question was never asked."""
         if not isinstance(message, rpc.Response | rpc.ErrorResponse):
             return False
         number = message.id
@@ -124,7 +124,7 @@ class Questions:
         return True
 
     def end(self) -> None:
-        """The connection is over: nobody will answer."""
+        """End all questions without an answer, because the connection is over."""
         self._ended = True
         for waiting in self._waiting.values():
             if not waiting.done():
@@ -132,7 +132,7 @@ class Questions:
 
 
 class ExecConnection:
-    """Feed it messages with `receive`; it answers on its wire. `run` is its life."""
+    """A connection. It gets messages by `receive` and answers on its wire. `run` is its whole life."""
 
     def __init__(
         self,
@@ -145,9 +145,9 @@ class ExecConnection:
         near: bool = True,
         metrics: "PrometheusMetrics | None" = None,
     ) -> None:
-        """`label` begins the answer to what is no message; without one the peer is dropped for it.
+        """`label` begins the answer to an invalid message; without a label the peer is dropped for one.
 
-        `near`: the client may be on this machine, and ask again at once.
+        `near`: the client may be on this machine and send the next request at once.
         """
         self._executor = executor
         self._wire = wire
@@ -158,7 +158,7 @@ class ExecConnection:
         self._metrics = metrics
         self._stage = HandshakeStage.NEW
         self._session: ServerSession | None = None
-        self._extended = False  # is the peer one of ours, and wants more than the reference has?
+        self._extended = False  # whether the peer is a Holdfast client, which uses our own methods too
         self._inbox: deque[bytes] = deque()
         self._inbox_bytes = 0
         self._ended = False
@@ -187,16 +187,19 @@ class ExecConnection:
     # --- the wire's side
 
     def receive(self, message: bytes) -> None:
-        """One message arrived. If nothing is under way, what can be answered at once is, right here."""
+        """Take one message.
+
+        If nothing is under way, it is answered right here if that is possible at once.
+        """
         self._receive(message)
         if self._near:
             self._executor.linger.touch()
 
     def _receive(self, message: bytes) -> None:
         if self._ended:
-            return  # it came in one read with the message for which the peer was dropped
+            return  # it came in the same read as the message for which the peer was dropped
         if self._questions.any and b'"method"' not in message and self._take_answer(message):
-            return  # whoever waits for it does not wait for the requests before it
+            return  # the task that waits for it must not wait for earlier requests
         if self._idle and self._slots == 1 and self._writable.is_set():
             self._unfinished = self._take(message)
             if self._unfinished is None and not self._ended:
@@ -209,12 +212,12 @@ class ExecConnection:
         self._news.set()
 
     def end(self) -> None:
-        """No more messages will come; finish those that did."""
+        """Note that no more messages will come; those that did are finished."""
         self._ended = True
         self._news.set()
 
     def on_writing_paused(self) -> None:
-        """The peer does not keep up: children wait, and so do further requests."""
+        """Note that the peer reads too slowly: children wait, and so do further requests."""
         self._writable.clear()
         if self._session is not None:
             self._session.processes.pause()
@@ -225,16 +228,16 @@ class ExecConnection:
             self._session.processes.resume()
 
     def push(self, message: bytes) -> None:
-        """Send an event; the caller is paused through `on_writing_paused`, not here."""
+        """Send an event. The caller is paused through `on_writing_paused`, not here."""
         self._wire.send(message)
 
     def offer(self, message: bytes) -> None:
-        """Send what may be lost: nothing is kept of it while the peer does not keep up."""
+        """Send a message that may be lost: it is dropped while the peer reads too slowly."""
         if self._writable.is_set():
             self._wire.send(message)
 
     async def ask(self, method: str, params: msgspec.Struct, timeout_s: float) -> JsonValue:
-        """The client's answer to a request of ours; None: there is none, for whatever reason."""
+        """Return the client's answer to a request of ours; None: there is none, for whatever reason."""
         asked = self._questions.begin(method, params)
         if asked is None:
             return NO_ANSWER
@@ -311,7 +314,7 @@ class ExecConnection:
                 await unfinished
 
     def _take(self, data: bytes) -> Coroutine[None, None, None] | None:
-        """Do what a message says, or return what is left to await."""
+        """Process a message, or return the coroutine that does the rest."""
         try:
             message = rpc.decode(data)
         except RemoteProtocolError as exc:
@@ -333,13 +336,13 @@ class ExecConnection:
             case rpc.Response() | rpc.ErrorResponse() if self._questions.answer(message):
                 pass
             case _:
-                self._drop_peer()  # a notification we do not know, or an answer to what we never asked
+                self._drop_peer()  # an unknown notification, or an answer to a question that was never asked
         return None
 
     def _drop_peer(self) -> None:
         log.warning("connection dropped: the client broke the protocol")
         self._ended = True
-        self._inbox.clear()  # nothing sent after it is carried out
+        self._inbox.clear()  # messages sent after it are not executed
         self._inbox_bytes = 0
         self._wire.abort()
 
@@ -363,7 +366,7 @@ class ExecConnection:
                 await unfinished
 
     def _answer(self, request: rpc.Request) -> Coroutine[None, None, None] | None:
-        """Answer at once if the handler can; otherwise return what is left to await."""
+        """Answer at once if the handler can; otherwise return the coroutine that does the rest."""
         started = time.perf_counter()
         try:
             result = self._call(request)
@@ -381,7 +384,7 @@ class ExecConnection:
         except Exception as exc:
             self._refuse(request, exc, started)
             return
-        from holdfast.server.router import Streamed  # loaded long since: only its handlers are awaited
+        from holdfast.server.router import Streamed  # loaded already: only its handlers are awaited
 
         if isinstance(result, Streamed):
             self._reply(request, result.result, started)
@@ -412,14 +415,14 @@ class ExecConnection:
         self._tell_result(request.method, code, started)
 
     def _tell_result(self, method: str, code: int, started: float) -> None:
-        """To whoever traces or counts: a request was answered, with this error code or 0."""
+        """Report to tracing and metrics that a request was answered, with this error code or 0."""
         if tracing.enabled:
             tracing.tell_result("error" if code else "success")
         if self._metrics is not None:
             self._metrics.record_answer(method, code, time.perf_counter() - started)
 
     def _call(self, request: rpc.Request) -> object:
-        """The handler's result, or its awaitable."""
+        """Return the handler's result, or its awaitable."""
         method = METHODS.get(request.method)
         answered = self._executor.methods
         if method is None or (answered is not None and request.method not in answered):
@@ -435,7 +438,7 @@ class ExecConnection:
         return self._router.handlers[method.name](params)
 
     async def _resume(self, params: InitializeParams, session_id: str) -> InitializeResult:
-        """A session that a connection has, whose end may be on its way to us."""
+        """Resume a session that is still attached to a connection, whose end may be about to be noticed."""
         await self._executor.wait_left(session_id)
         return self._initialize(params)
 
@@ -444,14 +447,14 @@ class ExecConnection:
         self._session = session
         self._extended = params.holdfast
         self._stage = HandshakeStage.INITIALIZED
-        asyncio.get_running_loop().call_soon(self._prepare)  # the answer leaves first
+        asyncio.get_running_loop().call_soon(self._prepare)  # so that the answer is sent first
         return InitializeResult(session.session_id, self._executor.info())
 
     def _prepare(self) -> None:
-        """Load what nearly every client asks for next."""
+        """Load what nearly every client requests next."""
         self._executor.open()
         self._router  # noqa: B018 - made and kept
 
 
 class _Finished(Exception):
-    """The peer is done: ends the task group, and with it what still streams."""
+    """Ends the task group when the peer is done, and with it the streams that still run."""

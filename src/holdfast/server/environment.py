@@ -1,4 +1,4 @@
-"""What a client may know about this executor."""
+"""What this executor reports about itself to clients."""
 
 import hashlib
 import os
@@ -15,15 +15,15 @@ from holdfast.server.files import watch
 from holdfast.wire.environment import Capabilities, EnvironmentInfo, ShellInfo
 from holdfast.wire.paths import uri_of
 
-# The client compares this with the reference's releases before it uses newer methods: the release whose
-# protocol we speak comes first, our own version is build metadata.
+# The client compares this with the reference's releases before it uses newer methods. The release whose
+# protocol we implement comes first; our own version is build metadata.
 EXECUTOR_VERSION: Final = f"0.166.0+holdfast.{__version__}"
 _KNOWN_SHELLS: Final = ("zsh", "bash", "sh")
 _FALLBACK_SHELLS: Final = ("zsh", "bash") if sys.platform == "darwin" else ("bash", "zsh")
 
 
 def detect_shell(login_shell: str | None, path: str | None) -> ShellInfo:
-    """The login shell if we know how to speak to it, otherwise bash, otherwise sh."""
+    """The login shell if it is a known one, otherwise bash, otherwise sh."""
     wanted = [Path(login_shell).name] if login_shell else []
     for name in [n for n in wanted if n in _KNOWN_SHELLS] + list(_FALLBACK_SHELLS):
         if login_shell and Path(login_shell).name == name and os.access(login_shell, os.X_OK):
@@ -35,7 +35,7 @@ def detect_shell(login_shell: str | None, path: str | None) -> ShellInfo:
 
 
 def login_shell() -> str | None:
-    """From the user database; None for a user who is not in it."""
+    """The login shell from the user database; None for a user who is not in it."""
     try:
         return pwd.getpwuid(os.getuid()).pw_shell or None
     except KeyError:
@@ -53,7 +53,7 @@ def home_directory(environ: Mapping[str, str]) -> str | None:
 
 
 def _provider_id() -> str:
-    """Stable on this host and opaque: tells a client whether two servers are the same machine and user."""
+    """A stable, opaque id: it shows a client whether two servers have the same machine and user."""
     try:
         machine = Path("/etc/machine-id").read_bytes()
     except OSError:
@@ -62,7 +62,7 @@ def _provider_id() -> str:
 
 
 def _working_directory() -> str | None:
-    """None once it has been removed: the server needs none, and clients name theirs."""
+    """The working directory; None if it was removed, since the server needs none and clients name theirs."""
     try:
         return os.getcwd()
     except OSError:
@@ -72,7 +72,7 @@ def _working_directory() -> str | None:
 def environment_info(environ: Mapping[str, str], *, proxied: bool = False) -> EnvironmentInfo:
     """The answer to `environment/info`; a capability is announced only if it works here.
 
-    `proxied`: a command can have a proxy of its own.
+    `proxied`: a command can have its own proxy.
     """
     proxied = proxied and sys.platform == "linux"
     masks = proxied and find_spec("cryptography") is not None

@@ -34,13 +34,13 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 C = TypeVar("C")
 
-CLOSED_RETENTION_S: Final = 30.0  # a client that reconnects in time still finds how its process ended
-DETACHED_S: Final = 30.0  # long enough to reconnect, short enough that nothing runs unwatched for long
-LEFT_S: Final = 0.5  # for a session whose link has ended, and whose end we have not come to on a busy machine
-MAX_KEPT: Final = 256  # detached sessions with something to come back for; beyond it the oldest idle one ends
-MAX_KEPT_BYTES: Final = 512 * 1024 * 1024  # of output that those hold
-LINGER_S: Final = 0.0001  # covers a client's turn-around on the same machine; longer gains nothing more
-FILE_THREADS: Final = 4  # file calls that may block at once; more queue
+CLOSED_RETENTION_S: Final = 30.0  # a client that reconnects in time still gets its process's end
+DETACHED_S: Final = 30.0  # long enough to reconnect, short enough that nothing runs unattended for long
+LEFT_S: Final = 0.5  # for a session whose link has ended, if a busy machine has not processed that yet
+MAX_KEPT: Final = 256  # detached sessions with processes; beyond it the oldest idle one ends
+MAX_KEPT_BYTES: Final = 512 * 1024 * 1024  # output that those hold
+LINGER_S: Final = 0.0001  # covers a client's turn-around on the same machine; longer has no benefit
+FILE_THREADS: Final = 4  # file calls that may block at the same time; more are queued
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class _Entry(Generic[T, C]):
 
 
 class Sessions(Generic[T, C]):
-    """Sessions of type T by id, each owned by at most one connection of type C, and until when.
+    """Sessions of type T by id, each owned by at most one connection of type C, with their deadlines.
 
     A session is made by a connection, survives it, and is either attached to exactly one connection
     or detached with a deadline. Nothing here has a clock: `now` is an argument.
@@ -68,7 +68,7 @@ class Sessions(Generic[T, C]):
         return iter([entry.value for entry in self._entries.values()])
 
     def add(self, session_id: str, value: T, owner: C) -> None:
-        """A new session, attached to the connection that asked for it."""
+        """Add a new session, attached to the connection that requested it."""
         if session_id in self._entries:
             raise AssertionError("session ids are random and do not repeat")
         self._entries[session_id] = _Entry(value, owner)
@@ -77,7 +77,7 @@ class Sessions(Generic[T, C]):
         """Attach a detached session to a new connection.
 
         Raises:
-            InvalidRequest: there is no such session, or no longer.
+            InvalidRequest: there is no such session, or it has ended.
             SessionAttached: another connection has it.
         """
         entry = self._entries.get(session_id)
@@ -93,9 +93,9 @@ class Sessions(Generic[T, C]):
         return entry is not None and entry.owner is not None
 
     def detach(self, session_id: str, owner: C, now: float, *, keep_s: float | None = None) -> bool:
-        """The connection is gone; False when the session was not its own any more.
+        """Detach a session from a lost connection; False if the session was not its own any more.
 
-        It waits for another connection, for `keep_s` if that is given.
+        The session waits for another connection, for `keep_s` if that is given.
         """
         entry = self._entries.get(session_id)
         if entry is None or entry.owner is not owner:
@@ -110,12 +110,12 @@ class Sessions(Generic[T, C]):
         return None if entry is None else entry.value
 
     def expire(self, now: float) -> list[T]:
-        """Forget and return the sessions whose time is over."""
+        """Remove and return the sessions whose time is over."""
         over = [key for key, entry in self._entries.items() if entry.owner is None and now >= entry.expires]
         return [self._entries.pop(key).value for key in over]
 
     def list_detached(self) -> list[T]:
-        """Those that nobody holds, the one that ends next first."""
+        """The detached sessions, ordered by the end of their time."""
         waiting = [entry for entry in self._entries.values() if entry.owner is None]
         return [entry.value for entry in sorted(waiting, key=lambda entry: entry.expires)]
 
@@ -125,12 +125,12 @@ class Sessions(Generic[T, C]):
 
 
 class Linger:
-    """Keeps the loop polling for a moment after each message from a client; call `touch` then.
+    """Keeps the loop polling for a moment after each message from a client, for which `touch` is called.
 
-    A client that talks in round trips sends its next request within some tens of microseconds. By then
-    an idle processor sleeps, and waking it costs more than the whole request (measured: half of a round
-    trip). Idle connections cost nothing; a busy one costs at most LINGER_S per message, and only if a second
-    processor leaves it to us.
+    A client that talks in round trips sends its next request within some tens of microseconds. By then an
+    idle processor sleeps, and waking it costs more than the whole request (measured: half of a round trip).
+    Idle connections cost nothing. A busy one costs at most LINGER_S per message, and only if we may use more
+    than one processor.
     """
 
     def __init__(self) -> None:
@@ -153,7 +153,7 @@ class Linger:
 
 
 class EventSink(Protocol):
-    """A connection as the session sees it: somewhere to send events, and somebody to ask."""
+    """A connection as seen by the session: it takes events and answers questions."""
 
     def push(self, message: bytes) -> None: ...
 
@@ -164,15 +164,15 @@ class EventSink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The retention times, shorter in tests."""
+    """The retention times; tests use shorter ones."""
 
     detached_s: float = DETACHED_S
     closed_s: float = CLOSED_RETENTION_S
-    kept_s: float | None = None  # instead of `detached_s`, for a session with something to come back for
+    kept_s: float | None = None  # instead of `detached_s`, for a session with processes
 
     @classmethod
     def keeping(cls, seconds: float | None) -> "Clocks":
-        """Sessions and what ended in them are kept for this long; None: as usual."""
+        """Keep sessions and their ended processes for this long; None: the defaults."""
         return cls() if seconds is None else cls(closed_s=seconds, kept_s=seconds)
 
 
@@ -204,7 +204,7 @@ class ServerSession:
             closed_retention_s=self._executor.clocks.closed_s,
             ceiling=self._executor.ceiling,
             open_commands=self._executor.open_commands,
-            spooled=self._executor.clocks.kept_s is not None,  # who keeps them wants all that they say
+            spooled=self._executor.clocks.kept_s is not None,  # kept sessions need all output
             on_closed=self._executor.on_process_closed,
             network=NetworkSide(
                 self._ask, self._offer, private_via_upstream=self._executor.private_via_upstream
@@ -226,10 +226,10 @@ class ServerSession:
 class Executor:
     """The server without its listeners."""
 
-    methods: frozenset[str] | None = None  # all that is answered; None: every method
+    methods: frozenset[str] | None = None  # the methods that are answered; None: all
     ceiling: "CommandCeiling | None" = None
-    open_commands: "OpenCommands | None" = None  # who listens for the commands of a process, if anybody does
-    on_process_closed: "Callable[[int, float], None] | None" = None  # who counts them: exit code and seconds
+    open_commands: "OpenCommands | None" = None  # opens a listener for a process's commands
+    on_process_closed: "Callable[[int, float], None] | None" = None  # metrics: exit code and seconds
 
     def __init__(
         self,
@@ -252,7 +252,7 @@ class Executor:
         self._info: EnvironmentInfo | None = None
         self._opened = self._closed = False
 
-    # Made when used.
+    # Created on first use.
 
     @functools.cached_property
     def shell(self) -> str:
@@ -290,7 +290,7 @@ class Executor:
         return ConfinedFiles(self.launcher, self.sandboxes, self.mounts, self.environ)
 
     def open(self) -> None:
-        """Start the launcher while this process is small, and load what a command needs; once."""
+        """Start the launcher while this process is small, and load what a command needs; only once."""
         if self._opened or self._closed:
             return
         self._opened = True
@@ -298,23 +298,23 @@ class Executor:
         import holdfast.server.processes.processes  # noqa: F401
 
     def info(self) -> EnvironmentInfo:
-        """What this executor is, found out once."""
+        """The description of this executor, which is collected once."""
         if self._info is None:
             proxied = self._choice.backend is not Backend.LANDLOCK
             self._info = environment_info(self.environ, proxied=proxied)
         return self._info
 
     def new_owner(self) -> int:
-        """A number for the commands of one session, which the launcher knows them by."""
+        """Return a new number by which the launcher knows the commands of one session."""
         self._owners += 1
         return self._owners
 
     def attach(self, listener: EventSink, resume: str | None, *, extended: bool) -> ServerSession:
-        """A new session, or the one to resume, with its events going to `listener` from now on.
+        """Create or resume a session; its events go to `listener` from now on.
 
         Raises:
-            InvalidRequest: nothing to resume.
-            SessionAttached: somebody else has it.
+            InvalidRequest: there is no session to resume.
+            SessionAttached: another connection has it.
         """
         if resume is None:
             session = ServerSession(str(uuid.uuid4()), self.new_owner(), extended=extended, executor=self)
@@ -329,14 +329,14 @@ class Executor:
         return session
 
     async def wait_left(self, session_id: str) -> None:
-        """Until no connection has this session, or for LEFT_S."""
+        """Wait until no connection has this session, or for LEFT_S."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LEFT_S):
                 while self.sessions.is_attached(session_id):
                     await self._left.wait()
 
     def detach(self, session: ServerSession, listener: EventSink) -> None:
-        """The connection is gone; the session waits for another for a while."""
+        """Detach a session from a lost connection; it waits for another one for a while."""
         keep_s = self.clocks.kept_s if session.processes.any else None
         if self.sessions.detach(session.session_id, listener, self._now(), keep_s=keep_s):
             self._left.set()
@@ -360,7 +360,7 @@ class Executor:
             self.end(session)
 
     def end(self, session: ServerSession) -> None:
-        """End a session at once, with everything it runs."""
+        """End a session at once, with all its processes."""
         self.sessions.remove(session.session_id)
         session.listener = None
         session.processes.end()

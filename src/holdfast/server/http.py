@@ -1,9 +1,8 @@
-"""`http/request`: HTTP made on the executor's side for the client.
+"""`http/request`: HTTP requests made by the executor for the client.
 
-Redirects are followed here, hop by hop, rather than by the library: its own client would read
-the body of every redirect into memory, remember all cookies and log each URL. A streamed response
-is answered as soon as its headers are there; its body follows through the pump the caller runs
-after the answer was sent.
+Redirects are followed here, hop by hop, rather than by the library, whose client would read the body of every
+redirect into memory, keep all cookies and log each URL. A streamed response is answered as soon as its
+headers have arrived; its body follows through the pump, which the caller runs after the answer was sent.
 """
 
 import asyncio
@@ -27,14 +26,14 @@ if TYPE_CHECKING:
 
 MAX_STREAMS: Final = 256  # each holds a socket; a client that forgets its streams must not use them all up
 KEPT_CONNECTIONS: Final = 20  # idle ones, for the next request to the same origin
-KEPT_FOR_S: Final = 5.0  # below the idle limit of common servers, so a reused connection is rarely a dead one
-CLOSE_TIMEOUT_S: Final = 5.0  # closing says goodbye over TLS; a silent peer must not hold up the answer
+KEPT_FOR_S: Final = 5.0  # below the idle limit of common servers, so that a reused connection is rarely dead
+CLOSE_TIMEOUT_S: Final = 5.0  # closing sends a TLS shutdown; a silent peer must not delay the answer
 
 _FAILED: Final = "http/request failed"
 _BODY_FAILED: Final = "failed to read http/request response body"
 _DELTA_ERROR: Final = "error decoding response body"  # the reference's text, also for a timeout
 
-_COOKIES: Final = AffinityCookies()  # of all connections: they belong to nobody
+_COOKIES: Final = AffinityCookies()  # of all connections: they belong to no account
 
 Pump: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
@@ -42,9 +41,9 @@ Pump: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 class HttpRequests:
     """The HTTP requests of one connection.
 
-    `notify` is awaited for each piece of a streamed body, so a slow client slows the download.
-    An id is active from the start of a streamed request until its final delta is handed over, or
-    until the request fails or its pump ends; a pump that never ran keeps it until `aclose`.
+    `notify` is awaited for each piece of a streamed body, so a slow client slows the download. An id is
+    active from the start of a streamed request until its final delta is handed over, or until the request
+    fails or its pump ends. If the pump never runs, the id stays active until `aclose`.
     """
 
     def __init__(
@@ -62,10 +61,12 @@ class HttpRequests:
         self._active: set[str] = set()  # ids of streams
 
     async def request(self, params: HttpRequestParams) -> tuple[HttpResponse, Pump | None]:
-        """The response; for a streamed request without its body, but with the pump that delivers it.
+        """Make a request.
+
+        The response to a streamed one has no body, but comes with the pump that delivers it.
 
         Raises:
-            UsageError: what was asked for makes no sense, or the stream's id is active.
+            UsageError: the request is invalid, or the stream's id is active.
             InvalidRequest: too many streams at once.
             OperationFailed: no complete response came.
         """
@@ -90,7 +91,7 @@ class HttpRequests:
         return HttpResponse(response.status_code, httprules.read_headers(response.headers.raw), body), None
 
     async def aclose(self) -> None:
-        """Give up what is still open; run after the pumps have ended or were cancelled."""
+        """Close all connections; to be called after the pumps have ended or were cancelled."""
         self._active.clear()
         transports, self._transports = self._transports, {}
         for transport in transports.values():
@@ -124,12 +125,12 @@ class HttpRequests:
         except OperationFailed:
             error = _DELTA_ERROR
         finally:
-            # Freed before the final delta is handed over: a client may reuse the id on seeing it.
+            # Released before the final delta is sent: a client may reuse the id when it sees that.
             self._active.discard(request_id)
         await self._notify(BodyDelta(request_id, seq + 1, b"", done=True, error=error))
 
     async def _exchange(self, params: HttpRequestParams) -> "httpx2.Response":
-        """The response after all redirects, its body unread."""
+        """Return the response after all redirects, its body unread."""
         method = httprules.method(params.method)
         target = httprules.target(params.url)
         body = params.body_base64 or b""
@@ -183,7 +184,7 @@ class HttpRequests:
         try:
             return await transport.handle_async_request(request)
         except BaseException:
-            for stream in opened:  # the library forgets the socket when cancelled during a TLS handshake
+            for stream in opened:  # the library loses the socket when cancelled during a TLS handshake
                 await stream.aclose()
             raise
 
@@ -210,7 +211,7 @@ class HttpRequests:
 def _load(authority: str | None = None) -> ssl.SSLContext:
     """Import the library and the trusted roots, together some 100 ms: first called in a thread.
 
-    An `authority` is trusted besides those of the system, and instead of what SSL_CERT_FILE names.
+    An `authority` is trusted in addition to those of the system, and instead of SSL_CERT_FILE.
     """
     import httpx2
 
@@ -238,7 +239,7 @@ def _parse(text: str) -> "httpx2.URL":
 
 
 def _location(url: "httpx2.URL", response: "httpx2.Response") -> "httpx2.URL | None":
-    """Where a redirect points to, without its credentials; None if it names no URL."""
+    """Return the target of a redirect, without its credentials; None if it names no URL."""
     import httpx2
 
     location = response.headers.get("location")
@@ -264,7 +265,10 @@ async def _read(response: "httpx2.Response") -> bytes:
 
 
 async def _next(chunks: AsyncIterator[bytes], deadline: float | None) -> bytes:
-    """The next chunk, empty at the end. Only this wait is cut off by the deadline, never a `notify`."""
+    """Return the next chunk, empty at the end.
+
+    Only this wait is bounded by the deadline, never a `notify`.
+    """
     with _naming_failures(_BODY_FAILED):
         async with asyncio.timeout_at(deadline):
             return await anext(chunks, b"")
@@ -280,7 +284,7 @@ async def _close(response: "httpx2.Response") -> None:
 
 @contextlib.contextmanager
 def _naming_failures(what: str) -> Iterator[None]:
-    """Turn the library's exceptions into ours, with the kind of cause and nothing else in the text."""
+    """Convert the library's exceptions to ours, with the kind of cause and nothing else in the text."""
     try:
         yield
     except HoldfastError:
@@ -295,7 +299,7 @@ def _naming_failures(what: str) -> Iterator[None]:
 
 
 def _cause(exc: Exception) -> str | None:
-    """In a few words what went wrong, or None if `exc` is not a failure of the exchange."""
+    """Describe the cause in a few words; None if `exc` is not a failure of the exchange."""
     import httpx2
 
     match exc:

@@ -1,8 +1,8 @@
-"""Cookies that one family of hosts sets to lead a client back to the same machine of theirs. Pure module.
+"""Cookies by which one family of hosts leads a client back to the same machine of theirs. Pure module.
 
-Their MCP servers are stateful behind a load balancer, so these are sent again by every request of this
-process, as the reference does. They belong to the infrastructure and to no account: only these names, only
-over https, only to those hosts. Every other cookie is forgotten.
+Their MCP servers are stateful behind a load balancer, so every request of this process sends these cookies
+again, as the reference does. They belong to the infrastructure and not to an account: only these names, only
+over https, only to those hosts. Every other cookie is dropped.
 """
 
 import re
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-MAX_COOKIES: Final = 64  # a dozen names on a few hosts; whoever sets more has no use of the oldest
-MAX_VALUE: Final = 4096  # bytes of name and value, as browsers have it
+MAX_COOKIES: Final = 64  # a dozen names on a few hosts; beyond it the oldest are dropped
+MAX_VALUE: Final = 4096  # bytes of name and value, as in browsers
 
 HOSTS: Final = frozenset({"chatgpt.com", "chat.openai.com", "chatgpt-staging.com"})
 _BELOW: Final = (".chatgpt.com", ".chatgpt-staging.com")
@@ -31,7 +31,7 @@ NAMES: Final = frozenset(
 )
 _DATE: Final = re.compile(r"(\d{1,2})[ -]([A-Za-z]{3})[ -](\d{4}) (\d\d):(\d\d):(\d\d)")
 _MONTHS: Final = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
-_CHALLENGES: Final = "cf_chl_"  # what their names begin with
+_CHALLENGES: Final = "cf_chl_"  # prefix of their names
 
 
 def is_meant(scheme: str, host: str) -> bool:
@@ -55,12 +55,12 @@ class _Cookie:
 
 @dataclass(slots=True)
 class AffinityCookies:
-    """Those of one process, in memory alone; `now` is the time of day in seconds."""
+    """The cookies of one process, in memory only; `now` is the time of day in seconds."""
 
     _kept: dict[_Key, _Cookie] = field(default_factory=dict, repr=False)
 
     def keep(self, scheme: str, host: str, path: str, headers: Iterable[bytes], now: float) -> None:
-        """Take the `Set-Cookie` headers of a response, as far as they are meant."""
+        """Take the `Set-Cookie` headers of a response, as far as they are kept."""
         if not is_meant(scheme, host):
             return
         for header in headers:
@@ -90,7 +90,7 @@ class AffinityCookies:
                 del self._kept[next(iter(self._kept))]
 
     def header(self, scheme: str, host: str, path: str, now: float) -> bytes | None:
-        """What goes into `Cookie`, the longest path first; None where there is nothing to say."""
+        """Return the value of `Cookie`, longest path first; None if there is no cookie to send."""
         if not is_meant(scheme, host):
             return None
         host = host.lower()
@@ -114,7 +114,7 @@ def _is_below(path: str, place: str) -> bool:
 
 
 def _expiry(said: dict[str, str], now: float) -> float | None:
-    """When it is over; None: with this process."""
+    """Return when the cookie expires; None: with this process."""
     if re.fullmatch("-?[0-9]{1,12}", said.get("max-age", "")):
         return now + int(said["max-age"])
     found = _DATE.search(said.get("expires", ""))

@@ -1,4 +1,4 @@
-"""What an HTTP request of the client may contain, and what of it follows a redirect. Pure module.
+"""What an HTTP request of the client may contain, and which parts of it follow a redirect. Pure module.
 
 The client chooses the method, the URL and the headers; the executor adds only what the protocol
 demands and, where the client names one, the value of an environment variable. Texts of errors
@@ -98,17 +98,17 @@ class Hop(NamedTuple):
 
 
 def method(text: str) -> str:
-    """A method as it goes on the wire: any token, its case kept."""
+    """Check a method as it is sent: any token, its case kept."""
     if not _TOKEN.fullmatch(text):
         raise UsageError("http/request method is invalid: invalid HTTP method")
     return text
 
 
 def target(text: str) -> RequestTarget:
-    """What to fetch.
+    """Parse the URL to request.
 
     Raises:
-        UsageError: relative, without a host, with an impossible port, or neither http nor https.
+        UsageError: it is relative, without a host, with an invalid port, or neither http nor https.
     """
     text = text.strip(_TRIMMED).translate({ord(blank): None for blank in "\t\r\n"}).partition("#")[0]
     try:
@@ -138,7 +138,7 @@ def _basic(parts: SplitResult, credentials: str) -> bytes | None:
 
 
 def headers(given: Iterable[HttpHeader], environ: Mapping[str, str], *, body_bytes: int) -> Headers:
-    """The client's headers in its order, values from the environment filled in.
+    """Return the client's headers in its order, with values from the environment filled in.
 
     Raises:
         UsageError: a bad name or value, a variable that may not be used, a length that is not the body's.
@@ -189,7 +189,7 @@ def to_send(
     cookie: bytes | None = None,
     body_bytes: int,
 ) -> list[tuple[bytes, bytes]]:
-    """The chosen headers plus the few a request cannot do without; no encoding is asked for."""
+    """Return the chosen headers plus the few that a request needs; no encoding is accepted."""
     names = {header.name.lower() for header in chosen}
     sent = [(header.name, header.value) for header in chosen]
     if authorization is not None and b"authorization" not in names:
@@ -226,7 +226,7 @@ def hop(status: int, method: str, chosen: Headers, *, same_origin: bool) -> Hop:
 
 
 def read_headers(raw: Sequence[tuple[bytes, bytes]]) -> list[HttpHeaderResult]:
-    """Response headers in order: names in lower case, repeats kept, values that are not text dropped."""
+    """Convert response headers in order: lower-case names, repeats kept, values that are not text dropped."""
     return [
         HttpHeaderResult(name.decode("ascii").lower(), value.decode("ascii"))
         for name, value in raw
@@ -235,6 +235,6 @@ def read_headers(raw: Sequence[tuple[bytes, bytes]]) -> list[HttpHeaderResult]:
 
 
 def pieces(chunk: bytes) -> Iterator[bytes]:
-    """`chunk` in parts that fit one delta each."""
+    """Split `chunk` into parts that fit one delta each."""
     for start in range(0, len(chunk), MAX_DELTA_BYTES):
         yield chunk[start : start + MAX_DELTA_BYTES]

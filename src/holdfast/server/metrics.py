@@ -1,4 +1,4 @@
-"""A few numbers for Prometheus, each named for the question it answers. Off unless asked for."""
+"""Metrics for Prometheus, each described by the question it answers. Off by default."""
 
 import asyncio
 import contextlib
@@ -17,12 +17,12 @@ log = logging.getLogger(__name__)
 
 Step = Literal["registration", "rendezvous"]
 
-WRITE_S: Final = 15.0  # as often as Prometheus looks, by its usual settings
-PROCESS_BUCKETS: Final = (0.01, 0.1, 1, 10, 60, 600, 3600, 6 * 3600)  # seconds: `ls` to a night's work
+WRITE_S: Final = 15.0  # the usual scrape interval of Prometheus
+PROCESS_BUCKETS: Final = (0.01, 0.1, 1, 10, 60, 600, 3600, 6 * 3600)  # seconds: from `ls` to a night's work
 
 
 class PrometheusMetrics:
-    """What one server counts; a registry of our own, so that two servers in one process do not meet."""
+    """The metrics of one server. It has its own registry, so two servers in one process are separate."""
 
     def __init__(self, executor: "Executor") -> None:
         try:
@@ -81,14 +81,14 @@ class PrometheusMetrics:
         executor.on_process_closed = self.record_process
 
     def record_connection(self, *, opened: bool) -> None:
-        """A connection began, or ended."""
+        """Record that a connection began, or ended."""
         self._connections.inc(1 if opened else -1)
         if opened:
             self._connections_made.inc()
 
     @contextlib.contextmanager
     def time(self, step: Step) -> Iterator[None]:
-        """What is inside registers us, or dials; it is not counted if nobody waited for it."""
+        """Measure the block, which registers us or dials; a cancelled block is not counted."""
         began, result = time.perf_counter(), "error"
         try:
             yield
@@ -101,15 +101,15 @@ class PrometheusMetrics:
                 self._steps[step].labels(result).observe(time.perf_counter() - began)
 
     def record_reconnect(self, reason: str) -> None:
-        """It is dialled again; reasons are those of `rendezvous` and of `server.remote`."""
+        """Record a redial; reasons are those of `rendezvous` and of `server.remote`."""
         self._reconnects.labels(reason).inc()
 
     def record_process(self, code: int, seconds: float) -> None:
-        """A process is over, with this exit code."""
+        """Record that a process ended with this exit code."""
         self._processes.labels("success" if code == 0 else "failure").observe(seconds)
 
     def record_answer(self, method: str, code: int, seconds: float) -> None:
-        """A request was answered, with this error code or 0."""
+        """Record that a request was answered, with this error code or 0."""
         from holdfast.wire.methods import METHODS, UNKNOWN
 
         name = method if method in METHODS else UNKNOWN
@@ -121,7 +121,7 @@ class PrometheusMetrics:
 
 
 async def keep_writing(metrics: PrometheusMetrics, path: str) -> NoReturn:
-    """The page as a file, for a collector that reads files; nobody sees half of it."""
+    """Write the page to a file periodically, for a collector that reads files; it is replaced as a whole."""
     from holdfast.local.atomicfile import replace_file
 
     told = False
@@ -137,5 +137,5 @@ async def keep_writing(metrics: PrometheusMetrics, path: str) -> NoReturn:
 
 
 def timed(metrics: PrometheusMetrics | None, step: Step) -> contextlib.AbstractContextManager[None]:
-    """The same, where perhaps nobody counts."""
+    """Measure as `PrometheusMetrics.time` does, if there are metrics."""
     return contextlib.nullcontext() if metrics is None else metrics.time(step)

@@ -1,9 +1,9 @@
-"""The executor that one process's commands run in: part of a server, under a ceiling.
+"""The executor for the commands of one process: part of a server, under a ceiling.
 
-It shares what costs something with the whole server: the launcher and its spare processes, what was found out
-about this host, the confined file workers. Of its own it has its sessions, so that nobody resumes one of
-somebody else's, an environment to inherit from, and threads to look at the disk with, so that a policy that
-takes long to look at holds up nobody else.
+It shares the expensive parts with the whole server: the launcher and its spare processes, the knowledge about
+this host, and the confined file workers. It has its own sessions, so that no other client can resume them,
+its own environment to inherit from, and its own threads to inspect the disk, so that a policy that is slow to
+inspect delays no other client.
 """
 
 import functools
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from holdfast.server.files.mounts import Mounts
     from holdfast.server.processes.commands import CommandCeiling
 
-FILE_THREADS: Final = 2  # a command is planned while a file is looked at
+FILE_THREADS: Final = 2  # a command is planned while a file is inspected
 
 _FILE_CALLS: Final = {
     "fs/readFile": FileUse.READ,
@@ -46,8 +46,8 @@ _FILE_CALLS: Final = {
     "fs/copy": FileUse.WRITE,
     "fs/walk": FileUse.READ,
 }
-# All that is answered. What is left out reads or sends something in the server's own name: configuration,
-# discovery, HTTP, and what appears in directories.
+# All methods that are answered. Those left out read or send something in the server's own name:
+# configuration, discovery, HTTP, and watches on directories.
 METHODS: Final = frozenset(
     {
         *("initialize", "environment/info", "environment/status"),
@@ -59,7 +59,7 @@ METHODS: Final = frozenset(
 
 
 class NarrowedExecutor(Executor):
-    """What `whole` does, for one process's commands."""
+    """The part of `whole` that the commands of one process may use."""
 
     methods = METHODS
 
@@ -102,7 +102,7 @@ class NarrowedExecutor(Executor):
         return self._whole.new_owner()
 
     def info(self) -> EnvironmentInfo:
-        """What is left of the server's capabilities."""
+        """The capabilities that are left of the server's."""
         return structs.replace(
             environment_info(self.environ),
             cwd=uri_of(self._ceiling.cwd),
@@ -115,17 +115,17 @@ class NarrowedExecutor(Executor):
         )
 
     def attach(self, listener: EventSink, resume: str | None, *, extended: bool) -> ServerSession:
-        """A new session; there is none to come back to.
+        """Create a session; sessions cannot be resumed.
 
         Raises:
-            InvalidRequest: one is to be resumed.
+            InvalidRequest: a session is to be resumed.
         """
         if resume is not None:
             raise InvalidRequest(f"unknown session id {resume}")
         return super().attach(listener, None, extended=False)
 
     def close(self) -> None:
-        """End every session, with all that runs in it."""
+        """End every session, with all its processes."""
         for session in self.sessions:
             self.end(session)
         if "files" in vars(self):

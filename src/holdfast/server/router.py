@@ -1,8 +1,8 @@
-"""Which code answers which method, for one connection.
+"""The dispatch of methods to their code, for one connection.
 
-The router owns what dies with the connection: open files, HTTP streams, the watch. A handler takes
-the method's typed parameters and returns its result, directly or as an awaitable; `Streamed` is a
-result with work that begins once the result has been sent.
+The router owns what ends with the connection: open files, HTTP streams, the watch. A handler takes the
+method's typed parameters and returns its result, directly or as an awaitable. `Streamed` is a result with
+work that begins once the result has been sent.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ READ, WRITE = FileUse.READ, FileUse.WRITE
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """A result, and what to do after it was sent."""
+    """A result, and the work to do after it was sent."""
 
     result: msgspec.Struct
     then: Callable[[], Coroutine[None, None, None]]
@@ -56,7 +56,7 @@ Handler: TypeAlias = Callable[[Any], Any]  # the table pairs each with the struc
 
 
 class Router:
-    """The handlers of one connection, once its handshake has made a session."""
+    """The handlers of one connection, after its handshake has created a session."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Router:
         }
 
     async def aclose(self) -> None:
-        """Let go of what belongs to the connection."""
+        """Release what belongs to the connection."""
         made = vars(self)
         if "_watch" in made:
             self._watch.close()
@@ -111,7 +111,7 @@ class Router:
         if "_http" in made:
             await self._http.aclose()
 
-    # Made when used: most connections only run commands.
+    # Created on first use: most connections only run commands.
 
     @functools.cached_property
     def _handles(self) -> FileHandles:
@@ -148,7 +148,7 @@ class Router:
         return handle
 
     def _bound(self, context: SandboxContext | None, use: FileUse) -> BoundPolicy | None:
-        """The policy to carry a file method out under; None if it may run directly."""
+        """The policy for a file method; None if it may run directly."""
         if context is None:
             return None
         bound = self._executor.confined.bound(context)
@@ -158,7 +158,10 @@ class Router:
         return bound
 
     def _hides_reads(self, context: SandboxContext) -> bool:
-        """Besides Holdfast's own directories, of which discovery tells nothing: it reads skills by name."""
+        """Whether it hides more than Holdfast's own directories.
+
+        Discovery reports nothing of those: it reads skills by name.
+        """
         return not runs_directly(self._executor.confined.bound(context, homes=()), READ)
 
     async def _confined(
@@ -172,7 +175,7 @@ class Router:
         return await self._executor.confined.call(bound, method, params, self._ceiling)
 
     def _get_metadata(self, params: LinkAwareParams) -> Metadata | Awaitable[Metadata | msgspec.Raw]:
-        """On the loop where that can not hang: a thread's hand-over costs more than the call."""
+        """Run on the loop if it cannot hang: passing it to a thread costs more than the call."""
         bound = self._bound(params.sandbox, READ)
         if bound is not None:
             return self._confined(bound, "fs/getMetadata", params)
@@ -181,7 +184,7 @@ class Router:
         return self._in_thread(files.get_metadata, params)
 
     def _read_file(self, params: LinkAwareParams) -> msgspec.Raw | Awaitable[msgspec.Raw]:
-        """On the loop where that can not hang and is short."""
+        """Run on the loop if it cannot hang and the file is small."""
         bound = self._bound(params.sandbox, READ)
         if bound is not None:
             return self._confined(bound, "fs/readFile", params)
@@ -226,7 +229,7 @@ class Router:
         )
 
     async def _discover_roots(self, params: wire.DiscoverRootsParams) -> wire.DiscoverRootsResult:
-        """A root whose sandbox can not be enforced is refused on its own; the others are not."""
+        """Discover roots; one whose sandbox cannot be enforced is refused alone."""
         discovery.check_count(params)
         return wire.DiscoverRootsResult([await self._discover_root(root) for root in params.roots])
 

@@ -1,7 +1,7 @@
-"""A method on a unix socket of ours, the same for both sides: what it takes and what it answers. Pure module.
+"""A method on our unix sockets, the same for both sides: its parameters and its result. Pure module.
 
-A message is one line that `wire.rpc` has accepted (no key twice, bounded size and depth). Its typed part is
-then decoded from those very bytes, so a member of type `msgspec.Raw` is exactly what the peer wrote.
+A message is one line that `wire.rpc` has accepted (no repeated key, bounded size and depth). Its typed part
+is then decoded from the same bytes, so a member of type `msgspec.Raw` is exactly what the peer wrote.
 
     → {"id": 1, "method": "status", "params": {"worker": "codex-1f"}}
     ← {"id": 1, "result": {…}}
@@ -34,7 +34,7 @@ class RpcMethod(Generic[P, R]):
 
 @dataclass(frozen=True, slots=True)
 class Notice(Generic[P]):
-    """What a server says unasked."""
+    """A notification of a server."""
 
     name: str
     params: type[P]
@@ -49,7 +49,7 @@ _members = decoding.decoder(_Members)
 
 
 def decode_params(message: bytes, wanted: type[P]) -> P:
-    """Of a message that `wire.rpc` has accepted. Raises UsageError when they do not fit."""
+    """Decode the params of a message that `wire.rpc` has accepted. Raises UsageError if they do not fit."""
     try:
         return decoding.decode(_members.decode(message).params, wanted)
     except msgspec.MsgspecError as exc:
@@ -57,7 +57,10 @@ def decode_params(message: bytes, wanted: type[P]) -> P:
 
 
 def decode_result(message: bytes, wanted: type[R]) -> R:
-    """Of a response that `wire.rpc` has accepted. Raises RemoteProtocolError when it does not fit."""
+    """Decode the result of a response that `wire.rpc` has accepted.
+
+    Raises RemoteProtocolError if it does not fit.
+    """
     try:
         return decoding.decode(_members.decode(message).result, wanted)
     except msgspec.MsgspecError as exc:
@@ -65,6 +68,6 @@ def decode_result(message: bytes, wanted: type[R]) -> R:
 
 
 def encode_failure(id_: RequestId, exc: HoldfastError) -> bytes:
-    """The answer that says what is wrong; the other side gets an error of the same class."""
+    """Encode an error as the answer; the other side raises an error of the same class."""
     remedy = None if exc.remedy is None else exc.remedy.encode(errors="replace").decode()
     return rpc.error(id_, face(exc).rpc, str(exc), {"kind": kind(exc), "remedy": remedy})

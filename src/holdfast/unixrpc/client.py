@@ -1,4 +1,4 @@
-"""Calls to a table of methods on a unix socket, and what is said there unasked."""
+"""Calls to a table of methods on a unix socket, and the server's notifications."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 CALL_S: Final = 30.0
-MAX_NOTICES: Final = 10_000  # that nobody has taken yet; whoever lets more pile up loses the connection
+MAX_NOTICES: Final = 10_000  # not taken yet; with more the connection is dropped
 _READ: Final = 64 * 1024
 _AUTHENTICATE: Final = RpcMethod(
     authentication.METHOD, authentication.AuthenticateParams, authentication.Authenticated
@@ -35,11 +35,11 @@ _AUTHENTICATE: Final = RpcMethod(
 
 
 class PeerGone(ConnectionLost):
-    """This connection has ended. An answer of `ConnectionLost` tells of another one, further on."""
+    """This connection has ended. An answered `ConnectionLost` concerns another connection, of the server."""
 
 
 class RpcClient:
-    """One connection. `who` is how errors name the other side, which takes lines of `max_line` bytes."""
+    """One connection. `who` names the server in errors; it takes lines of `max_line` bytes."""
 
     def __init__(
         self,
@@ -68,11 +68,13 @@ class RpcClient:
         max_line: int = rpc.MAX_MESSAGE_BYTES,
         token: Callable[[], str] | None = None,
     ) -> "RpcClient":
-        """`token` is asked once somebody has answered: whoever listens has made it by then.
+        """Connect to a server.
+
+        `token` is called after the connection was accepted: the server has created the token by then.
 
         Raises:
-            Unreachable: nobody listens there.
-            PeerRefused: whoever does lets us not in.
+            Unreachable: no server listens there.
+            PeerRefused: the server refuses us.
         """
         try:
             client = cls(await asyncio.open_unix_connection(path), who, notices, max_line)
@@ -81,7 +83,7 @@ class RpcClient:
         if token is not None:
             try:
                 await client.call(_AUTHENTICATE, authentication.AuthenticateParams(token()))
-            except MethodNotFound:  # it is of a version that had no token
+            except MethodNotFound:  # a server of a version without tokens
                 pass
             except PeerGone as exc:
                 await client.aclose()
@@ -99,7 +101,7 @@ class RpcClient:
             await self._writer.wait_closed()
 
     async def call(self, method: RpcMethod[P, R], params: P, *, timeout_s: float | None = CALL_S) -> R:
-        """Raises HoldfastError as the other side does, and PeerGone when that is gone."""
+        """Make a call. Raises HoldfastError as the server does, and PeerGone if that is gone."""
         self._last += 1
         number = self._last
         message = rpc.request(number, method.name, params)
@@ -111,7 +113,7 @@ class RpcClient:
                 raise self._gone()
             async with asyncio.timeout(timeout_s):
                 self._writer.write(message + b"\n")
-                with contextlib.suppress(ConnectionError):  # the reader sees that too, and says so
+                with contextlib.suppress(ConnectionError):  # the reader notices it too, and reports it
                     await self._writer.drain()
                 return decode_result(await answer, method.result)
         except TimeoutError:
@@ -120,10 +122,10 @@ class RpcClient:
             self._answers.pop(number, None)
 
     async def notices(self) -> AsyncIterator[object]:
-        """The params of each notice, until the other side is gone."""
+        """Yield the params of each notice, until the server is gone."""
         while (params := await self._notices.get()) is not None:
             yield params
-        self._notices.put_nowait(None)  # for whoever asks again
+        self._notices.put_nowait(None)  # for the next caller
 
     def _gone(self) -> HoldfastError:
         return self._refused or PeerGone(f"the {self._who} is gone")
@@ -134,7 +136,7 @@ class RpcClient:
             while self._notices.qsize() < MAX_NOTICES and (data := await reader.read(_READ)):
                 for line in lines.feed(data):
                     self._take(line)
-        except (OSError, RemoteProtocolError) as exc:  # the same as gone
+        except (OSError, RemoteProtocolError) as exc:  # treated as the end of the connection
             log.debug("a connection ended", extra={"reason": type(exc).__name__})
         finally:
             self._writer.close()
@@ -144,13 +146,13 @@ class RpcClient:
             self._notices.put_nowait(None)
 
     def _take(self, line: bytes) -> None:
-        if line.startswith(b'{"note":'):  # how a supervisor of 0.1.0 begins a notice
+        if line.startswith(b'{"note":'):  # the beginning of a notice of a 0.1.0 supervisor
             line = line.replace(b"note", b"method", 1)
         try:
             message = rpc.decode(line)
             if isinstance(message, rpc.Notification) and message.method in self._known:
                 self._notices.put_nowait(decode_params(line, self._known[message.method]))
-        except (RemoteProtocolError, UsageError) as exc:  # of another version: what matters can be asked for
+        except (RemoteProtocolError, UsageError) as exc:  # of another version: what matters can be requested
             log.debug("a message was left out", extra={"reason": str(exc)[:200]})
             return
         if isinstance(message, rpc.ErrorResponse) and authentication.is_refusal(message):
@@ -158,7 +160,7 @@ class RpcClient:
         elif isinstance(message, rpc.Response | rpc.ErrorResponse):
             answer = self._answers.get(message.id)
             if answer is None or answer.done():
-                return  # nobody waits for it any more
+                return  # the caller has stopped waiting for it
             if isinstance(message, rpc.Response):
                 answer.set_result(line)
             else:

@@ -1,9 +1,10 @@
-"""A table of methods, answered on a unix socket, to processes of our own user alone.
+"""A table of methods on a unix socket, for processes of our own user only.
 
-With a token it is answered to nobody who is more confined than we are, and only after the token was shown.
+With a token, a process that is more confined than this one is refused, and any other must show the token
+first.
 
-Everything is bounded: how many clients there are, how long a line is, how many calls of one client are under
-way (it is not read from while there are that many) and how much it leaves unread.
+Everything is bounded: the number of clients, the length of a line, the number of calls of one client under
+way (it is not read from while it has that many), and the bytes that it leaves unread.
 """
 
 import asyncio
@@ -37,33 +38,33 @@ log = logging.getLogger(__name__)
 P = TypeVar("P")
 R = TypeVar("R")
 
-MAX_PATH: Final = 107  # bytes, as the kernel allows; nobody could connect to a longer one
-BACKLOG: Final = 128  # connections the kernel holds for us
-AUTHENTICATE_S: Final = 5.0  # to show the token, which a client of ours sends at once
+MAX_PATH: Final = 107  # bytes, the kernel's bound; clients could not connect to a longer one
+BACKLOG: Final = 128  # connections that the kernel queues for us
+AUTHENTICATE_S: Final = 5.0  # to show the token, which our clients send at once
 _READ: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class RpcLimits:
-    """What clients may take. One that is idle, or does not read, for `idle_s` makes room for others."""
+    """What clients may use. A client that is idle, or does not read, for `idle_s` is disconnected."""
 
     line: int  # bytes of a request
-    unsent: int  # bytes that one may leave unread before it is cut off
+    unsent: int  # bytes that a client may leave unread before it is cut off
     clients: int
-    calls: int  # of one client at once; with 1 they are answered in order
+    calls: int  # of one client at the same time; with 1 they are answered in order
     idle_s: float | None = None
 
 
 class Peer:
-    """One connection, as a handler sees it."""
+    """One connection, as seen by a handler."""
 
     def __init__(self, writer: asyncio.StreamWriter, max_unsent: int) -> None:
         self._writer = writer
         self._max_unsent = max_unsent
-        self.farewells: list[Callable[[], object]] = []  # called once, when it is gone
+        self.farewells: list[Callable[[], object]] = []  # called once, when the connection is gone
 
     def notify(self, notice: Notice[P], params: P) -> None:
-        """Tell it something; one that does not read is cut off."""
+        """Send a notification; a client that does not read is cut off."""
         self.send(rpc.notification(notice.name, params))
 
     def send(self, message: bytes) -> None:
@@ -77,7 +78,7 @@ class Peer:
         self._writer.write(message + b"\n")
 
     async def drain(self) -> None:
-        """Until little of what was sent waits to be read. Raises OSError when it is gone."""
+        """Wait until little of what was sent is unread. Raises OSError when the client is gone."""
         await self._writer.drain()
 
     def abort(self) -> None:
@@ -85,10 +86,13 @@ class Peer:
 
 
 class RpcServer:
-    """Answers calls by a table of methods. Each call is a task, so a slow one holds up nobody else's."""
+    """Answers calls by a table of methods.
+
+    Each call is a task, so a slow one does not delay other clients.
+    """
 
     def __init__(self, limits: RpcLimits, token: Callable[[], str] | None = None) -> None:
-        """`token` is asked for each client anew."""
+        """`token` is called for each client."""
         self._limits = limits
         self._token = token
         self._methods: dict[str, tuple[RpcMethod[Any, Any], Callable[[Any, Peer], Awaitable[Any]]]] = {}
@@ -105,7 +109,7 @@ class RpcServer:
 
     @contextlib.asynccontextmanager
     async def listening(self, path: Path) -> AsyncIterator[None]:
-        """Listen at `path` inside the block, in place of whoever listened there before.
+        """Listen at `path` inside the block, in place of any previous listener there.
 
         Calls that are under way at the end are cancelled, and their clients see the connection end.
 
@@ -152,11 +156,11 @@ class RpcServer:
     async def _admit(
         self, sock: peers.HasOptions, reader: asyncio.StreamReader, lines: LineReader, peer: Peer
     ) -> list[bytes]:
-        """Until it has shown the token, if there is one; what it asked in the same breath.
+        """Wait until the client has shown the token, if required; return the requests that came with it.
 
         Raises:
-            PeerRefused: it may not ask.
-            TimeoutError: it does not show it.
+            PeerRefused: it is not admitted.
+            TimeoutError: it does not show the token in time.
         """
         if self._token is None:
             return []
@@ -181,7 +185,7 @@ class RpcServer:
                 call = self._calls.start(self._call(line, peer))
                 call.add_done_callback(lambda _: room.release())
             async with room:
-                pass  # nobody is read from, or taken to be idle, who could not be answered now
+                pass  # a client that could not be answered now is neither read from nor counted as idle
             async with asyncio.timeout(self._limits.idle_s):
                 data = await reader.read(_READ)
             if not data:
@@ -213,14 +217,14 @@ class RpcServer:
             log.exception("a call failed")
             if isinstance(exc, OSError) and isinstance(
                 exc.filename, str
-            ):  # of the host, and no mistake of ours
+            ):  # a fault of the host, not of our code
                 return encode_failure(id_, OperationFailed(f"{show_name(exc.filename)}: {exc.strerror}"))
             return encode_failure(id_, OperationFailed("internal error; the log of who was asked says more"))
 
 
 @contextlib.contextmanager
 def _bound(path: Path) -> Iterator[socket.socket]:
-    """A socket for our user alone, ready under its name from the first moment there is one."""
+    """A socket for our user only, which listens from the moment its name exists."""
     if len(os.fsencode(path)) > MAX_PATH:
         raise StartupError(f"{path} is too long for a socket", remedy="set HOLDFAST_HOME to a shorter path")
     hidden = path.with_name(f".{secrets.token_hex(4)}")
@@ -241,5 +245,5 @@ def _bound(path: Path) -> Iterator[socket.socket]:
     finally:
         sock.close()
         with contextlib.suppress(OSError):
-            if path.stat().st_ino == here:  # somebody else may have come after us
+            if path.stat().st_ino == here:  # another server may have replaced ours
                 path.unlink()

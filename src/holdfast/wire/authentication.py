@@ -1,10 +1,9 @@
-"""How a client of a home's daemons proves that it may ask: its first request carries a token. Pure module.
+"""How a client authenticates to a home's daemons: its first request carries a token. Pure module.
 
     → {"id": 1, "method": "holdfast/authenticate", "params": {"token": "…"}}
     ← {"id": 1, "result": {}}
 
-A daemon of a version that had no tokens answers that there is no such method, which loses nothing: a client
-goes on.
+A daemon of a version without tokens answers that there is no such method; the client then continues without.
 """
 
 import hmac
@@ -28,11 +27,11 @@ class Authenticated(msgspec.Struct):
 
 
 def check(line: bytes, token: str) -> rpc.RequestId:
-    """The id of the request in this line, which carries the token.
+    """Check the request in this line, which must carry the token, and return its id.
 
     Raises:
-        PeerRefused: it does not, or is another request.
-        RemoteProtocolError: it is no message.
+        PeerRefused: it does not carry the token, or is another request.
+        RemoteProtocolError: it is not a message.
     """
     message = rpc.decode(line) if len(line) <= MAX_LINE else None
     if not isinstance(message, rpc.Request) or message.method != METHOD:
@@ -44,13 +43,13 @@ def check(line: bytes, token: str) -> rpc.RequestId:
 
 
 def refusal(exc: HoldfastError) -> bytes:
-    """What is said to a peer that may not come in, whatever it asked."""
+    """The message to a peer that is not admitted, whatever it requested."""
     told = {"kind": kind(exc), "remedy": exc.remedy}
     return rpc.error(rpc.UNATTRIBUTED, face(exc).rpc, str(exc), told)
 
 
 def is_refusal(message: rpc.ErrorResponse) -> bool:
-    """Is this that a server lets nobody in here?"""
+    """Whether this is the message of `refusal`: the server does not admit us."""
     data = message.data
     named = data.get("kind") if isinstance(data, dict) else None
     return message.id == rpc.UNATTRIBUTED and named == PeerRefused.__name__

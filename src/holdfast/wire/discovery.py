@@ -16,7 +16,7 @@ class DiscoverRootsParams(Params, frozen=True):
 
 
 class DiscoverySandbox(SandboxContext, frozen=True, rename="camel", kw_only=True):
-    """A context that always says where it is."""
+    """A context that always has a working directory."""
 
     cwd: PathUri
 

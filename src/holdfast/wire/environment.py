@@ -11,7 +11,7 @@ from holdfast.wire.structs import MethodResult, Params
 class InitializeParams(Params, frozen=True):
     client_name: str
     resume_session_id: str | None = None
-    holdfast: bool = False  # ours: the client understands our additions, so send them
+    holdfast: bool = False  # ours: the client understands our additions, so the server sends them
 
 
 class ShellInfo(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ _CR: Final = 0x0D
 
 
 class LineReader:
-    """Splits a byte stream into messages; LF and CRLF end a line, blank lines are nothing."""
+    """Splits a byte stream into messages; LF and CRLF end a line, blank lines are ignored."""
 
     def __init__(self, *, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -17,7 +17,7 @@ class LineReader:
         self._searched = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The messages completed by `data`.
+        """Return the messages completed by `data`.
 
         Raises:
             RemoteProtocolError: a line is longer than allowed, finished or not.
@@ -38,7 +38,7 @@ class LineReader:
         return [message for message in messages if message.strip()]
 
     def finish(self) -> list[bytes]:
-        """What came after the last newline, at end of file."""
+        """Return what came after the last newline, at end of file."""
         rest = bytes(self._buffer)
         self._buffer.clear()
         self._searched = 0

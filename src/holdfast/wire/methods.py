@@ -1,4 +1,4 @@
-"""The table of methods: how each decodes, which gate and which lane it passes. Pure module.
+"""The table of methods: the decoding, the gate and the lane of each. Pure module.
 
 `METHODS` is the specification that the router, the client and the reference documentation share.
 """
@@ -40,7 +40,7 @@ class MethodRow:
     ours: bool = False
 
 
-UNKNOWN: Final = "unknown"  # how a method that is none is counted: a client must not be able to grow a table
+UNKNOWN: Final = "unknown"  # metrics label of an unknown method: a client must not be able to grow a table
 
 _ROWS: Final = (
     MethodRow("initialize", InitializeParams, "handshake"),
@@ -86,12 +86,12 @@ def _hook(kind: type, value: Any) -> Any:
 
 
 def json_decoder(params: type) -> msgspec.json.Decoder[Any]:
-    """For params that were encoded by us: straight from JSON to a method's struct."""
+    """A decoder for params that we encoded: directly from JSON to a method's struct."""
     return decoding.decoder(params, _hook)
 
 
 def decode_params(method: MethodRow, params: Any) -> Any:
-    """Untyped params to the method's struct.
+    """Convert untyped params to the method's struct.
 
     Raises:
         UsageError: they do not fit; the text says which member and why.

@@ -1,4 +1,4 @@
-"""Messages about the managed network: the proxy of a process, questions to the client, what was decided.
+"""Messages about the managed network: the proxy of a process, questions to the client, and decisions.
 
 Pure module.
 """
@@ -9,11 +9,11 @@ import msgspec
 
 from holdfast.wire.structs import U16, U64, MethodResult, Params
 
-MAX_HOST: Final = 253  # bytes of a host that is asked about or told of
-MAX_REASON: Final = 1024  # bytes of a decider's words
-MAX_PROCESS_ID: Final = 256  # bytes, where the client is asked
-MAX_QUESTIONS: Final = 256  # of one connection at once; further ones are answered with no
-GRACE_S: Final = 5.0  # beyond the client's own time, for the way there and back
+MAX_HOST: Final = 253  # bytes of a host in a question or a record
+MAX_REASON: Final = 1024  # bytes of a decider's text
+MAX_PROCESS_ID: Final = 256  # bytes, if the client is asked
+MAX_QUESTIONS: Final = 256  # of one connection at the same time; further ones are answered with no
+GRACE_S: Final = 5.0  # added to the client's own time, for the transfer in both directions
 
 AskedProtocol: TypeAlias = Literal["http", "https_connect", "socks5_tcp", "socks5_udp"]
 
@@ -26,7 +26,7 @@ class ManagedNetwork(Params, frozen=True):
 
 
 class CredentialProvider(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Keys that a client describes: variables, what they look like, where they go and how."""
+    """Keys that a client describes: variables, the format of their values, their destinations and headers."""
 
     env: list[str] = []
     patterns: list[str] = []
@@ -53,7 +53,7 @@ class ProxySettings(Params, frozen=True, omit_defaults=True):
 
 
 class NetworkProxy(Params, frozen=True, omit_defaults=True):
-    """A proxy for this process alone. What the client keeps for its own records is not looked at."""
+    """A proxy for this process alone. Members for the client's own records are ignored."""
 
     proxy: ProxySettings
     audit_metadata: dict[str, Any] | None = None
@@ -63,7 +63,7 @@ class NetworkProxy(Params, frozen=True, omit_defaults=True):
 
 
 class PolicyQuestion(MethodResult, frozen=True):
-    """`pattern` and `program` are ours: what an answer may allow too, and who asks, where that is known."""
+    """`pattern` and `program` are ours: what an answer may allow too, and the program that asks, if known."""
 
     protocol: AskedProtocol
     host: str
@@ -88,7 +88,7 @@ class DenyDecision(MethodResult, frozen=True, tag="deny"):
 
 
 class AskDecision(MethodResult, frozen=True, tag="ask"):
-    """It is still asked elsewhere; until then it is no."""
+    """The decision is still pending elsewhere; until then it counts as no."""
 
     reason: str
 
@@ -101,7 +101,7 @@ class PolicyReply(MethodResult, frozen=True):
 
 
 class PolicyDecision(MethodResult, frozen=True):
-    """`network/policyDecision`: what was decided, by whom, and why."""
+    """`network/policyDecision`: a decision, its source and its reason."""
 
     process_id: str
     timestamp: str
@@ -118,5 +118,5 @@ class PolicyDecision(MethodResult, frozen=True):
 
 
 def is_plain(text: str, most: int) -> bool:
-    """Whether a text of the peer is short and has nothing in it that a terminal would act on."""
+    """Whether a text of the peer is short and has nothing that a terminal would interpret."""
     return len(text.encode("utf-8", "surrogatepass")) <= most and text.isprintable()

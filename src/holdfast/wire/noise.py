@@ -1,18 +1,18 @@
-"""The channel between a client and an executor that a relay carries and cannot read. Pure module.
+"""The channel between a client and an executor, which a relay carries but cannot read. Pure module.
 
-The handshake is Noise's pattern IK, revision 34, with key encapsulations in front, so that whoever keeps the
-traffic needs to break X25519 and ML-KEM-768 both:
+The handshake is Noise's pattern IK, revision 34, with key encapsulations in front, so that an attacker who
+records the traffic must break both X25519 and ML-KEM-768:
 
     <- s
     ...
-    -> skem, e, es, s, ss        the client's: 3568 bytes and what it shows of its right to come in
+    -> skem, e, es, s, ss        the client's: 3568 bytes and its authorization
     <- ekem, skem, e, ee, se     the executor's: 3424 bytes
 
-Every key is a pair, X25519 first. `PATTERN` is the handshake and `STEPS` is who may do what when; whatever
-fails ends it for good. After it, `Channel` cuts messages into records, one nonce each, and puts them together
-again; a record that is forged, repeated or missing ends the channel.
+Every key is a pair, X25519 first. `PATTERN` is the handshake and `STEPS` defines which role may do what in
+which state; any failure ends the handshake permanently. After it, `Channel` splits messages into records, one
+nonce each, and joins them again. A forged, repeated or missing record ends the channel.
 
-Needs `cryptography`, so it is imported by whoever opens such a channel and by nobody else.
+Needs `cryptography`, so only code that opens such a channel imports this module.
 """
 
 import enum
@@ -43,7 +43,7 @@ MLKEM_PUBLIC_BYTES: Final = 1184
 MLKEM_CIPHERTEXT_BYTES: Final = 1088
 MLKEM_SEED_BYTES: Final = 64
 TAG_BYTES: Final = 16
-SEED_BYTES: Final = 32  # of an identity that is kept
+SEED_BYTES: Final = 32  # of an identity that is stored
 
 MAX_NOISE_BYTES: Final = 65_535  # of any message of the handshake, and of any record
 MESSAGE_1_BYTES: Final = 3568  # without its payload
@@ -56,7 +56,7 @@ _LENGTH: Final = struct.Struct(">I")
 
 
 class ChannelBroken(RemoteProtocolError):
-    """The peer is another one, or somebody in between changed, repeated or kept back what was said."""
+    """The peer is a different one, or an intermediary changed, repeated or withheld messages."""
 
 
 # --- keys
@@ -64,7 +64,7 @@ class ChannelBroken(RemoteProtocolError):
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """Both private keys of one party, for long or for one handshake."""
+    """Both private keys of one party, long-term or for one handshake."""
 
     x25519: X25519PrivateKey = field(repr=False)
     mlkem: MLKEM768PrivateKey = field(repr=False)
@@ -77,7 +77,7 @@ class KeyPair:
 
     @classmethod
     def from_seed(cls, seed: bytes) -> "KeyPair":
-        """The identity that belongs to a secret of SEED_BYTES: always the same."""
+        """Derive the identity from a secret of SEED_BYTES: always the same one."""
         if len(seed) != SEED_BYTES:
             raise AssertionError(f"a seed has {SEED_BYTES} bytes")
         low, high, curve = (_hmac(seed, b"holdfast executor identity " + one) for one in (b"d", b"z", b"x"))
@@ -87,17 +87,17 @@ class KeyPair:
 
 
 class Randomness(Protocol):
-    """Where the fresh part of a handshake comes from."""
+    """The source of the random part of a handshake."""
 
     def keys(self) -> KeyPair:
-        """A new pair."""
+        """Return a new pair."""
 
     def encapsulate(self, public: bytes) -> tuple[bytes, bytes]:
-        """A shared secret and its ciphertext for the owner of an ML-KEM key. Raises: ValueError."""
+        """Return a shared secret and its ciphertext for the owner of an ML-KEM key. Raises: ValueError."""
 
 
 class SystemRandomness:
-    """The operating system's."""
+    """The operating system's randomness."""
 
     def keys(self) -> KeyPair:
         return KeyPair.make(X25519PrivateKey.generate(), MLKEM768PrivateKey.generate())
@@ -110,7 +110,7 @@ SYSTEM: Final = SystemRandomness()
 
 
 def prologue(environment_id: str, registration_id: str, stream_id: str) -> bytes:
-    """What both sides must agree on before the first byte: where, which registration, which stream."""
+    """What both sides must agree on before the first byte: environment, registration, stream."""
     parts = (PROLOGUE_DOMAIN, environment_id.encode(), registration_id.encode(), stream_id.encode())
     return b"".join(struct.pack(">Q", len(part)) + part for part in parts)
 
@@ -133,7 +133,7 @@ def _hkdf(chaining: bytes, material: bytes, count: int) -> list[bytes]:
 
 
 class CipherState:
-    """One key and its counter; a nonce is used once."""
+    """One key and its counter; each nonce is used once."""
 
     def __init__(self, key: bytes) -> None:
         self._cipher = AESGCM(key)
@@ -198,7 +198,7 @@ class _SymmetricState:
 
 
 class Role(enum.Enum):
-    """Who speaks first is the client; the executor answers."""
+    """The client sends the first message; the executor answers."""
 
     INITIATOR = "initiator"
     RESPONDER = "responder"
@@ -218,14 +218,14 @@ class Token(enum.Enum):
 
 
 class Turn(enum.Enum):
-    """What one does with a message."""
+    """What a side does with a message."""
 
     WRITE = "write"
     READ = "read"
 
 
 class HandshakeState(enum.Enum):
-    """How far a handshake is."""
+    """The state of a handshake."""
 
     NEW = "new"
     HALF = "half"
@@ -246,7 +246,10 @@ STEPS: Final[dict[tuple[Role, HandshakeState, Turn], HandshakeState]] = {
 
 
 class Handshake:
-    """One side of one handshake. The initiator knows whom it calls; the responder learns who called."""
+    """One side of one handshake.
+
+    The initiator knows its peer in advance; the responder learns its peer's key.
+    """
 
     def __init__(
         self,
@@ -274,20 +277,20 @@ class Handshake:
 
     @property
     def peer(self) -> PublicKey:
-        """The other side's identity, proven once it has been read."""
+        """The other side's identity, proven once its message was read."""
         return _known(self._peer)
 
     @property
     def transcript(self) -> bytes:
-        """The hash of all that was said."""
+        """The hash of the whole exchange."""
         return self._symmetric.hash
 
     def write(self, payload: bytes = b"") -> bytes:
-        """The next message of ours.
+        """Return our next message.
 
         Raises:
             UsageError: the payload is too long for one message.
-            ChannelBroken: the peer's keys are none.
+            ChannelBroken: the peer's keys are invalid.
         """
         tokens, after = self._enter(Turn.WRITE)
         if self.state is HandshakeState.NEW and len(payload) > MAX_NOISE_BYTES - MESSAGE_1_BYTES:
@@ -303,14 +306,14 @@ class Handshake:
         return b"".join(parts)
 
     def read(self, message: bytes) -> bytes:
-        """The payload of the peer's next message.
+        """Read the peer's next message and return its payload.
 
         Raises:
-            ChannelBroken: it is no such message, or not for us.
+            ChannelBroken: it is not such a message, or not for us.
         """
         tokens, after = self._enter(Turn.READ)
         final = self.state is HandshakeState.HALF
-        self.state = HandshakeState.FAILED  # unless all of it holds
+        self.state = HandshakeState.FAILED  # until all of it is verified
         size = MESSAGE_2_BYTES if final else MESSAGE_1_BYTES
         if not size <= len(message) <= MAX_NOISE_BYTES or (final and len(message) != size):
             raise ChannelBroken("a handshake has the wrong length")
@@ -319,13 +322,13 @@ class Handshake:
             for token in tokens:
                 self._read(token, reader)
             payload = self._symmetric.decrypt(reader.rest())
-        except ValueError:  # a key that is none
+        except ValueError:  # an invalid key
             raise ChannelBroken("the peer has impossible keys") from None
         self.state = after
         return payload
 
     def finish(self) -> "Channel":
-        """The channel that the handshake has made."""
+        """Create the channel from a finished handshake."""
         if self.state is not HandshakeState.DONE:
             raise AssertionError("a channel is open once the handshake is done")
         first, second = self._symmetric.split()
@@ -390,7 +393,7 @@ class Handshake:
 
 
 class _Reader:
-    """A message from front to back; its length was checked."""
+    """Reads a message from front to back; its length was checked."""
 
     def __init__(self, message: bytes) -> None:
         self._message = message
@@ -414,14 +417,14 @@ def _known(value: T | None) -> T:
 
 
 class Record(NamedTuple):
-    """What one frame carries: `seq` is the nonce as well."""
+    """The content of one frame; `seq` is the nonce as well."""
 
     seq: int
     sealed: bytes
 
 
 class Channel:
-    """Messages to records and back. Each record is sealed once, in the order in which it is to be sent."""
+    """Converts messages to records and back. Each record is sealed once, in the order of sending."""
 
     def __init__(self, *, send: CipherState, receive: CipherState) -> None:
         self._send = send
@@ -430,7 +433,7 @@ class Channel:
         self._messages = MessageReader()
 
     def seal(self, message: bytes) -> Iterator[Record]:
-        """The records of a message, each made when it is asked for; ask for all before the next message."""
+        """Yield the records of a message, created on demand; all must be taken before the next message."""
         if not 0 < len(message) <= MAX_MESSAGE_BYTES:
             raise AssertionError("whoever sends knows the limit")
         prefix = _LENGTH.pack(len(message))
@@ -448,11 +451,11 @@ class Channel:
         return Record(seq, self._send.encrypt(plain))
 
     def open(self, sealed: bytes) -> list[bytes]:
-        """The messages that the peer's next record completes.
+        """Return the messages that the peer's next record completes.
 
         Raises:
             ChannelBroken: it is not the peer's next record.
-            RemoteProtocolError: it is, and says what nobody may say.
+            RemoteProtocolError: it is, but its content is invalid.
         """
         if not TAG_BYTES <= len(sealed) <= MAX_RECORD_BYTES + TAG_BYTES:
             raise ChannelBroken("a record has an impossible length")
@@ -460,21 +463,21 @@ class Channel:
 
 
 class MessageReader:
-    """Puts the messages of one direction together: each is preceded by its length, in four bytes."""
+    """Joins the messages of one direction: each is preceded by its length, in four bytes."""
 
     def __init__(self, *, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
         self._max_bytes = max_bytes
         self._buffer = bytearray()
 
     def feed(self, plain: bytes) -> list[bytes]:
-        """The messages completed by these bytes.
+        """Return the messages completed by these bytes.
 
         Raises:
-            RemoteProtocolError: a message says that it is empty or too long.
+            RemoteProtocolError: a message's length is zero or too large.
         """
         alone = len(plain) - PREFIX_BYTES
         if not self._buffer and 0 < alone <= self._max_bytes and plain.startswith(_LENGTH.pack(alone)):
-            return [plain[PREFIX_BYTES:]]  # as most are: one record, one message
+            return [plain[PREFIX_BYTES:]]  # the usual case: one record, one message
         self._buffer += plain
         messages: list[bytes] = []
         at = 0

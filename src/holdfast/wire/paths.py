@@ -1,7 +1,7 @@
-"""`file:` URIs and the native paths they stand for. Pure module.
+"""`file:` URIs and the native paths that they represent. Pure module.
 
-A `PathUri` is canonical text. Which platform it belongs to is read off its shape, never off the
-host we run on; only `native` asks for a path of this host.
+A `PathUri` is canonical text. Its platform follows from its form, never from the host that we run on; only
+`native` requires a path of this host.
 """
 
 import base64
@@ -17,14 +17,14 @@ from holdfast.errors import RemoteProtocolError, UsageError
 
 HOST_OS: Final = {"darwin": "macos", "win32": "windows"}.get(sys.platform, sys.platform)
 
-# Paths without a faithful URI travel as base64 behind an encoded NUL, which no real path contains.
+# Paths without a faithful URI are encoded as base64 after an encoded NUL, which no real path contains.
 _OPAQUE: Final = "file:///%00/bad/path/"
 
 _NATIVE_SAFE: Final = "/!$&'()*+,:;=@[]^|"
-_URI_SAFE: Final = _NATIVE_SAFE + "%"  # escapes that are already there, valid or not, stay as they are
+_URI_SAFE: Final = _NATIVE_SAFE + "%"  # existing escapes, valid or not, are kept
 
-# The two ordinary cases, decided by one match each: text that is its own canonical form. A colon
-# or a percent sign needs the long way round.
+# The two usual cases, each decided by one match: text that is its own canonical form. A colon or a percent
+# sign needs the full algorithm.
 _NAME: Final = r"(?!\.\.?(?:/|\Z))[A-Za-z0-9!$&'()*+,\-.;=@\[\]^_|~]"
 _PLAIN_URI: Final = re.compile(rf"file://(?!//)(?:/{_NAME}*)+")
 _PLAIN_PATH: Final = re.compile(rf"(?:/{_NAME}+)+")
@@ -39,32 +39,33 @@ _DRIVE: Final = re.compile(r"[A-Za-z]:")
 _DRIVE_ROOT: Final = re.compile(r"[A-Za-z]:/")
 _DRIVE_OR_BAR: Final = re.compile(r"[A-Za-z][:|]")
 _DRIVE_IN_URI: Final = re.compile(r"[A-Za-z](?::|%3[Aa])")
-# All but these; to name the others up to the last character there is takes 4 ms at each start.
+# The negated set of allowed characters; listing the others up to the last code point takes 4 ms at each
+# start.
 _BAD_HOST: Final = re.compile(r"[^!\"$&-.0-9;=A-Z_`a-z{}~]")
 
 
 class ForeignPath(UsageError):
-    """Well-formed, but no path of this host."""
+    """A well-formed path, but not one of this host."""
 
     def __init__(self, uri: str, os_name: str = HOST_OS) -> None:
         super().__init__(f"'{uri}' is invalid on '{os_name}'")
 
 
 class Convention(enum.Enum):
-    """Whose rules a path follows."""
+    """The platform whose rules a path follows."""
 
     POSIX = enum.auto()
     WINDOWS = enum.auto()
 
 
 class PathUri:
-    """An absolute path of some platform. Make one with `parse` or `from_native`, never directly.
+    """An absolute path of some platform. Create one with `parse` or `from_native`, never directly.
 
     POSIX paths are equal if their canonical text is; Windows paths regardless of ASCII case and
     of how a character is escaped.
     """
 
-    # Not a dataclass: msgspec would decode one as an object and never ask its hook.
+    # Not a dataclass: msgspec would decode one as an object and never call its hook.
     __slots__ = ("_uri",)
 
     def __init__(self, canonical: str) -> None:
@@ -77,17 +78,17 @@ class PathUri:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The canonical form of `text`, or `UsageError` if it is not a path URI."""
+        """Return the canonical form of `text`; raises `UsageError` if it is not a path URI."""
         return cls(text if _PLAIN_URI.fullmatch(text) else _canonical(text))
 
     @classmethod
     def from_native(cls, path: str) -> Self:
-        """The URI of an absolute POSIX path, opaque if there is no faithful spelling."""
+        """Return the URI of an absolute POSIX path, opaque if there is no faithful spelling."""
         return cls(uri_of(path))
 
     @property
     def convention(self) -> Convention | None:
-        """Whose path this is; None for an opaque URI that holds no absolute path."""
+        """The platform of this path; None for an opaque URI that holds no absolute path."""
         if self._is_opaque():
             return _convention_of(_payload(self._uri))
         if not self._uri.startswith("file:///"):
@@ -96,7 +97,7 @@ class PathUri:
         return Convention.WINDOWS if _DRIVE_IN_URI.fullmatch(first) else Convention.POSIX
 
     def native(self) -> str:
-        """The POSIX path, or `ForeignPath`.
+        """Return the POSIX path, or raise `ForeignPath`.
 
         Bytes that are not UTF-8 appear as surrogate escapes. The path is absolute and has no
         empty, `.` or `..` component, no trailing slash and no NUL, however the URI was written.
@@ -109,7 +110,7 @@ class PathUri:
         if not self._is_opaque():
             return _tidy(_text(uri[7:]))
         path = _payload(uri).decode("utf-8", "surrogateescape")
-        # A path with an ordinary spelling must use it, or two URIs would slip past each other.
+        # A path with an ordinary spelling must use it; otherwise two URIs of one path would not be equal.
         if "\0" in path or uri_of(path) != uri:
             raise ForeignPath(uri)
         return path
@@ -131,7 +132,7 @@ class PathUri:
         return PathUri(_assemble(host, names[:-1]))
 
     def join(self, path: str) -> "PathUri":
-        """The native path text `path`, read by this URI's convention and starting from it.
+        """Join the native path text `path`, parsed by this URI's convention and relative to it.
 
         An absolute `path` replaces this one. `..` stops at the root, drive or share. Raises
         `ForeignPath` for NUL, another drive's relative path, or a relative path on an opaque URI.
@@ -153,9 +154,9 @@ class PathUri:
         return PathUri(_assemble("", names))
 
     def relative_to(self, base: "PathUri") -> str | None:
-        """The way from `base` down to here with `/` between the names, judged by text; None if there is none.
+        """The relative path from `base` down to here, joined with `/`, judged by text; None if there is none.
 
-        A name with an encoded separator in it is below nothing and holds nothing.
+        A path with an encoded separator in a name is below no other, and no other is below it.
         """
         if self == base:
             return ""
@@ -228,7 +229,7 @@ class PathUri:
 
 
 def uri_of(path: str) -> str:
-    """The URI text of an absolute POSIX path, whose odd bytes are surrogate escapes."""
+    """Return the URI text of an absolute POSIX path; bytes that are not UTF-8 are surrogate escapes."""
     if _PLAIN_PATH.fullmatch(path):
         return "file://" + path
     if not path.startswith("/"):
@@ -244,7 +245,7 @@ def _tidy(path: str) -> str:
 
 
 def _walk(names: Iterable[str], path: str, *, floor: int) -> list[str]:
-    """`names` after following `path`, never shorter than `floor`."""
+    """Return `names` after following `path`, never shorter than `floor`."""
     walked = list(names)
     for step in path.split("/"):
         if step == "..":
@@ -318,7 +319,7 @@ def _is_canonical(uri: str) -> bool:
 
 
 def _canonical(text: str) -> str:
-    """WHATWG URL parsing, cut down to the `file` scheme."""
+    """Canonicalize by WHATWG URL parsing, reduced to the `file` scheme."""
     text = text.strip(_TRIMMED).translate(_DROPPED)
     scheme = _SCHEME.match(text)
     if scheme is None:
@@ -335,7 +336,7 @@ def _canonical(text: str) -> str:
             host, rest = "", rest[2:]
         else:
             host, rest = _host(host), slash + tail
-            # Behind an empty authority the old `c|` spelling of a drive is an ordinary name.
+            # After an empty authority the old `c|` spelling of a drive is an ordinary name.
             drive_may_follow = host != ""
     rest = rest.removeprefix("/")
     if drive_may_follow and _DRIVE_OR_BAR.fullmatch(rest.partition("/")[0]):
@@ -358,7 +359,7 @@ def _canonical(text: str) -> str:
 
 
 def _host(text: str) -> str:
-    """The authority in lower case, `localhost` being none; hosts beyond ASCII must come as punycode."""
+    """Return the authority in lower case, empty for `localhost`; hosts beyond ASCII must be in punycode."""
     host = unquote_to_bytes(text).decode("utf-8", "replace").lower()
     if _BAD_HOST.search(host):
         raise UsageError("invalid URI: invalid international domain name")
@@ -381,7 +382,7 @@ def _resolve(segments: list[str]) -> list[str]:
 
 @runtime_checkable
 class PathLike(Protocol):
-    """What `pathlib` makes."""
+    """The interface of `pathlib`'s paths."""
 
     def __fspath__(self) -> str: ...
 
@@ -394,7 +395,7 @@ _URI: Final = re.compile(r"file:", re.IGNORECASE)
 
 
 def to_uri(path: RemotePath) -> PathUri:
-    """The URI of a native absolute path.
+    """Convert a native absolute path to its URI.
 
     Raises:
         UsageError: it is relative, already a URI, empty, or holds a NUL.
@@ -415,10 +416,10 @@ def to_uri(path: RemotePath) -> PathUri:
 
 
 def to_native(uri: str) -> str:
-    """The path that a URI of the other machine stands for, as that machine spells it.
+    """Convert a URI of the other machine to the native path of that machine.
 
     Raises:
-        RemoteProtocolError: it stands for none.
+        RemoteProtocolError: it represents no path.
     """
     try:
         path = PathUri.parse(uri)

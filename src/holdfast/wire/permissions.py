@@ -1,8 +1,7 @@
-"""The sandbox context and permission profile as they travel on the wire. Pure module.
+"""The sandbox context and permission profile in their wire format. Pure module.
 
-The context uses camelCase, everything inside `permissions` snake_case: two layers of the
-reference with two habits. Only shapes are checked here; what a profile means is decided
-in `holdfast.sandbox`.
+The context uses camelCase, everything inside `permissions` snake_case: the reference's two layers differ.
+Only the form is checked here; `holdfast.sandbox` decides the meaning of a profile.
 """
 
 from typing import Annotated, Literal, TypeAlias
@@ -100,17 +99,17 @@ class PolicyContext(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class AllowedHosts(msgspec.Struct, frozen=True, rename="camel"):
-    """Ours: hosts that are reached by name while the network is restricted, as `--allow-host` has them.
+    """Ours: hosts that may be reached by name while the network is restricted, as in `--allow-host`.
 
-    With a time to answer, the client is asked about others that no rule denies (`network/policyRequest`).
+    With `ask_timeout_ms`, the client is asked about others that no rule denies (`network/policyRequest`).
     """
 
     allow: list[str]
     deny: list[str] = []
     private: bool = False
     addresses: dict[str, str] = {}
-    own: list[str] = []  # names that may be at an address that is not public, whatever `private` says
-    limits: list[str] = []  # on how much passes, as `--net-limit` has them
+    own: list[str] = []  # names that may have an address that is not public, whatever `private` says
+    limits: list[str] = []  # on traffic, as in `--net-limit`
     ask_timeout_ms: U64 | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -127,5 +126,5 @@ class SandboxContext(msgspec.Struct, frozen=True, rename="camel"):
     ] = "noOverride"
     windows_sandbox_proxy_settings_mode: Literal["reconcile", "preserve"] | None = None
     use_legacy_landlock: bool = False
-    unix_sockets: list[str] | msgspec.UnsetType = msgspec.UNSET  # ours: those of the host that may be reached
+    unix_sockets: list[str] | msgspec.UnsetType = msgspec.UNSET  # ours: reachable sockets of the host
     hosts: AllowedHosts | msgspec.UnsetType = msgspec.UNSET  # ours

@@ -25,7 +25,7 @@ class ShellSnapshotRequest(Params, frozen=True):
 
 
 class ProcessLimits(Params, frozen=True):
-    """Ours: what a command and all that it starts may use together; bytes, counts, processors, ms."""
+    """Ours: what a command and all its descendants may use together; bytes, counts, processors, ms."""
 
     memory: U64 | None = None
     pids: U64 | None = None
@@ -36,10 +36,11 @@ class ProcessLimits(Params, frozen=True):
 
 
 class CommandExecutor(Params, frozen=True):
-    """Ours: an executor for what a process wants run outside of its own sandbox, while it lives.
+    """Ours: an executor for commands that a process wants to run outside of its own sandbox, while it lives.
 
-    It listens on `socket` for whoever shows the token. Each command has what it asks for, as far as
-    `sandbox`, the process's own sandbox and its limits allow; `env` is what it may inherit.
+    It listens on `socket` and admits every client that shows the token. Each command gets the permissions
+    that it requests, as far as `sandbox`, the process's own sandbox and its limits allow; `env` is what it
+    may inherit.
     """
 
     socket: str
@@ -51,7 +52,7 @@ class CommandExecutor(Params, frozen=True):
 class SecretKey(Params, frozen=True):
     """Ours: a key that stays outside of a command, which has a placeholder in the variable `name`.
 
-    It is put into headers of requests to these hosts (`api.test:443`, `http://api.test:80`) on their way.
+    The placeholder is replaced in headers of requests to these hosts (`api.test:443`, `http://api.test:80`).
     """
 
     name: str
@@ -59,7 +60,7 @@ class SecretKey(Params, frozen=True):
     hosts: list[str]
 
     def __repr__(self) -> str:
-        """Without what nobody is to see."""
+        """The repr without the secret value."""
         return f"SecretKey({self.name!r}, hosts={self.hosts!r})"
 
 
@@ -83,7 +84,7 @@ class StartParams(Params, frozen=True):
     managed_network: ManagedNetwork | None = None
     network_proxy: NetworkProxy | None = None
     metadata: StartMetadata | None = None
-    watch: bool = False  # ours: tell what the sandbox refuses, as it happens
+    watch: bool = False  # ours: report what the sandbox refuses, as it happens
     limits: ProcessLimits | None = None  # ours
     commands: CommandExecutor | None = None  # ours
     secrets: list[SecretKey] = []  # ours
@@ -93,19 +94,19 @@ SandboxType: TypeAlias = Literal["none", "macosSeatbelt", "linuxSeccomp"]
 
 
 class EnforcementReport(MethodResult, frozen=True):
-    """Ours: what really holds for the started process."""
+    """Ours: what is really enforced for the started process."""
 
     backend: str
     missing: list[str] = []
     weakened: list[str] = []
     remedies: list[str] = []
     fingerprint: str | None = None
-    limits: list[str] = []  # who holds which limit on what it uses
+    limits: list[str] = []  # the mechanism that enforces each limit
     network: list[str] = []  # how hosts are reached by name, if they are
 
 
 class WatchReport(MethodResult, frozen=True):
-    """Ours: whether the sandbox's refusals are seen, or why not."""
+    """Ours: whether the sandbox's refusals are observed, or why not."""
 
     on: bool
     why: str | None = None
@@ -115,7 +116,7 @@ class StartResult(MethodResult, frozen=True, omit_defaults=True):
     process_id: str
     sandbox_type: SandboxType
     enforcement: EnforcementReport | None = None
-    pid: int | None = None  # ours: the leader of what was started, as the server's host counts
+    pid: int | None = None  # ours: the leader's pid on the server's host
     watch: WatchReport | None = None
 
 
@@ -135,7 +136,7 @@ class ProcessUsage(MethodResult, frozen=True):
 
 
 class DenialReport(MethodResult, frozen=True):
-    """Ours: what the sandbox refused, who decided, and the smallest grant that would allow it."""
+    """Ours: what the sandbox refused, by which rule, and the smallest grant that would allow it."""
 
     kind: Literal["filesystem", "network", "syscall", "setup"]
     path: str | None
@@ -145,22 +146,22 @@ class DenialReport(MethodResult, frozen=True):
     grant: str | None
     confidence: float
     evidence: str
-    witnessed: bool = False  # or only claimed by the output
+    witnessed: bool = False  # otherwise only the output claims it
 
 
 class WatchedCall(MethodResult, frozen=True):
-    """Ours: what a watcher tells of a call; `count` is of all that were alike.
+    """Ours: a watcher's report of a call; `count` is the number of equal calls.
 
-    `number` grows with everything that is told of one process: what is alike comes again, with a new one.
-    What is only `predicted` is no denial: nobody saw how the call ended. `DeniedCall` and `UnconfirmedCall`
-    tell the two apart; `sort_out` makes one of them of what came over the wire.
+    `number` increases with every report of one process: a repeated call is reported again, with a new number.
+    A `predicted` call is no denial: its result was not seen. `DeniedCall` and `UnconfirmedCall` distinguish
+    the two; `sort_out` converts a message to one of them.
     """
 
     process_id: str
     number: int
     access: Literal["write", "create", "remove", "connect", "socket", "listen"]
     asked: str  # as the program wrote it
-    path: str  # where that leads; of a connection the address
+    path: str  # the resolved path; of a connection the address
     syscall: str
     errno: str
     predicted: bool
@@ -170,11 +171,11 @@ class WatchedCall(MethodResult, frozen=True):
     at_ms: int  # since 1970
     rule: str | None
     grant: str | None
-    command: str = ""  # that the process had its executor run; nothing: the process itself
+    command: str = ""  # the command that the process's executor ran; empty: the process itself
 
 
 class DeniedCall(WatchedCall, frozen=True):
-    """The sandbox refused it: the kernel's answer was read."""
+    """A call that the sandbox refused: the kernel's result was read."""
 
     def __post_init__(self) -> None:
         if self.predicted:
@@ -182,7 +183,7 @@ class DeniedCall(WatchedCall, frozen=True):
 
 
 class UnconfirmedCall(WatchedCall, frozen=True):
-    """The sandbox may refuse it; how it ended nobody saw."""
+    """A call that the sandbox may have refused: its result was not seen."""
 
     def __post_init__(self) -> None:
         if not self.predicted:
@@ -200,7 +201,7 @@ class DenialsParams(Params, frozen=True):
 
 
 class DenialsResult(MethodResult, frozen=True):
-    """Ours: `dropped` found no room; nobody could read what `unread` calls were about."""
+    """Ours: `dropped` reports found no room; the arguments of `unread` calls could not be read."""
 
     denials: list[WatchedCall]
     dropped: int
@@ -208,7 +209,7 @@ class DenialsResult(MethodResult, frozen=True):
 
 
 class LimitReport(MethodResult, frozen=True):
-    """Ours: a limit on what it may use that it reached; `killed`: it was ended for that."""
+    """Ours: a limit that the process reached; `killed`: it was ended for that."""
 
     what: Literal["memory", "pids", "disk", "timeout"]
     limit: float
@@ -218,7 +219,7 @@ class LimitReport(MethodResult, frozen=True):
 
 
 class HostTraffic(MethodResult, frozen=True):
-    """Ours: what passed between a command and a host that it reached by name; `failed` are connections."""
+    """Ours: traffic between a command and a host that it reached by name; `failed` counts connections."""
 
     host: str
     port: int
@@ -228,11 +229,11 @@ class HostTraffic(MethodResult, frozen=True):
     failed: int
     first_ms: int  # since 1970
     last_ms: int
-    slowed_ms: int = 0  # for which limits on the network made it wait
+    slowed_ms: int = 0  # time that limits on the network made it wait
 
 
 class HostRefusal(MethodResult, frozen=True):
-    """Ours: a host that a command asked for in vain; without a port, by its name."""
+    """Ours: a host that a command was refused; without a port, by its name."""
 
     host: str
     port: int | None
@@ -244,7 +245,7 @@ class HostRefusal(MethodResult, frozen=True):
 
 
 class NetworkReport(MethodResult, frozen=True):
-    """Ours: what went out by name, and what did not; `dropped` found no room."""
+    """Ours: traffic by host name, and refused hosts; `dropped` entries found no room."""
 
     sent: list[HostTraffic]
     refused: list[HostRefusal]

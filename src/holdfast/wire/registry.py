@@ -1,12 +1,12 @@
-"""The registry's HTTP API: what is asked, what is answered, and which failure means what. Pure module.
+"""The registry's HTTP API: requests, answers, and the meaning of failures. Pure module.
 
-    POST BASE/cloud/environment/ID/register    an executor: here I am, this is my key
-    POST BASE/cloud/environment/ID/connect     a client: how do I reach it, and who is it
-    POST BASE/cloud/environment/ID/validate    an executor: may whoever shows this come in
-    POST BASE/cloud/environment/ID/direct/register    an executor: here I am, for a host and without a relay
+    POST BASE/cloud/environment/ID/register    an executor registers itself and its key
+    POST BASE/cloud/environment/ID/connect     a client requests the executor's address and identity
+    POST BASE/cloud/environment/ID/validate    an executor asks whether to admit this client
+    POST BASE/cloud/environment/ID/direct/register    an executor registers for a host, without a relay
 
-The registry is whom both sides trust for each other's keys. An answer to `connect` is good for one
-connection. What may hold a secret shows only its name.
+Both sides trust the registry for each other's keys. An answer to `connect` is valid for one connection. The
+repr of a message that may hold a secret has only its name.
 """
 
 from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
@@ -23,7 +23,7 @@ REQUEST_HEADER: Final = "x-request-id"  # new for every request that has it
 MAX_AUTHORIZATION_BYTES: Final = 4096
 MAX_ANSWER_BYTES: Final = 64 * 1024  # of any answer; the largest has one key and some texts
 MAX_CODE: Final = 64  # characters of a refusal's code, which is shown
-MAX_PREVIEW: Final = 4096  # characters of a body that is no error as agreed on
+MAX_PREVIEW: Final = 4096  # characters of a body without the agreed error format
 
 OFFLINE: Final = "environment_offline"
 AUTHENTICATION_DOWN: Final = "authentication_service_unavailable"
@@ -40,7 +40,7 @@ class PublicKey(
     forbid_unknown_fields=True,
     rename={"x25519": "x25519_public_key", "mlkem768": "mlkem768_public_key"},
 ):
-    """Who an executor or a client is; on the wire both keys are in base64."""
+    """The identity of an executor or a client; on the wire both keys are in base64."""
 
     suite: Literal["Noise_hybridIK_X25519+MLKEM768_AESGCM_SHA256"]
     x25519: Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
@@ -48,7 +48,7 @@ class PublicKey(
 
     @classmethod
     def of(cls, x25519: bytes, mlkem768: bytes) -> "PublicKey":
-        """In the one suite that there is."""
+        """Create a key of the only suite."""
         return cls(SUITE, x25519, mlkem768)
 
 
@@ -56,7 +56,7 @@ class _Secretive(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
 
-    def __rich_repr__(self) -> "list[tuple[str, object]]":  # what a traceback in colours would show
+    def __rich_repr__(self) -> "list[tuple[str, object]]":  # the content of a coloured traceback
         return []
 
 
@@ -66,7 +66,7 @@ class RegisterRequest(_Secretive, frozen=True):
 
 
 class RegisterAnswer(_Secretive, frozen=True):
-    """`url` is the executor's rendezvous and lets in whoever knows it."""
+    """`url` is the executor's rendezvous and admits anyone who knows it."""
 
     environment_id: str
     url: str
@@ -79,7 +79,7 @@ class DirectRegisterRequest(_Secretive, frozen=True):
 
 
 class DirectRegisterAnswer(_Secretive, frozen=True):
-    """`url` is where the executor dials its host, which it serves there."""
+    """`url` is where the executor dials the host that it serves."""
 
     environment_id: str
     url: str
@@ -92,7 +92,7 @@ class ConnectRequest(_Secretive, frozen=True):
 
 
 class ConnectAnswer(_Secretive, frozen=True):
-    """All that one connection takes, and only one: the values belong together."""
+    """Everything that one connection needs, and only one: the values belong together."""
 
     environment_id: str
     url: str
@@ -120,14 +120,14 @@ class RegistryError(_Secretive, frozen=True):
 
 
 class ErrorAnswer(_Secretive, frozen=True):
-    """An answer that is not 2xx; what is wrong is under one of two names."""
+    """An answer that is not 2xx; the error is under one of two names."""
 
     error: RegistryError | None = None
     detail: RegistryError | None = None
 
 
 class RegistryFailure(NamedTuple):
-    """What an answer that is not 2xx says."""
+    """The content of an answer that is not 2xx."""
 
     status: int
     code: str | None
@@ -135,16 +135,16 @@ class RegistryFailure(NamedTuple):
 
 
 def url_of(base: str, environment_id: str, operation: Operation) -> str:
-    """Where to ask; both parts are taken as they are, but for space around them."""
+    """The URL of an operation; both parts are used unchanged, except for surrounding space."""
     return f"{base.strip().rstrip('/')}/cloud/environment/{environment_id.strip()}/{operation}"
 
 
 def read_failure(status: int, body: bytes) -> RegistryFailure:
-    """Make sense of a refusal, whatever its body is."""
+    """Parse a refusal, whatever its body is."""
     code = message = None
     try:
         answer = decoding.decode(body, ErrorAnswer)
-    except msgspec.DecodeError:  # also what is JSON and no such object
+    except msgspec.DecodeError:  # also for JSON of another form
         pass
     else:
         inner = answer.error or answer.detail
@@ -155,5 +155,5 @@ def read_failure(status: int, body: bytes) -> RegistryFailure:
 
 
 def may_pass(status: int, code: str | None) -> bool:
-    """Whether to ask `connect` again may help."""
+    """Whether repeating `connect` may help."""
     return status >= 500 or status in (408, 429) or (status == 409 and code == OFFLINE)

@@ -1,13 +1,14 @@
-"""Relay frames: what passes between a rendezvous and those who dial it, one frame a message. Pure module.
+"""Relay frames between a rendezvous and the peers that dial it, one frame per message. Pure module.
 
 The schema is Protocol Buffers' (proto3, package `codex.exec_server.relay.v1`), small enough to be read and
-written here. Reading is in two steps, because whose frame it is matters before whether it is any good:
-`decode` gives what the bytes say, `check` whether they may say that. Nothing grows with what a peer sends
-but the payload of the one frame, and that is bounded.
+written here. Reading is in two steps, because the stream of a frame matters before its validity: `decode`
+parses the bytes, `check` validates the frame. Only the payload of the single frame grows with what a peer
+sends, and that is bounded.
 
-Records of a stream are numbered. `ReceiveWindow` puts them in order before anybody decrypts them, because the
-channel's nonces are not on the wire; duplicates are dropped, and what is too far ahead ends the stream. So
-does a record that stays missing, since nobody sends one twice: whoever has a window looks at `gap_ends`.
+Records of a stream are numbered. `ReceiveWindow` puts them in order before they are decrypted, because the
+channel's nonces are not on the wire. Duplicates are dropped, and a record that is too far ahead ends the
+stream. So does a record that stays missing, since records are never sent twice: the owner of a window must
+check `gap_ends`.
 """
 
 import enum
@@ -18,14 +19,14 @@ from typing import Any, Final, TypeAlias
 from holdfast.errors import RemoteProtocolError
 
 VERSION: Final = 1
-MAX_FRAME_BYTES: Final = 256 * 1024  # of one message of the WebSocket, as in the reference
-MAX_FIELDS: Final = 64  # in one message; the schema has 12, and a later one may have more that we skip
+MAX_FRAME_BYTES: Final = 256 * 1024  # of one WebSocket message, as in the reference
+MAX_FIELDS: Final = 64  # in one message; the schema has 12, and a later version may have more that we skip
 MAX_STREAM_ID_BYTES: Final = 256  # the reference sends 36; an id is kept as long as its stream
-MAX_AHEAD: Final = 64  # records that may be missing before one that has come
-MAX_AHEAD_BYTES: Final = 1024 * 1024  # kept of those that came too early
+MAX_AHEAD: Final = 64  # how many records may be missing before one that has arrived
+MAX_AHEAD_BYTES: Final = 1024 * 1024  # of early records that are kept
 MAX_GAP_S: Final = 5.0  # for a missing record: connections keep the order, so it comes at once or never
 MAX_SEQ: Final = 2**32 - 1
-RESET_REASON: Final = "noise_relay_protocol_error"  # the only one that the reference gives
+RESET_REASON: Final = "noise_relay_protocol_error"  # the only one that the reference sends
 
 _UINT32: Final = 2**32 - 1
 _UINT64: Final = 2**64 - 1
@@ -40,7 +41,7 @@ _MAX_FIELD_NUMBER: Final = 2**29 - 1
 
 
 class Body(enum.IntEnum):
-    """What a frame carries; the value is the number of its field."""
+    """The content of a frame; the value is the number of its field."""
 
     DATA = 5
     ACK = 6
@@ -52,7 +53,7 @@ class Body(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class RelayFrame:
-    """One frame. Which members mean something follows from `body`; None is a frame without any."""
+    """One frame. `body` determines which members are meaningful; None is a frame without a body."""
 
     stream_id: str
     body: Body | None
@@ -61,7 +62,7 @@ class RelayFrame:
     segment_index: int = 0
     segment_count: int = 0
     next_seq: int = 0  # of resume
-    reason: str = ""  # of reset: unauthenticated text, neither to be logged nor shown
+    reason: str = ""  # of reset: unauthenticated text, never logged or shown
     traceparent: str | None = None
     tracestate: str | None = None
     ack: int = 0
@@ -79,7 +80,7 @@ def data(
     traceparent: str | None = None,
     tracestate: str | None = None,
 ) -> bytes:
-    """One record of a stream."""
+    """Encode one record of a stream."""
     frame = RelayFrame(
         stream_id,
         Body.DATA,
@@ -93,22 +94,22 @@ def data(
 
 
 def handshake(stream_id: str, payload: bytes) -> bytes:
-    """A message of the channel's handshake."""
+    """Encode a message of the channel's handshake."""
     return encode(RelayFrame(stream_id, Body.HANDSHAKE, payload))
 
 
 def resume(stream_id: str) -> bytes:
-    """The first frame of a client's socket: this stream is mine."""
+    """Encode the first frame of a client's socket, which claims the stream."""
     return encode(RelayFrame(stream_id, Body.RESUME))
 
 
 def reset(stream_id: str, reason: str = RESET_REASON) -> bytes:
-    """The sender knows nothing more of this stream."""
+    """Encode that the sender has dropped this stream."""
     return encode(RelayFrame(stream_id, Body.RESET, reason=reason))
 
 
 def encode(frame: RelayFrame) -> bytes:
-    """As the reference writes it: fields in ascending order, zeros left out."""
+    """Encode a frame as the reference does: fields in ascending order, zeros left out."""
     parts = [
         _number(1, frame.version),
         _text(2, frame.stream_id),
@@ -173,10 +174,10 @@ def _text(field: int, value: str) -> bytes:
 
 
 def decode(raw: bytes) -> RelayFrame:
-    """What the bytes say.
+    """Parse the bytes.
 
     Raises:
-        RemoteProtocolError: they are no frame.
+        RemoteProtocolError: they are not a frame.
     """
     if len(raw) > MAX_FRAME_BYTES:
         raise RemoteProtocolError(f"a relay frame exceeds {MAX_FRAME_BYTES} bytes")
@@ -192,7 +193,7 @@ def decode(raw: bytes) -> RelayFrame:
             said[name] = parse(value)
         elif field in _BODIES:
             kind, members = _BODIES[field]
-            if kind is not body:  # the last of several is the one that counts; one given in parts is merged
+            if kind is not body:  # of several the last one counts; one given in parts is merged
                 body, inner = kind, {}
             for number, part in _fields(_as_bytes(value)):
                 if number in members:
@@ -202,10 +203,10 @@ def decode(raw: bytes) -> RelayFrame:
 
 
 def peek(raw: bytes) -> tuple[str, Body | None]:
-    """Whose frame it is and what it carries, for a rendezvous: nothing inside a body is looked at or copied.
+    """The stream and the body of a frame, for a rendezvous: nothing inside a body is parsed or copied.
 
     Raises:
-        RemoteProtocolError: it is no frame of this version, or names no stream.
+        RemoteProtocolError: it is not a frame of this version, or names no stream.
     """
     version, stream_id, body = 0, b"", None
     at, count, end = 0, 0, len(raw)
@@ -239,7 +240,7 @@ def peek(raw: bytes) -> tuple[str, Body | None]:
 
 
 def _decode_usual(raw: bytes) -> RelayFrame | None:
-    """A record as everybody writes it, at a fifth of the cost; None: look closer."""
+    """Parse a record in the usual encoding, at a fifth of the cost; None: it has another encoding."""
     try:
         at = 4 + raw[3]
         if raw[:3] != _USUAL_HEAD or raw[3] >= 0x80 or raw[at] != _USUAL_BODY:
@@ -260,7 +261,7 @@ def _decode_usual(raw: bytes) -> RelayFrame | None:
 
 
 def _fields(raw: bytes) -> Iterator[tuple[int, "_Value"]]:
-    """Number and value of each field. Raises: RemoteProtocolError."""
+    """Yield number and value of each field. Raises: RemoteProtocolError."""
     view, at, count = memoryview(raw), 0, 0
     while at < len(raw):
         count += 1
@@ -303,7 +304,7 @@ _Table: TypeAlias = dict[int, tuple[str, Callable[[_Value], int | bytes | str]]]
 
 
 def _as_uint32(value: _Value) -> int:
-    """Protocol Buffers keep the low 32 bits."""
+    """Keep the low 32 bits, as Protocol Buffers do."""
     if not isinstance(value, int):
         raise RemoteProtocolError("a field of a relay frame has the wrong kind")
     return value & _UINT32
@@ -349,10 +350,10 @@ _BODIES: Final[dict[int, tuple[Body, _Table]]] = {
 
 
 def check(frame: RelayFrame) -> Body:
-    """The body of a frame that may be acted on.
+    """Validate a frame and return its body.
 
     Raises:
-        RemoteProtocolError: it may not: another version, no stream, no body, or one that says nothing.
+        RemoteProtocolError: it is invalid: another version, no stream, no body, or an empty one.
     """
     if frame.version != VERSION:
         raise RemoteProtocolError("a relay frame is of another version")
@@ -371,7 +372,7 @@ def check(frame: RelayFrame) -> Body:
 
 
 class ReceiveWindow:
-    """Puts the records of one direction of one stream in order. Past `gap_ends` the stream has lost one."""
+    """Puts the records of one direction of one stream in order. After `gap_ends` the stream has lost one."""
 
     def __init__(self) -> None:
         self.gap_ends: float | None = None  # None: nothing is missing
@@ -380,10 +381,10 @@ class ReceiveWindow:
         self._early_bytes = 0
 
     def push(self, seq: int, record: bytes, now: float) -> list[bytes]:
-        """The records that this one completes; none if it is early, or came before.
+        """Return the records that are in order now; none if this one is early, or a duplicate.
 
         Raises:
-            RemoteProtocolError: it is too far ahead, or too much waits for one that is missing.
+            RemoteProtocolError: it is too far ahead, or too many bytes wait for a missing one.
         """
         if seq < self._next or seq in self._early:
             return []  # the first copy counts

@@ -21,13 +21,13 @@ from holdfast.wire.paths import PathUri
 from holdfast.wire.sizes import MAX_MESSAGE_BYTES as MAX_MESSAGE_BYTES
 
 MAX_VALUES: Final = 256 * 1024  # bounds memory and time of one parse
-MAX_DEPTH: Final = 127  # the reference's parser gives up beyond this
+MAX_DEPTH: Final = 127  # the bound of the reference's parser
 _MAX_INT_DIGITS: Final = 20  # of the longest 64-bit number, sign included
 MAX_ECHO: Final = 200  # characters of the peer's own text in an error: enough to recognise, not to amplify
 UNATTRIBUTED: Final = -1  # the id of an error that answers no particular request
 
 RequestId: TypeAlias = int | str
-JsonValue: TypeAlias = Any  # the one place where a value has no type yet: between the parser and a struct
+JsonValue: TypeAlias = Any  # the only type of untyped values: between the parser and a struct
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ Message: TypeAlias = Request | Notification | Response | ErrorResponse
 
 
 class _ParseError(ValueError):
-    """Raised by the parser hooks; its text is ours and may be shown to the peer."""
+    """Raised by the parser hooks; its text is ours and may be sent to the peer."""
 
 
 def _object(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
@@ -82,7 +82,7 @@ def _constant(name: str) -> NoReturn:
 
 
 def _integer(digits: str) -> int | Decimal:
-    """An int when 64 bits hold it, so that no typed field gets more; any other keeps its digits."""
+    """An int if 64 bits hold it, so that no typed field gets a larger one; otherwise the digits are kept."""
     if len(digits) <= _MAX_INT_DIGITS:
         value = int(digits)
         if -(2**63) <= value < 2**64:
@@ -91,7 +91,7 @@ def _integer(digits: str) -> int | Decimal:
 
 
 def _fraction(digits: str) -> Decimal | msgspec.Raw:
-    """The number as written, even with an exponent beyond what Decimal holds."""
+    """The number as written, even with an exponent beyond Decimal's range."""
     try:
         return Decimal(digits)
     except ArithmeticError:
@@ -117,12 +117,12 @@ _EMPTY = re.compile(rb"\[\s*\]|\{\s*\}")
 
 
 def _check_size(data: bytes) -> None:
-    """Refuse what would be too many values or too deep, before anything is built from it."""
+    """Refuse too many values or too much depth, before anything is built."""
     opened = data.count(b"[") + data.count(b"{")
     if opened <= MAX_DEPTH and (len(data) < MAX_VALUES or opened + data.count(b",") < MAX_VALUES):
-        return  # an upper bound that counts characters inside strings too: nearly every message ends here
+        return  # an upper bound that also counts characters inside strings: nearly every message ends here
     bare = _STRING.sub(b'""', data)
-    # A non-empty container holds one value more than it has commas; the root is one more.
+    # A non-empty container has one value more than commas; the root is one more.
     values = 1 + bare.count(b",") + bare.count(b"[") + bare.count(b"{") - len(_EMPTY.findall(bare))
     if values > MAX_VALUES:
         raise _ParseError(f"JSON-RPC message exceeds the limit of {MAX_VALUES} JSON values")
@@ -134,10 +134,10 @@ def _check_size(data: bytes) -> None:
 
 
 def parse(data: bytes) -> JsonValue:
-    """One JSON text to Python values, with the two extra rules.
+    """Parse one JSON text to Python values, with the two extra rules.
 
     Raises:
-        RemoteProtocolError: not JSON, a repeated key, too many values, too deep.
+        RemoteProtocolError: it is not JSON, repeats a key, has too many values, or is too deep.
     """
     try:
         if len(data) > MAX_MESSAGE_BYTES:
@@ -145,8 +145,8 @@ def parse(data: bytes) -> JsonValue:
         _check_size(data)
         text = data.decode("utf-8")
         value = _parser.decode(text)
-        if b"\\" in data and b"\\u" in data:  # one byte is looked for much faster than two
-            _encoder.encode(value)  # fails on a lone surrogate, which is not text; the parser lets it through
+        if b"\\" in data and b"\\u" in data:  # searching for one byte is much faster than for two
+            _encoder.encode(value)  # fails on a lone surrogate, which is not text; the parser accepts it
         return value
     except _ParseError as exc:
         raise RemoteProtocolError(str(exc)) from None
@@ -198,7 +198,7 @@ def _is_i64(value: JsonValue) -> TypeGuard[int]:
 
 
 def _trace(value: JsonValue) -> tuple[str | None, str | None]:
-    """The trace context; its text is judged by the tracer, only its shape here."""
+    """Parse the trace context; the tracer validates its text, only the form is checked here."""
     if value is None:
         return None, None
     if not isinstance(value, dict):
@@ -238,7 +238,7 @@ def response(id_: RequestId, result: object) -> bytes:
 
 
 def error(id_: RequestId, code: int, message: str, data: object = None) -> bytes:
-    text = message.encode(errors="replace").decode()  # what failed may be a name that is not text
+    text = message.encode(errors="replace").decode()  # the message may contain a file name that is not text
     told: dict[str, object] = {"code": code, "message": text}
     if data is not None:
         told["data"] = data

@@ -1,10 +1,10 @@
-"""Requests signed with a shared key, by AWS's Signature Version 4: to sign one and to check one. Pure module.
+"""Requests signed with a shared key, by AWS's Signature Version 4: signing and verification. Pure module.
 
-A signature is of the method, path, query, some headers and the body, in a canonical form that both sides make
-for themselves, and is good in one region, for one service and for minutes. It says nothing of how often the
-request may be made: whoever checks has to remember what has come (`Replays`).
+A signature covers the method, path, query, some headers and the body, in a canonical form that both sides
+compute. It is valid in one region, for one service and for some minutes. It does not limit how often the
+request may be made: the verifier must remember the signatures it has seen (`Replays`).
 
-Paths are taken as they are on the wire and encoded once more, as for every service but S3.
+Paths are taken as they are on the wire and encoded once more, as for every service except S3.
 """
 
 import hashlib
@@ -19,8 +19,8 @@ from urllib.parse import parse_qsl, quote
 from holdfast.errors import PeerRefused
 
 ALGORITHM: Final = "AWS4-HMAC-SHA256"
-MAX_SKEW_S: Final = 300.0  # between the two clocks, and for the request to arrive; AWS gives as much
-MAX_REPLAYS: Final = 10_000  # signatures that are remembered; more in ten minutes are no executors
+MAX_SKEW_S: Final = 300.0  # between the two clocks, including the transfer of the request; the same as AWS's
+MAX_REPLAYS: Final = 10_000  # signatures that are kept; executors do not make more in ten minutes
 
 _TERMINATOR: Final = "aws4_request"
 _DATE: Final = "x-amz-date"
@@ -35,7 +35,7 @@ _SPACES: Final = re.compile(r" +")
 
 
 class AwsKeys(NamedTuple):
-    """Who signs, and with what; a session token goes with keys that were given for a while."""
+    """The keys of a signer; a session token belongs to temporary keys."""
 
     key_id: str
     secret: str
@@ -46,14 +46,14 @@ class AwsKeys(NamedTuple):
 
 
 class Scope(NamedTuple):
-    """Where a signature is good."""
+    """Where a signature is valid."""
 
     region: str
     service: str
 
 
 class HttpRequest(NamedTuple):
-    """What is signed. `target` is path and query as on the request line; names of headers are lower case."""
+    """The signed request. `target` is path and query as on the request line; header names are lower case."""
 
     method: str
     target: str
@@ -61,18 +61,18 @@ class HttpRequest(NamedTuple):
     body: bytes = b""
 
 
-Sign: TypeAlias = Callable[[HttpRequest], Awaitable[Mapping[str, str]]]  # with whatever keys there are
+Sign: TypeAlias = Callable[[HttpRequest], Awaitable[Mapping[str, str]]]  # with the current keys
 
 
 class Signed(NamedTuple):
-    """What a checked signature says."""
+    """The content of a verified signature."""
 
     key_id: str
     signature: str
 
 
 def sign(request: HttpRequest, keys: AwsKeys, scope: Scope, now: float) -> dict[str, str]:
-    """The headers that make a request with these headers, and no further signed ones, a signed request."""
+    """Return the headers that sign a request with these headers; further headers are not signed."""
     stamp = datetime.fromtimestamp(now, UTC).strftime(_STAMP)
     more = {_DATE: stamp}
     if keys.session_token is not None:
@@ -86,10 +86,10 @@ def sign(request: HttpRequest, keys: AwsKeys, scope: Scope, now: float) -> dict[
 
 
 def verify(request: HttpRequest, find: Callable[[str], AwsKeys | None], scope: Scope, now: float) -> Signed:
-    """Who signed this request; `find` gives the keys of an id.
+    """Verify the signature of this request; `find` returns the keys of an id.
 
     Raises:
-        PeerRefused: it is not signed by anybody who is known, for here and now; the text is for the log only.
+        PeerRefused: it is not signed with a known key, for this scope and time; the text is for the log only.
     """
     said = _AUTHORIZATION.fullmatch(_only(request, "authorization") or "")
     if said is None:
@@ -105,7 +105,7 @@ def verify(request: HttpRequest, find: Callable[[str], AwsKeys | None], scope: S
     if sorted(set(signed)) != signed or not needed <= set(signed):
         raise PeerRefused("the signature leaves out a header that must be signed")
     keys = find(key_id)
-    # Somebody unknown costs as much as a wrong signature, and is told the same.
+    # An unknown key costs as much time as a wrong signature, and gets the same answer.
     expected = _signature(request, signed, "" if keys is None else keys.secret, scope, stamp)
     token = "" if keys is None else keys.session_token or ""
     right = hmac.compare_digest(expected, signature)
@@ -116,14 +116,14 @@ def verify(request: HttpRequest, find: Callable[[str], AwsKeys | None], scope: S
 
 
 class Replays:
-    """Signatures that have come, for as long as they would be good."""
+    """The signatures that were seen, for as long as they would be valid."""
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
         self._order: deque[tuple[float, str]] = deque()
 
     def note(self, signature: str, now: float) -> None:
-        """Raises: PeerRefused: it has come before, or too many have come to tell."""
+        """Raises: PeerRefused: it was seen before, or too many were seen to know."""
         while self._order and self._order[0][0] <= now:
             self._seen.discard(self._order.popleft()[1])
         if signature in self._seen:
@@ -162,7 +162,7 @@ def _signature(request: HttpRequest, names: Iterable[str], secret: str, scope: S
 
 
 def _values(request: HttpRequest) -> Mapping[str, str]:
-    """Every header with its values in one line, in the order in which they came."""
+    """Every header with its values on one line, in the order of arrival."""
     gathered: dict[str, list[str]] = {}
     for name, value in request.headers:
         gathered.setdefault(name, []).append(_SPACES.sub(" ", value.strip()))
@@ -192,7 +192,7 @@ def _only(request: HttpRequest, wanted: str) -> str | None:
 
 
 def _seconds(stamp: str) -> float:
-    """Raises: PeerRefused: this is no time."""
+    """Raises: PeerRefused: this is not a time."""
     try:
         return datetime.strptime(stamp, _STAMP).replace(tzinfo=UTC).timestamp()
     except ValueError:

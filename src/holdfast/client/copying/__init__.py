@@ -1,5 +1,5 @@
-"""Files and trees copied between this machine and another: who is who, both directions, and the work for a
-shell over there that the protocol's file methods cannot do.
+"""Files and trees copied between this machine and another: the sides of a copy, both directions, and a shell
+on the other machine for the work that the protocol's file methods cannot do.
 
 Imports: client, errors, wire.
 Open to other rooms: copying, transfers.

@@ -1,7 +1,7 @@
-"""What copying has in common in both directions: who is who, what was done, who tries again.
+"""What both directions of copying share: parsing the two sides, the summary, and retries.
 
-A tree is copied as far as it can be: what cannot be read or written is told at the end and stops
-nothing else. Links and whatever is neither file nor directory are left out and told too.
+A tree is copied as far as possible: what cannot be read or written is reported at the end and does not stop
+the rest. Links and everything that is neither file nor directory are left out and reported too.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 CONCURRENT: Final = 8  # files at once: hides the round trips, and holds 8 blocks in memory
-ATTEMPTS: Final = 3  # for a file whose connection was lost meanwhile; it begins from the start each time
+ATTEMPTS: Final = 3  # for a file whose connection was lost; each attempt starts from the beginning
 
 _NAMED: Final = re.compile(r"([A-Za-z0-9_-]{1,64}):(.*)", re.DOTALL)
 
@@ -65,7 +65,7 @@ class Summary:
 
 
 def parse_job(source: str, destination: str, environment: str | None) -> CopyJob:
-    """The two sides as a user writes them: ENV:PATH, or :PATH of the environment given apart.
+    """Parse the two sides as a user writes them: ENV:PATH, or :PATH with the environment given separately.
 
     Raises:
         UsageError: not exactly one of them is on the other machine.
@@ -92,7 +92,7 @@ def _split_environment(side: str, environment: str | None) -> tuple[str, str] | 
 
 
 class CopyTally:
-    """Counts what moves, and takes back what has to move again."""
+    """Counts the bytes that were moved, and subtracts those that have to be moved again."""
 
     def __init__(self, progress: Progress | None) -> None:
         self.summary = Summary()
@@ -110,7 +110,7 @@ class CopyTally:
             self._progress(self._moved, max(self._moved, self._expected))
 
     async def attempt(self, work: Callable[[Callable[[int], None]], Awaitable[None]]) -> int:
-        """Do the work, again if a connection was lost; how many bytes it moved."""
+        """Do the work, and repeat it if a connection was lost. Return how many bytes it moved."""
         for left in reversed(range(ATTEMPTS)):
             moved = 0
 
@@ -136,7 +136,7 @@ class CopyTally:
 
 
 async def run_all(works: Iterable[Callable[[], Awaitable[None]]]) -> None:
-    """Do all, CONCURRENT at a time; the first error ends the others and is raised."""
+    """Run all works, CONCURRENT at a time; the first error cancels the others and is raised."""
     waiting = iter(works)
 
     async def work() -> None:
@@ -153,7 +153,7 @@ async def run_all(works: Iterable[Callable[[], Awaitable[None]]]) -> None:
 
 
 async def note_failure(tally: CopyTally, path: str, work: Awaitable[None]) -> None:
-    """One file of a tree: its failure is noted, unless it is everybody's."""
+    """Copy one file of a tree and note its failure; only a lost session ends the whole copy."""
     try:
         await work
     except SessionLost:
@@ -167,7 +167,7 @@ async def note_failure(tally: CopyTally, path: str, work: Awaitable[None]) -> No
 
 @contextmanager
 def open_descriptor(path: str, flags: int, mode: int = 0) -> Iterator[int]:
-    """A descriptor, for as long as the block lasts."""
+    """Open a file and yield its descriptor, which is closed when the block ends."""
     descriptor = os.open(path, flags | os.O_CLOEXEC, mode)
     try:
         yield descriptor
@@ -176,7 +176,10 @@ def open_descriptor(path: str, flags: int, mode: int = 0) -> Iterator[int]:
 
 
 async def run_in_thread(call: Callable[[int, T], U], descriptor: int, value: T) -> U:
-    """What may block, elsewhere. It ends before this does: the descriptor may be another file after that."""
+    """Run a blocking call in a thread.
+
+    Wait for its end even when cancelled: after that the descriptor may be another file.
+    """
     work = asyncio.ensure_future(asyncio.to_thread(call, descriptor, value))
     try:
         return await asyncio.shield(work)
@@ -186,7 +189,7 @@ async def run_in_thread(call: Callable[[int, T], U], descriptor: int, value: T) 
 
 
 def name_error(exc: OSError) -> HoldfastError:
-    """A failure of this machine's files, with the name of the file."""
+    """Convert a failure of this machine's files, with the name of the file."""
     kind = type(from_os_error(exc))
     name = exc.filename2 or exc.filename
     return kind(f"{name}: {exc.strerror}" if isinstance(name, str) else str(exc.strerror))
@@ -196,10 +199,10 @@ def name_error(exc: OSError) -> HoldfastError:
 
 
 def resolve_there(environment: Environment, path: str) -> str:
-    """A path as typed, from the other machine's working directory.
+    """Resolve a path as typed against the other machine's working directory.
 
     Raises:
-        UsageError: it is relative and nobody knows to what, or it is none.
+        UsageError: it is relative and the working directory is unknown, or it is not a path.
     """
     with suppress(UsageError):
         return to_native(to_uri(path).uri)
@@ -213,7 +216,7 @@ def is_posix(path: str) -> bool:
 
 
 def join(folder: str, way: str) -> str:
-    """The path of something below a directory over there."""
+    """The path of an entry below a directory of the other machine."""
     if not way:
         return folder
     separator = "/" if is_posix(folder) else "\\"
@@ -221,13 +224,13 @@ def join(folder: str, way: str) -> str:
 
 
 def split_there(path: str) -> tuple[str, str]:
-    """The directory and the name; no name for a root."""
+    """Split into directory and name; a root has no name."""
     above, name = to_uri(path).parent(), to_uri(path).basename()
     return (path, "") if above is None or name is None else (to_native(above.uri), name)
 
 
 async def stat_there(environment: Environment, path: str) -> Metadata | None:
-    """What is there, if anything is."""
+    """The metadata of what is at the path, or None if nothing is."""
     try:
         return await environment.files.stat(path)
     except NotFound:

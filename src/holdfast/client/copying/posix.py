@@ -1,8 +1,8 @@
-"""What the protocol's file methods cannot do, as work for a POSIX shell over there. Pure module.
+"""What the protocol's file methods cannot do, done by a POSIX shell on the other machine. Pure module.
 
-They know no modes, no links and no renaming, and cannot spell a name that is not UTF-8 in a list.
-Of a mode only two things travel: whether a file is executable, and whether it is its owner's alone;
-the rest is left to the umask of whoever creates the file.
+The file methods have no modes, no links and no renaming, and cannot list a name that is not UTF-8. Of a mode
+only two facts are kept: whether a file is executable, and whether only its owner may access it. The rest is
+left to the umask of the process that creates the file.
 """
 
 import enum
@@ -23,7 +23,7 @@ _LIST: Final = r"""find -H "$1" \
   -perm -0100 -exec printf 'x%s\000' {} + -o \
   -exec printf 'f%s\000' {} +"""
 
-# `put FILE MODE PLACE` says nothing, or on one line which file could not be put there and why.
+# `put FILE MODE PLACE` prints nothing, or one line with the file that could not be put there and the reason.
 _PUT: Final = rb"""put() {
   why=$({
     if [ -d "$3" ]; then echo "Is a directory" >&2; false
@@ -36,7 +36,7 @@ _FAILED: Final = re.compile(rb"([0-9]+) (.*)")
 
 @dataclass(frozen=True, slots=True)
 class FileMode:
-    """As much of a file's mode as is kept."""
+    """The part of a file's mode that is kept."""
 
     executable: bool = False
     private: bool = False
@@ -46,12 +46,12 @@ class FileMode:
         return cls(bool(bits & 0o100), not bits & 0o077)
 
     def bits(self) -> int:
-        """What to ask for when such a file is created; the umask takes its part."""
+        """The mode to request when such a file is created; the umask is applied to it."""
         bits = 0o777 if self.executable else 0o666
         return bits & 0o700 if self.private else bits
 
     def change(self) -> str:
-        """What to tell chmod; nothing if nothing."""
+        """The argument for chmod; empty if nothing is to be changed."""
         return ",".join(["+x"] * self.executable + ["go="] * self.private)
 
 
@@ -64,7 +64,7 @@ class FileKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ListedFile:
-    """Something below the root of a list, by its way from there; `mode` is None unless it is a file."""
+    """An entry below the root of a list, by its relative path; `mode` is None unless it is a file."""
 
     path: str
     kind: FileKind
@@ -83,15 +83,15 @@ _KINDS: Final = {
 
 
 def list_command(root: str) -> list[str]:
-    """Names everything at and below `root`, which counts from where the command runs."""
+    """The command that lists everything at and below `root`, which is relative to the command's directory."""
     return ["/bin/sh", "-c", _LIST, "sh", root]
 
 
 def parse_list(output: bytes, root: str) -> list[ListedFile]:
-    """What the command found, without the root unless that is not a directory.
+    """Parse the command's output. The root itself is included only if it is not a directory.
 
     Raises:
-        RemoteProtocolError: that is no such list, or names what is not below the root.
+        RemoteProtocolError: the output is not such a list, or names an entry that is not below the root.
     """
     if output and not output.endswith(b"\0"):
         raise RemoteProtocolError("the list of files ends in the middle of a name")
@@ -108,10 +108,10 @@ def parse_list(output: bytes, root: str) -> list[ListedFile]:
 
 
 def check_way(path: str) -> str:
-    """The way down to a file, as another machine names it.
+    """Check a relative path to a file, as the other machine names it.
 
     Raises:
-        RemoteProtocolError: it leads elsewhere than down.
+        RemoteProtocolError: it leads elsewhere than below the directory.
     """
     if any(name in ("", ".", "..") for name in path.split("/")):
         raise RemoteProtocolError("the server named a file that is not below the directory")
@@ -119,7 +119,7 @@ def check_way(path: str) -> str:
 
 
 def put_script(moves: Iterable[tuple[int, FileMode, str]]) -> bytes:
-    """A script that gives numbered files their modes and places, one after the other."""
+    """A script that sets the modes of numbered files and moves them to their places, one after the other."""
     lines = [_PUT]
     for number, mode, place in moves:
         lines.append(b"put %d '%b' %b\n" % (number, mode.change().encode(), _quote(place)))
@@ -127,7 +127,7 @@ def put_script(moves: Iterable[tuple[int, FileMode, str]]) -> bytes:
 
 
 def parse_failures(output: bytes) -> dict[int, str]:
-    """Which files the script could not put in place, and why."""
+    """Parse which files the script could not put in place, and why."""
     matches = filter(None, map(_FAILED.fullmatch, output.splitlines()))
     return {int(match[1]): match[2].decode("utf-8", "replace").strip() for match in matches}
 

@@ -1,11 +1,11 @@
-"""Files and trees of this machine, copied to the other one, and those of the other one, copied here.
+"""Copy files and trees from this machine to the other one, and from the other one to this.
 
-Here each file is written under another name beside its place and renamed when it is whole, so that nobody
-ever sees a part of it, and whatever interrupts the copy leaves the old file as it was.
+On this machine each file is written under a temporary name beside its place and renamed when it is complete.
+So no reader ever sees a partial file, and an interrupted copy leaves the old file as it was.
 
-Over there the protocol cannot rename. So all files go into a directory that only their owner can enter,
-beside their places, and when everything is there a shell moves them; whatever interrupts the copy leaves the
-old files as they were. Where there is no such shell, files are written in place.
+The protocol cannot rename files on the other machine. So all files are written to a directory that only their
+owner can enter, beside their places. When everything has arrived a shell moves them, so an interrupted copy
+leaves the old files as they were. Where there is no such shell, files are written in place.
 """
 
 import asyncio
@@ -58,15 +58,15 @@ from holdfast.wire.paths import to_uri
 
 MAX_LIST_BYTES: Final = 64 * 1024 * 1024  # of names: half a million files
 _NO_SHELL: Final = "the other machine has no POSIX tools: modes are not kept, links are not mentioned"
-_MISSING: Final = 127  # what a shell answers for a program that it does not have
-FAREWELL_S: Final = 5.0  # to remove what was not put in place
+_MISSING: Final = 127  # exit status of a shell for a program that it cannot find
+FAREWELL_S: Final = 5.0  # to remove the staging directory
 _IN_PLACE: Final = "the other machine has no POSIX shell: files are written in place, modes are not kept"
 _SCRIPT: Final = "put"
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    way: str  # from the source down; nothing for the source itself
+    way: str  # relative to the source; empty for the source itself
     path: str
     size: int
     mode: FileMode
@@ -83,7 +83,7 @@ async def upload(
     """Copy a file, or with `recursive` a tree, into the directory `destination` or to that name.
 
     Raises:
-        HoldfastError: nothing was copied, and why. What fails within a tree is in the summary.
+        HoldfastError: nothing was copied; it says why. Failures within a tree are in the summary.
     """
     tally = CopyTally(progress)
     try:
@@ -113,7 +113,7 @@ async def upload(
 
 
 def _scan(source: str, summary: Summary) -> tuple[list[_File], list[str]]:
-    """Everything below a directory, links and the like left out."""
+    """List everything below a directory; links and special files are left out."""
     files: list[_File] = []
     directories: list[str] = []
     waiting = [""]
@@ -137,7 +137,7 @@ def _scan(source: str, summary: Summary) -> tuple[list[_File], list[str]]:
 
 
 async def _target(environment: Environment, destination: str, name: str, *, tree: bool) -> str:
-    """Where it goes, with everything above it there."""
+    """Find the destination path, and check that the directory above it exists."""
     there = resolve_there(environment, destination)
     found = await stat_there(environment, there)
     if found is not None and found.is_directory:
@@ -161,7 +161,7 @@ async def _make_directories(
     except HoldfastError as exc:
         raise type(exc)(f"{target}: {exc}") from None
     summary.directories = 1
-    for way in directories:  # in order: those above come first
+    for way in directories:  # in order: parents come first
         path = join(target, way)
         try:
             await environment.files.make_directory(path)
@@ -171,7 +171,7 @@ async def _make_directories(
 
 
 class _Upload:
-    """The files of one copy on their way."""
+    """The files of one upload."""
 
     def __init__(self, environment: Environment, tally: CopyTally, target: str, *, tree: bool) -> None:
         self._environment, self._tally = environment, tally
@@ -181,7 +181,7 @@ class _Upload:
 
     @contextlib.asynccontextmanager
     async def staged(self) -> AsyncIterator[None]:
-        """With the directory for what is not in place yet, if there can be one."""
+        """Create and finally remove the staging directory, if there can be one."""
         above = self._target if self._tree else split_there(self._target)[0]
         name = f".holdfast-{uuid.uuid4().hex}"
         if is_posix(above):
@@ -202,14 +202,14 @@ class _Upload:
         try:
             result = await self._environment.run(command, cwd=above)
         except OperationFailed:
-            return  # its directory exists, so it is the shell that does not
+            return  # its directory exists, so the missing program is the shell
         if result.code != 0:
             why = result.stderr.decode("utf-8", "replace").strip()
             raise InvalidRequest(f"{above} cannot be written to: {why}")
         self._stage = join(above, name)
 
     async def send(self, number: int, file: _File) -> None:
-        """One file, into the stage or to its place."""
+        """Send one file, to the staging directory or to its place."""
         path = join(self._target, file.way) if self._stage is None else join(self._stage, str(number))
         work = self._send(number, file, path)
         await (note_failure(self._tally, file.path, work) if self._tree else work)
@@ -225,7 +225,7 @@ class _Upload:
             raise
 
     async def _write(self, file: _File, path: str, count: Callable[[int], None]) -> None:
-        # A link that came into the tree meanwhile may lead out of it.
+        # A link that was put into the tree since the scan may lead out of it.
         flags = os.O_RDONLY | os.O_NONBLOCK | (os.O_NOFOLLOW if self._tree else 0)
         with open_descriptor(file.path, flags) as descriptor:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -264,7 +264,7 @@ async def _blocks(descriptor: int, block: bytes, count: Callable[[int], None]) -
 
 
 def _read(descriptor: int, size: int) -> bytes:
-    """As many bytes, unless the file ends."""
+    """Read this many bytes, or fewer at the end of the file."""
     block = os.read(descriptor, size)
     while 0 < len(block) < size:
         more = os.read(descriptor, size - len(block))
@@ -292,7 +292,7 @@ async def download(
     """Copy a file, or with `recursive` a tree, into the directory `destination` or to that name.
 
     Raises:
-        HoldfastError: nothing was copied, and why. What fails within a tree is in the summary.
+        HoldfastError: nothing was copied; it says why. Failures within a tree are in the summary.
     """
     tally = CopyTally(progress)
     there = resolve_there(environment, source)
@@ -324,10 +324,10 @@ def _place_here(destination: str, name: str) -> str:
 
 
 async def _list(environment: Environment, there: str, summary: Summary, *, tree: bool) -> list[ListedFile]:
-    """What is at and below a path; what could not be looked into is a failure already."""
+    """List what is at and below a path; directories that cannot be read are noted as failures."""
     folder, name = (there, ".") if tree else split_there(there)
     root = name if tree else f"./{name}"
-    with contextlib.suppress(OperationFailed, UnicodeEncodeError):  # no shell; a name no command can get
+    with contextlib.suppress(OperationFailed, UnicodeEncodeError):  # no shell; name unfit for a command
         root.encode()
         if is_posix(there):
             result = await environment.run(list_command(root), cwd=folder, max_output_bytes=MAX_LIST_BYTES)
@@ -387,7 +387,7 @@ class _Download:
         self._tally.summary.directories += 1
 
     async def _measure(self, way: str) -> None:
-        with contextlib.suppress(HoldfastError):  # who cannot be asked cannot be read, and is told then
+        with contextlib.suppress(HoldfastError):  # such a file cannot be read either, which is reported
             self._tally.expect((await self._environment.files.stat(join(self._there, way))).size)
 
     async def _fetch(self, way: str, mode: FileMode) -> None:

@@ -1,5 +1,5 @@
-"""What a server says about processes: decoded, put in order without gaps, kept until somebody has read it,
-and summed up. Everything here is pure.
+"""Process events from a server: decoded, put in order without gaps, kept until they are read, and summed up.
+Everything here is pure.
 
 Imports: decoding, errors, wire.
 Open to other rooms: backlog, ordering, result.

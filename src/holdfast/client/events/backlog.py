@@ -1,9 +1,9 @@
-"""Events of one process between the link and whoever reads them. Pure module.
+"""Buffer the events of one process between the link and its readers. Pure module.
 
-Each stream has a lane; exit and close have one of their own. A reader has a place in every lane it
-wants. What nobody has read yet is never dropped; what somebody has read is kept for later readers up
-to KEPT_BYTES a lane. When more than FULL_BYTES have piled up the backlog is full, and its owner lets
-the sender wait until it is not.
+Each stream has a lane; exit and close share one of their own. A reader has a position in every lane it wants.
+Unread events are never dropped. Events that some reader has read are kept for later readers, up to KEPT_BYTES
+per lane. When more than FULL_BYTES have piled up the backlog is full, and its owner makes the sender wait
+until it is not.
 """
 
 import weakref
@@ -12,18 +12,18 @@ from typing import Final
 
 from holdfast.client.events.ordering import Event, Output
 
-KEPT_BYTES: Final = 1024 * 1024  # of what was read, a lane: as much as a server keeps of a process
+KEPT_BYTES: Final = 1024 * 1024  # read events per lane: as much as a server keeps of a process
 FULL_BYTES: Final = 4 * 1024 * 1024  # of one process: bounds memory, and lets bursts pass without a stop
-ROOM_BYTES: Final = 3 * 1024 * 1024  # below it there is room again; above what may be kept, or it never is
-EVENT_BYTES: Final = 256  # what an event costs beside its data, so that many small ones count as well
-PIECE_BYTES: Final = 4096  # output in smaller pieces is joined up to this before it is kept for a result
+ROOM_BYTES: Final = 3 * 1024 * 1024  # below it no longer full; above what is kept, or it stays full for ever
+EVENT_BYTES: Final = 256  # overhead of an event beside its data, so that many small ones count as well
+PIECE_BYTES: Final = 4096  # smaller pieces of output are joined up to this size for a result
 
 ENDS: Final = "ends"
 LANES: Final = ("stdout", "stderr", "pty", ENDS)
 
 
 class _Lane:
-    """Events in order; places count from the first event there ever was."""
+    """Events in order; positions count from the first event ever."""
 
     __slots__ = ("bytes", "dropped_bytes", "events", "first", "read")
 
@@ -36,7 +36,7 @@ class _Lane:
 
 
 class Backlog:
-    """One process's lanes."""
+    """The lanes of one process."""
 
     def __init__(self) -> None:
         self._lanes = {name: _Lane() for name in LANES}
@@ -46,12 +46,12 @@ class Backlog:
 
     @property
     def full(self) -> bool:
-        """Whether the sender should wait; it stays so until there is room worth the while."""
+        """Whether the sender should wait. Once true, it stays so until the backlog is below ROOM_BYTES."""
         self._full = self._bytes > (ROOM_BYTES if self._full else FULL_BYTES)
         return self._full
 
     def add(self, event: Event, *, read: bool = False) -> None:
-        """One event more; `read` if whoever adds it has shown it to somebody already."""
+        """Add one event; `read` says that the caller has delivered it to a reader already."""
         name = event.stream if isinstance(event, Output) else ENDS
         lane = self._lanes[name]
         lane.events.append(event)
@@ -64,7 +64,7 @@ class Backlog:
                 self.trim(lane, name)
 
     def read_all(self) -> tuple[list[Event], int]:
-        """Everything that is kept, in order, and how many bytes of output are not any more."""
+        """Return all events that are kept, in order, and the number of output bytes that were dropped."""
         events = [event for lane in self._lanes.values() for event in lane.events]
         events.sort(key=lambda event: event.seq)
         missing = sum(lane.dropped_bytes for lane in self._lanes.values())
@@ -74,13 +74,13 @@ class Backlog:
         return events, missing
 
     def reader(self, *streams: str) -> "Reader":
-        """Somebody who reads these streams from the oldest event that is kept; of none given, all."""
+        """Return a reader of these streams from the oldest event that is kept; without streams, of all."""
         reader = Reader(self, {name: self._lanes[name] for name in streams or LANES})
         self._readers.add(reader)
         return reader
 
     def trim(self, lane: _Lane, name: str) -> None:
-        """Drop what everybody has read and nobody needs kept."""
+        """Drop events that every reader has read, down to KEPT_BYTES."""
         needed = lane.read
         for reader in self._readers:
             needed = min(needed, reader.places.get(name, needed))
@@ -95,7 +95,7 @@ class Backlog:
 
 
 class Reader:
-    """A place in each lane; forgotten by the backlog when nobody holds it any more."""
+    """A position in each lane; the backlog holds it by a weak reference only."""
 
     def __init__(self, backlog: Backlog, lanes: dict[str, _Lane]) -> None:
         self._backlog = backlog
@@ -123,7 +123,7 @@ class Reader:
 
 
 class Ends:
-    """The head and the tail of what a stream said, within `max_bytes`."""
+    """The head and the tail of a stream's output, within `max_bytes`."""
 
     def __init__(self, max_bytes: int) -> None:
         self._head_room = max_bytes - max_bytes // 2
@@ -148,14 +148,14 @@ class Ends:
                 self._dropped_bytes += dropped
 
     def read(self) -> tuple[bytes, int]:
-        """What was kept, and how many bytes are missing in its middle."""
+        """Return what was kept, and the number of bytes missing in its middle."""
         tail = b"".join(self._tail)
         over = max(0, len(tail) - self._tail_bytes)
         return b"".join([*self._head, tail[over:]]), self._dropped_bytes + over
 
 
 def _append(pieces: deque[bytes], data: bytes) -> None:
-    """Tiny pieces are joined, or each would cost more than it holds."""
+    """Append data; tiny pieces are joined, since each would cost more than it holds."""
     if pieces and len(pieces[-1]) + len(data) <= PIECE_BYTES:
         pieces[-1] += data
     else:

@@ -1,14 +1,14 @@
-"""What a server says about a process: decoded, and in the order in which it happened, each once. Pure module.
+"""Decode a server's events about a process, and put them in their original order, each once. Pure module.
 
-A process numbers its events from 1 without gaps: output, then one exit, perhaps more output, then
-one close. Notifications may come early, late, twice, or not at all. Events that come early wait in a
-bounded buffer; a `process/read` answer fills in what was missed. That answer has no exit and no close
-in it, only that they happened: the close is its last number, and the exit is the one number nothing
-else explains.
+A process numbers its events from 1 without gaps: output, then one exit, perhaps more output, then one close.
+Notifications may come early, late, twice, or not at all. Events that come early wait in a bounded buffer; a
+`process/read` answer fills in what was missed. That answer does not contain the exit and close events, only
+the facts that they happened. The close has the last number of the page, and the exit has the one number that
+no other event has.
 
-There is no timer: a hole is filled by a notification or by a page, or the page proves it is lost. Whoever
-feeds this asks for a page: after a link was lost, when `missing` stays the same for too long, and when
-nothing has come for `next_look_s`, since nothing shows that the last event is missing.
+There is no timer here: a gap is filled by a notification or by a page, or the page proves that the event is
+lost. The caller requests a page after a link was lost, when `missing` stays the same for too long, and when
+nothing has come for `next_look_s`, because a missing last event leaves no gap that could be seen.
 """
 
 import re
@@ -31,10 +31,10 @@ from holdfast.wire.processes import (
 )
 from holdfast.wire.rpc import JsonValue
 
-MAX_WAITING_EVENTS: Final = 256  # early events of one process; more means the missing one never comes
-MAX_WAITING_BYTES: Final = 1024 * 1024  # of early output: what a server keeps, so a page would do as well
-FIRST_LOOK_S: Final = 4.0  # until a process that says nothing is read: longer than a busy server takes
-LAST_LOOK_S: Final = 16.0  # with one first look below the 30 s for which a server keeps what has closed
+MAX_WAITING_EVENTS: Final = 256  # early events of one process; with more, the missing one will never come
+MAX_WAITING_BYTES: Final = 1024 * 1024  # early output: what a server keeps, so a page would do as well
+FIRST_LOOK_S: Final = 4.0  # until a process without output is read: longer than a busy server takes
+LAST_LOOK_S: Final = 16.0  # plus one first look it is below the 30 s for which a server keeps what has closed
 
 Stream: TypeAlias = Literal["stdout", "stderr", "pty"]
 
@@ -49,20 +49,20 @@ class Output(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """The process ended; output may still follow. None: the server did not say."""
+    """The process ended; output may still follow. None: the server did not report it."""
 
     seq: int
     code: int
     sandbox_denied: bool | None
     usage: ProcessUsage | None = None
     denial: DenialReport | None = None
-    limit: LimitReport | None = None  # what it used too much of
-    network: NetworkReport | None = None  # what went out by name
+    limit: LimitReport | None = None  # the limit that it reached
+    network: NetworkReport | None = None  # traffic by host name
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Nothing follows."""
+    """The last event of a process; no other follows."""
 
     seq: int
 
@@ -71,7 +71,7 @@ Event: TypeAlias = Output | Exited | Closed
 
 
 class ReadPage(msgspec.Struct, frozen=True, rename="camel"):
-    """A whole `process/read` answer, asked for without a byte budget."""
+    """A whole `process/read` answer, requested without a byte budget."""
 
     outputs: tuple[Output, ...] = msgspec.field(name="chunks")
     next_seq: int
@@ -85,11 +85,11 @@ class ReadPage(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Lost(Exception):
-    """The stream cannot be continued, and why: a gap, too much out of order, or a contradiction."""
+    """The stream cannot be continued; the text says why: a gap, too much out of order, or a contradiction."""
 
 
 class Ordering:
-    """Feed it what arrives; it returns what is now in order: one exit, one close, the close last.
+    """Takes events as they arrive, returns those now in order: one exit, one close, the close last.
 
     `Lost` is raised once. After it, and after the close, everything is ignored.
     """
@@ -112,11 +112,11 @@ class Ordering:
 
     @property
     def missing(self) -> int | None:
-        """The event that others already wait for."""
+        """The number of the event that later events wait for."""
         return self.last_published + 1 if self._waiting else None
 
     def push(self, event: Event) -> list[Event]:
-        """A notification. Raises: Lost."""
+        """Take a notification. Raises: Lost."""
         seq = event.seq
         if self.closed or self._lost or seq <= self.last_published or seq in self._waiting:
             return []
@@ -126,7 +126,7 @@ class Ordering:
         return self._publish([event, *self._drain(seq + 1)])
 
     def catch_up(self, page: ReadPage) -> list[Event]:
-        """The answer to a read after `last_published`. Raises: Lost."""
+        """Take the answer to a read after `last_published`. Raises: Lost."""
         end = page.next_seq - 1
         if self.closed or self._lost:
             return []
@@ -148,7 +148,7 @@ class Ordering:
                 continue
             if type(found.setdefault(event.seq, event)) is not type(event):
                 raise self._fail(f"event {event.seq} is two things at once")
-        missing = end - self.last_published - len(found)  # counted, not listed: `end` is the server's word
+        missing = end - self.last_published - len(found)  # counted, not listed: `end` may be huge
         if missing == 1 and page.exited and not self._knows_exit():
             if page.exit_code is None:
                 raise self._fail("the process exited without an exit code")
@@ -200,12 +200,12 @@ class Ordering:
 
 
 def next_look_s(quiet_s: float | None = None) -> float:
-    """How long to wait before the next look, after one that found nothing for `quiet_s`."""
+    """Return how long to wait before the next look, after one that found nothing for `quiet_s`."""
     return FIRST_LOOK_S if quiet_s is None else min(2 * quiet_s, LAST_LOOK_S)
 
 
 def last_before(page: ReadPage) -> int:
-    """The number before the oldest event that a page still has; an exit before that is taken for the next."""
+    """The number before the oldest event that a page still has; an exit before it is the next one."""
     end = page.next_seq - 1
     oldest = page.outputs[0].seq if page.outputs else end if page.closed else page.next_seq
     unexplained = end - oldest + 1 - len(page.outputs) - page.closed
@@ -219,7 +219,7 @@ def _events(page: ReadPage, end: int) -> Iterator[Event]:
 
 
 def _complete_exit(event: Event, page: ReadPage) -> Event:
-    """A waiting exit learns what only the page knows."""
+    """Complete a waiting exit with what only the page contains."""
     if not isinstance(event, Exited):
         return event
     denied = bool(event.sandbox_denied) or page.sandbox_denied
@@ -231,20 +231,18 @@ def _size(event: Event) -> int:
     return len(event.data) if isinstance(event, Output) else 0
 
 
-# --- bytes to events, answers and pages
-#
-# Servers differ: unknown members are ignored and the younger ones may be absent. Output is the bulk of all
-# traffic, so the spelling that every known server uses is cut out of the bytes directly; the base64 decoder
-# refuses whatever is not base64, and then the ordinary parser has its say.
+# Servers differ: unknown members are ignored and newer ones may be absent. Output is the bulk of all traffic,
+# so the spelling that every known server uses is cut out of the bytes directly. The base64 decoder refuses
+# everything that is not base64, and then the ordinary parser decides.
 
 T = TypeVar("T")
 
 
 def convert(value: JsonValue, kind: type[T]) -> T:
-    """The value as `kind`.
+    """Convert the value to `kind`.
 
     Raises:
-        RemoteProtocolError: it is something else; the text says which member and why.
+        RemoteProtocolError: it does not fit; the text says which member and why.
     """
     try:
         return decoding.convert(value, kind)
@@ -261,7 +259,7 @@ _KNOWN: Final = re.compile(rb'\{"method":"process/(?:output|exited|closed)"')
 
 
 class Pushed(NamedTuple):
-    """One event and whose it is."""
+    """One event and the process it belongs to."""
 
     process_id: str
     event: Event
@@ -323,17 +321,17 @@ _notes = decoding.decoder(_Note)
 
 
 def decode_pushed(message: bytes | memoryview) -> Pushed | None:
-    """The event in a whole message; None if it is another message, or is spelled unusually.
+    """Decode the event in a whole message; None if it is another message, or is spelled unusually.
 
     Raises:
-        RemoteProtocolError: it is an event, and a broken one.
+        RemoteProtocolError: it is a malformed event.
     """
     found = _SHORTCUT.match(message)
     if found is not None and message[-3:] == _TAIL:
         try:
             data = pybase64.b64decode(memoryview(message)[found.end() : -3], validate=True)
         except ValueError:
-            pass  # an escape within the string, or not base64: the parser below tells
+            pass  # an escape within the string, or not base64: the parser below decides
         else:
             process_id, seq, stream = found.groups()
             return Pushed(
@@ -349,10 +347,10 @@ def decode_pushed(message: bytes | memoryview) -> Pushed | None:
 
 
 def convert_pushed(method: str, params: JsonValue) -> Pushed | None:
-    """The same from a parsed message; None if the method is no process event.
+    """Convert the event in a parsed message; None if the method is not a process event.
 
     Raises:
-        RemoteProtocolError: it is, and a broken one.
+        RemoteProtocolError: it is a malformed event.
     """
     if method not in _NAMES:
         return None
@@ -373,19 +371,19 @@ def _to_pushed(note: _Note) -> Pushed:
 
 
 def decode_page(result: JsonValue) -> ReadPage:
-    """A `process/read` answer.
+    """Decode a `process/read` answer.
 
     Raises:
-        RemoteProtocolError: it is none.
+        RemoteProtocolError: it is not one.
     """
     return convert(result, ReadPage)
 
 
 def check_written(answer: JsonValue) -> None:
-    """The answer to what feeds or closes standard input.
+    """Check the answer to a call that feeds or closes standard input.
 
     Raises:
-        InvalidRequest: it was not taken.
+        InvalidRequest: the server did not take the input.
     """
     status = convert(answer, _Written).status
     if status == "stdinClosed":

@@ -1,4 +1,4 @@
-"""What a command that ended has said and used. Pure module."""
+"""The output and resource use of a command that ended. Pure module."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -7,12 +7,12 @@ from holdfast.client.events.backlog import Ends
 from holdfast.client.events.ordering import Event, Exited, Output
 from holdfast.wire.processes import DenialReport, EnforcementReport, LimitReport, NetworkReport, ProcessUsage
 
-MAX_OUTPUT_BYTES: Final = 16 * 1024 * 1024  # of each stream in a Result, unless asked otherwise
+MAX_OUTPUT_BYTES: Final = 16 * 1024 * 1024  # of each stream in a Result, by default
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a process ended, and what it said. With a terminal everything it said is in `stdout`."""
+    """How a process ended, and its output. With a terminal all output is in `stdout`."""
 
     code: int
     stdout: bytes
@@ -22,12 +22,12 @@ class Result:
     enforcement: EnforcementReport | None
     usage: ProcessUsage | None
     dropped_bytes: int
-    limit: LimitReport | None = None  # what it used too much of
-    network: NetworkReport | None = None  # what went out by name
+    limit: LimitReport | None = None  # the limit that it reached
+    network: NetworkReport | None = None  # traffic by host name
 
 
 class Collector:
-    """What `wait` keeps."""
+    """Collects the output and the exit for `wait`."""
 
     def __init__(self, max_bytes: int) -> None:
         stdout = Ends(max_bytes)

@@ -1,8 +1,8 @@
-"""Wheels of this very Holdfast and of what it needs, made of the files that are installed here.
+"""Make wheels of this very Holdfast and of its dependencies, from the files that are installed here.
 
-Our own wheel is made of the files that run, also from a checkout, and of the metadata that the installation
-has. What we need is packed again as its installation lists it (RECORD), with the tags that its wheel had: pip
-over there takes what fits its Python, and fetches the rest. Nothing is downloaded here, and nothing is built.
+Our own wheel is made of the files that run, also from a checkout, and of the metadata of the installation. A
+dependency is packed again as its installation lists it (RECORD), with the tags that its wheel had. pip on the
+other machine uses the wheels that fit its Python, and fetches the rest. Nothing is downloaded or built here.
 """
 
 import base64
@@ -19,10 +19,10 @@ from typing import Final
 import holdfast
 from holdfast.errors import OperationFailed
 
-MAX_BYTES: Final = 256 << 20  # of all files: what we need has 20 MiB
+MAX_BYTES: Final = 256 << 20  # of all files: the dependencies have 20 MiB
 _PURE: Final = "py3-none-any"
-_EPOCH: Final = (1980, 1, 1, 0, 0, 0)  # the same files are the same wheel
-# What an installation adds to its wheel.
+_EPOCH: Final = (1980, 1, 1, 0, 0, 0)  # constant, so that the same files give the same wheel
+# What an installer adds to the files of a wheel.
 _ADDED: Final = frozenset(
     {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json"}
 )
@@ -31,7 +31,7 @@ _REQUIREMENT: Final = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)(.*)", re.DOTA
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """`name` is the version with a digest of the files: two checkouts of one version are two."""
+    """`name` is the version with a digest of the files: two checkouts of one version have different names."""
 
     name: str
     version: str
@@ -39,10 +39,10 @@ class Bundle:
 
 
 def pack(folder: Path) -> Bundle:
-    """Write all wheels into a folder that is empty.
+    """Write all wheels into an empty folder.
 
     Raises:
-        OperationFailed: the files of this installation are not to be had.
+        OperationFailed: the files of this installation cannot be read.
     """
     own = _find_own()
     try:
@@ -78,7 +78,7 @@ def _write_own(own: Distribution, folder: Path) -> Path:
         for path in sorted(package.rglob("*"))
         if path.is_file() and _belongs(path.relative_to(package).parts)
     }
-    beside = package.parent / "holdfast_agents.py"  # where the command starts
+    beside = package.parent / "holdfast_agents.py"  # the module in which the command starts
     files[beside.name] = beside.read_bytes()
     texts = {
         "METADATA": own.read_text("METADATA") or own.read_text("PKG-INFO") or "",
@@ -94,12 +94,12 @@ def _write_own(own: Distribution, folder: Path) -> Path:
 
 
 def _belongs(parts: tuple[str, ...]) -> bool:
-    """Not what an interpreter or an editor left."""
+    """Whether a file belongs to the package, and was not left by an interpreter or an editor."""
     return "__pycache__" not in parts and not parts[-1].startswith(".") and not parts[-1].endswith("~")
 
 
 def _find_needed(own: Distribution) -> Iterator[Distribution]:
-    """What is needed, as far as it is installed here, with what that needs; and pip, to install it with."""
+    """Yield the dependencies that are installed here, recursively, and pip, which installs them."""
     seen: set[str] = set()
     waiting = [*_requirements(own), "pip"]
     while waiting:
@@ -110,7 +110,7 @@ def _find_needed(own: Distribution) -> Iterator[Distribution]:
         try:
             found = importlib.metadata.distribution(name)
         except PackageNotFoundError:
-            continue  # for another system, for example
+            continue  # for example one for another system
         yield found
         waiting += _requirements(found)
 
@@ -127,13 +127,16 @@ def _normalize(name: str) -> str:
 
 
 def _repack(one: Distribution, folder: Path) -> None:
-    """Its wheel again; nothing of one that was not installed from a wheel: pip there fetches it."""
+    """Write its wheel again.
+
+    One not installed from a wheel is skipped: pip on the other machine fetches it.
+    """
     tags = re.findall(r"^Tag: *([\w.]+)-([\w.]+)-([\w.]+)\s*$", one.read_text("WHEEL") or "", re.MULTILINE)
     files: dict[str, bytes] = {}
     info = ""
     for listed in one.files or ():
         if ".." in listed.parts or "__pycache__" in listed.parts:
-            continue  # programs, which pip makes again, and what an interpreter left
+            continue  # scripts, which pip creates again, and what an interpreter left
         if listed.parent.name.endswith(".dist-info") and len(listed.parts) == 2:
             info = listed.parent.name
             if listed.name in _ADDED:
@@ -148,7 +151,7 @@ def _repack(one: Distribution, folder: Path) -> None:
 
 
 def _is_linked(one: Distribution) -> bool:
-    """Whether its files are somebody's sources."""
+    """Whether it is an editable installation."""
     return '"editable": true' in (one.read_text("direct_url.json") or "")
 
 

@@ -1,12 +1,13 @@
-"""Installs a bundle of wheels for one user, on the machine that it was copied to. Standard library only.
+"""Install a bundle of wheels for one user, on the machine that it was copied to. Standard library only.
 
-This file is copied with the wheels and run there, by whichever Python >= 3.11 is there; nothing else of ours
-is. It says what became of it as one line of JSON on standard output.
+This file is copied with the wheels and run there by any Python >= 3.11; nothing else of ours is run. It
+reports the outcome as one line of JSON on standard output.
 
     ~/.local/share/holdfast/versions/NAME/   a virtual environment, made whole before anything points at it
     ~/.local/bin/holdfast                    a link to the program in it, replaced at once
 
-A version that a process still runs from stays, and so does the one before: a server with sessions goes on.
+A version that a process still runs from stays, and so does the previous one, so that a server with sessions
+continues.
 """
 
 import fcntl
@@ -19,13 +20,13 @@ import time
 from pathlib import Path
 
 PIP_S = 600.0  # to fetch and install a dozen wheels on a slow machine
-MAX_SAID = 400  # characters of what pip said last
-END_S = 10.0  # for a server that was told to end
+MAX_SAID = 400  # characters of pip's last output
+END_S = 10.0  # for a server to end that was asked to
 COMPLETE = "complete"
 
 
 class Refused(Exception):
-    """Why nothing was installed: a word that the other side knows, and what was said about it."""
+    """Why nothing was installed: a keyword that the other side knows, and a program's output."""
 
     def __init__(self, kind: str, said: str = "") -> None:
         super().__init__(kind)
@@ -41,7 +42,7 @@ def find_link(home: Path) -> Path:
 
 
 def is_ours(link: Path, versions: Path) -> bool:
-    """Whether this is a link into our versions; somebody else's program is not replaced."""
+    """Whether this is a link into our versions; a program that was installed otherwise is not replaced."""
     try:
         return Path(os.readlink(link)).is_relative_to(versions)
     except OSError:
@@ -49,10 +50,10 @@ def is_ours(link: Path, versions: Path) -> bool:
 
 
 def install(stage: Path, home: Path, name: str, version: str) -> dict[str, object]:
-    """Have this version there, and make it the one that is found.
+    """Install this version if it is missing, and point the link at it.
 
     Raises:
-        Refused: it cannot be done; what was there is as it was.
+        Refused: it cannot be done; the previous installation is unchanged.
         OSError: likewise.
     """
     versions, link = find_versions(home), find_link(home)
@@ -82,7 +83,7 @@ def uninstall(home: Path) -> dict[str, object]:
     """Remove all versions and the link to one, unless a process was started from there.
 
     Raises:
-        Refused: something is still used; nothing was removed.
+        Refused: a version is still in use; nothing was removed.
         OSError: it cannot be removed.
     """
     versions, link = find_versions(home), find_link(home)
@@ -99,7 +100,7 @@ def uninstall(home: Path) -> dict[str, object]:
 
 
 def _build(stage: Path, place: Path, version: str) -> bool:
-    """A virtual environment with all wheels; whether some had to be fetched from an index."""
+    """Create a virtual environment with all wheels; return whether some had to be fetched from an index."""
     python = str(place / "bin" / "python")
     _run("venv", [sys.executable, "-I", "-m", "venv", "--without-pip", str(place)])
     pips = sorted(stage.glob("pip-*.whl"))
@@ -154,7 +155,7 @@ def _name_of(target: str, versions: Path) -> str:
 
 
 def _clean(versions: Path, wanted: set[str]) -> list[str]:
-    """Remove what nobody runs from any more; the names of what stays besides what is wanted."""
+    """Remove versions that no process runs from; return the names of those kept besides the wanted ones."""
     others = [one for one in versions.iterdir() if one.is_dir() and one.name not in wanted]
     used = [one.name for one in others if is_used(one)]
     for one in others:
@@ -164,7 +165,7 @@ def _clean(versions: Path, wanted: set[str]) -> list[str]:
 
 
 def is_used(place: Path) -> bool:
-    """Whether a process was started from below here. Where nobody can tell, it is."""
+    """Whether a process was started from below this directory. Without /proc the answer is yes."""
     wanted = os.fsencode(place) + b"/"
     if not os.path.isdir("/proc/self"):
         return True

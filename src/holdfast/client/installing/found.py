@@ -1,7 +1,7 @@
-"""What is on the other machine, what installing would do there, and why it failed. Pure module.
+"""Inspect the other machine, describe an installation there, and explain its failure. Pure module.
 
-All that comes from there is somebody else's text: lines of ours are picked out by their first word, values
-are held to their form, and what is shown is made harmless and short. None of it enters a command line.
+All text from that machine is untrusted: our lines are picked out by their first word, values must match their
+form, and text that is shown is escaped and shortened. None of it enters a command line.
 """
 
 import re
@@ -16,14 +16,14 @@ from holdfast.errors import OperationFailed, RemoteProtocolError
 from holdfast.local.shown import cut_words, show_name
 
 OLDEST: Final = (3, 11)
-STAGE: Final = "holdfast-install-"  # the beginning of a folder's name in the home there
+STAGE: Final = "holdfast-install-"  # prefix of a folder's name in the home there
 PROGRAM: Final = "install.py"
-MAX_SHOWN: Final = 300  # characters of what the other machine said
+MAX_SHOWN: Final = 300  # characters of the other machine's output
 UNINSTALL: Final = "--uninstall"
 _END: Final = "END-OF-HOLDFAST"
 _WORD: Final = "holdfast-found"
 _DONE: Final = "holdfast-installed"
-# The first that is new enough is used; `python3` is what the system means by it.
+# The first that is new enough is used; `python3` is the system's default.
 _FIND_PYTHON: Final = r"""for name in python3 python3.14 python3.13 python3.12 python3.11; do
   program=$(command -v "$name") || continue
   version=$("$program" -I -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' </dev/null 2>/dev/null) \
@@ -45,9 +45,9 @@ _OURS: Final = re.compile(r"/.*/\.local/share/holdfast/versions/([\w.+-]{1,80})/
 
 @dataclass(frozen=True, slots=True)
 class FarState:
-    """`holdfast` is the version that is found there, or ""; `name` that of an installation of ours.
+    """`holdfast` is the version that is found there, or ""; `name` is that of our installation.
 
-    `foreign`: somebody else put a program where our link would be. `pythons` are versions with their paths.
+    `foreign`: another program is where our link would be. `pythons` are versions with their paths.
     """
 
     system: str = ""
@@ -62,7 +62,7 @@ class FarState:
 
 
 def read_state(said: str) -> FarState:
-    """What `LOOK` printed, whatever else a shell over there says.
+    """Parse what `LOOK` printed, and ignore other output of the shell there.
 
     Raises:
         RemoteProtocolError: it printed nothing of ours.
@@ -106,7 +106,7 @@ def check(target: SshTarget, state: FarState) -> None:
 
 
 def describe(target: SshTarget, state: FarState, name: str, version: str, size: int) -> list[str]:
-    """What will be put where, before anything is."""
+    """Describe what will be installed and where, before it is done."""
     if state.python is None:
         raise AssertionError("it was checked")
     found, program = state.python
@@ -123,7 +123,7 @@ def describe(target: SshTarget, state: FarState, name: str, version: str, size: 
 
 
 def write_install(folder: str, name: str, version: str) -> str:
-    """The script that installs what was copied into this folder of the home."""
+    """The script that installs the files that were copied into this folder of the home."""
     return f"""cd || exit 1
 if [ ! -f {folder}/{PROGRAM} ]; then printf '{_DONE} {{"refused": "copy"}}\\n'; exit 1; fi
 {_FIND_PYTHON}  if "$program" -I -c 'import sys; sys.exit(sys.version_info < {OLDEST})' </dev/null; then
@@ -136,7 +136,7 @@ printf '{_DONE} {{"refused": "python"}}\\n'
 
 
 def write_uninstall(program: str) -> str:
-    """The script that gives `farside` to a Python over there."""
+    """The script that runs `farside` with a Python on the other machine."""
     return f"""cd || exit 1
 {_FIND_PYTHON}  if "$program" -I -c 'import sys; sys.exit(sys.version_info < {OLDEST})' </dev/null; then
     exec "$program" -I - {UNINSTALL} <<'{_END}'
@@ -175,11 +175,11 @@ _REASONS: Final = {
 
 
 def read_answer(target: SshTarget, said: str) -> _Answer:
-    """What became of it over there.
+    """Parse the outcome on the other machine.
 
     Raises:
-        OperationFailed: nothing was installed, and why.
-        RemoteProtocolError: it does not say.
+        OperationFailed: nothing was installed; it says why.
+        RemoteProtocolError: there is no valid answer.
     """
     lines = re.findall(rf"^{_DONE} (\{{.*\}})$", said, re.MULTILINE)
     try:

@@ -1,7 +1,7 @@
-"""Holdfast installed on a machine that is reached by ssh: looked at, told, copied and set up.
+"""Install Holdfast on a machine that is reached by ssh: inspect it, ask for consent, copy and install.
 
 The user's own ssh and scp are run, with the user's configuration, agent, jumps and shared connections; they
-ask nothing. What they print is read up to a bound, and is only ever read.
+never prompt. Their output is read up to a bound, and is never executed.
 """
 
 import contextlib
@@ -27,15 +27,15 @@ from holdfast.local.owned import owned_program
 LOOK_S: Final = 60.0
 STOP_S: Final = 120.0
 COPY_S: Final = 900.0  # 20 MiB on a slow line
-INSTALL_S: Final = 1500.0  # longer than the program over there waits for pip
-MAX_SAID: Final = 256 * 1024  # bytes of what a machine says: more is no answer of ours
+INSTALL_S: Final = 1500.0  # longer than the program on the other machine waits for pip
+MAX_SAID: Final = 256 * 1024  # bytes of a machine's output: our answers are shorter
 
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """`fresh`: it was not there before. `fetched`: some of it from a package index there.
+    """`fresh`: it was not there before. `fetched`: some of it came from a package index there.
 
-    `kept`: older versions that something still runs from.
+    `kept`: number of older versions that processes still run from.
     """
 
     name: str
@@ -45,11 +45,11 @@ class Installed:
 
 
 def look(target: SshTarget) -> FarState:
-    """What is there.
+    """Inspect the other machine.
 
     Raises:
-        Unreachable: why it cannot be reached.
-        RemoteProtocolError: its answer makes no sense.
+        Unreachable: it cannot be reached; the text says why.
+        RemoteProtocolError: its answer is malformed.
     """
     code, said, error = _run(target.shell(), LOOK_S, found.LOOK)
     if code != 0:
@@ -58,11 +58,13 @@ def look(target: SshTarget) -> FarState:
 
 
 def install(target: SshTarget, state: FarState, agree: Callable[[list[str]], bool]) -> Installed | None:
-    """Install this very Holdfast there, if whoever is told what will be put where agrees.
+    """Install this very Holdfast there.
+
+    `agree` gets a description of what will be put where. The result is None if it refuses.
 
     Raises:
-        OperationFailed: it cannot be done, and why; what was there is as it was.
-        Unreachable: it is not reached any more.
+        OperationFailed: it cannot be done; the text says why. The previous installation is unchanged.
+        Unreachable: the machine cannot be reached any more.
     """
     found.check(target, state)
     with tempfile.TemporaryDirectory(prefix="holdfast-") as above:
@@ -88,11 +90,11 @@ def install(target: SshTarget, state: FarState, agree: Callable[[list[str]], boo
 
 
 def stop(target: SshTarget) -> None:
-    """End the server that is kept there, and all that it runs.
+    """End the server that is kept there, and all its processes.
 
     Raises:
         OperationFailed: that takes too long.
-        Unreachable: why it cannot be reached, or what it says.
+        Unreachable: it cannot be reached; the text says why, or is the machine's own message.
     """
     code, _, error = _run(target.argv("--stop"), STOP_S)
     if code != 0:
@@ -100,11 +102,11 @@ def stop(target: SshTarget) -> None:
 
 
 def uninstall(target: SshTarget) -> None:
-    """Remove what was installed there.
+    """Remove the installation there.
 
     Raises:
-        OperationFailed: something runs from it, or it cannot be removed.
-        Unreachable: why it cannot be reached.
+        OperationFailed: a process runs from it, or it cannot be removed.
+        Unreachable: it cannot be reached; the text says why.
     """
     program = Path(farside.__file__).read_text("utf-8")
     code, said, error = _run(target.shell(), LOOK_S, found.write_uninstall(program))
@@ -114,7 +116,7 @@ def uninstall(target: SshTarget) -> None:
 
 
 def _run(argv: Sequence[str], limit_s: float, script: str = "") -> tuple[int, str, str]:
-    """Exit code, output and the end of what was said about errors."""
+    """Run a program; return its exit code, its output and the end of its error output."""
     until = time.monotonic() + limit_s
     try:
         with owned_program(
@@ -135,7 +137,7 @@ def _run(argv: Sequence[str], limit_s: float, script: str = "") -> tuple[int, st
 
 
 class _Heard:
-    """Both outputs of a program, as far as they are kept."""
+    """Both outputs of a program, up to their bounds."""
 
     def __init__(self, output: int, error: int) -> None:
         self._output, self._error = output, error
@@ -144,10 +146,10 @@ class _Heard:
             os.set_blocking(fd, False)
 
     def listen(self, until: float) -> bool:
-        """Until the output ends; False if it does not in time.
+        """Read until the output ends; False if it does not end in time.
 
         Raises:
-            OperationFailed: it is more than anything of ours says.
+            OperationFailed: the output is longer than any answer of ours.
         """
         with selectors.DefaultSelector() as waiting:
             for fd in (self._output, self._error):
@@ -167,7 +169,7 @@ class _Heard:
         return False
 
     def drain(self) -> None:
-        """What is there of the errors; a shared connection that stays has their pipe open."""
+        """Read the remaining errors without waiting: a shared ssh connection holds their pipe open."""
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self._error, 65536):
                 self.errors = (self.errors + data)[-ssh.MAX_SAID_BYTES :]

@@ -1,5 +1,5 @@
-"""One physical connection to a server: whom to dial, the framing, and what a link and its receiver know of
-each other.
+"""One physical connection to a server: the target, the framing, and the interface between a link and its
+receiver.
 
 Imports: errors, local, log, rendezvous, tracing, wire.
 Open to other rooms: ssh, target, transport.

@@ -1,8 +1,8 @@
 """WebSocket frames of a server: bytes in, whole messages out, without copying. Pure module.
 
-The caller reads into `space()` and reports how much with `feed`. A payload is a view into the
-buffer, good until the next call; only a fragmented message is put together in a copy. Output
-streams are the reason for all this: at a gigabyte a second every copy shows.
+The caller reads into `space()` and reports how much with `feed`. A payload is a view into the buffer, valid
+until the next call; only a fragmented message is assembled in a copy. This is for output streams: at a
+gigabyte per second every copy is measurable.
 """
 
 import struct
@@ -14,7 +14,7 @@ from holdfast.wire.rpc import MAX_MESSAGE_BYTES
 from holdfast.wire.sizes import MAX_PARTS
 
 BUFFER_BYTES: Final = 512 * 1024  # several output messages, and still in the processor's cache
-MIN_SPACE_BYTES: Final = 128 * 1024  # room for one read; below it what is left moves to the front
+MIN_SPACE_BYTES: Final = 128 * 1024  # room for one read; with less, the unread bytes are moved to the front
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 _FIN, _RESERVED, _OPCODE, _MASKED, _LENGTH = 0x80, 0x70, 0x0F, 0x80, 0x7F
@@ -40,7 +40,7 @@ class FrameReader:
         self._parts_bytes = 0
 
     def space(self) -> memoryview:
-        """Where to put the next bytes; never empty."""
+        """Return where to put the next bytes; never empty."""
         kept = self._end - self._start
         wanted = max(BUFFER_BYTES, self._needed + MIN_SPACE_BYTES)
         if len(self._view) < wanted or (not kept and len(self._view) > BUFFER_BYTES):
@@ -53,10 +53,10 @@ class FrameReader:
         return self._view[self._end :]
 
     def feed(self, count: int) -> Iterator[FrameMessage]:
-        """The messages that `count` more bytes complete; each is good until the next is asked for.
+        """Yield the messages that `count` more bytes complete; each is valid until the next is requested.
 
         Raises:
-            RemoteProtocolError: these are no frames a server may send, or a message is too large.
+            RemoteProtocolError: these are not frames that a server may send, or a message is too large.
         """
         self._end += count
         while (message := self._frame()) is not None:

@@ -1,10 +1,11 @@
 """A link through a relay to an executor that registered itself: one WebSocket, one stream, one channel.
 
-Every connection takes an answer of the registry of its own. The first one of a session may be asked for
-several times, for a bounded time; later ones are asked for once, since whoever recovers has delays of its
-own. Who the executor is, is fixed by the first connection: another key in a later answer ends the session.
+Every connection needs its own answer of the registry. The first one of a session is requested several times,
+for a bounded time. Later ones are requested once, since session recovery has its own delays. The first
+connection fixes the executor's identity: another key in a later answer ends the session.
 
-A message is sent record by record, as the connection takes them, so that a ping never waits for a long one.
+A message is sent record by record, as the connection takes them, so that a ping never waits behind a long
+message.
 """
 
 import asyncio
@@ -25,19 +26,19 @@ from holdfast.wire.noise import SYSTEM, Channel, Handshake, KeyPair, Role, prolo
 from holdfast.wire.registry import ConnectAnswer
 from holdfast.wire.relayframes import Body, ReceiveWindow, RelayFrame
 
-HANDSHAKE_S: Final = 10.0  # for the executor, and the registry that it asks about us
+HANDSHAKE_S: Final = 10.0  # for the executor, and for the registry that it asks about us
 WRITE_HIGH_BYTES: Final = 1024 * 1024  # unsent requests before further ones wait
 WRITE_LOW_BYTES: Final = WRITE_HIGH_BYTES // 4
-RESET: Final = "Noise relay stream reset"  # never the reason that came with it: anybody may have written that
+RESET: Final = "Noise relay stream reset"  # never the reason that came with it: it is not authenticated
 
 
 async def dial_noise(target: NoiseTarget, receiver: Receiver, *, timeout_s: float) -> "NoiseLink":
-    """A link to the executor of this environment, ready for messages.
+    """Open a link to the executor of this environment, ready for messages.
 
     Raises:
-        Unreachable: the registry, the relay or the executor does not answer, or not now.
+        Unreachable: the registry, the relay or the executor does not answer, or is temporarily unavailable.
         TokenRefused: the registry does not accept the token.
-        ProtocolMismatch: one of them is another one than it was, or than it should be.
+        ProtocolMismatch: a peer is not the same as before, or not the expected one.
     """
     with tracing.client_span(tracing.NOISE_CONNECT):
         return await _dial(target, receiver, timeout_s)
@@ -104,7 +105,7 @@ async def _until_established(link: "NoiseLink") -> None:
 
 
 class NoiseLink:
-    """One stream. `established` is done once messages may flow."""
+    """One stream. `established` completes once messages may flow."""
 
     def __init__(self, receiver: Receiver, bundle: ConnectAnswer, identity: KeyPair) -> None:
         self.established: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -142,7 +143,7 @@ class NoiseLink:
             raise RemoteProtocolError("the relay sends text")
         found = relayframes.decode(frame)
         if found.stream_id != self._stream_id:
-            return  # somebody else's, whatever it is
+            return  # a frame of another stream is ignored
         body = relayframes.check(found)
         match body:
             case Body.RESET:
@@ -186,7 +187,10 @@ class NoiseLink:
             self._check_gap()
 
     def _check_gap(self) -> None:
-        """Nothing else ends a link that lost a record: its pings are answered, and calls have no deadline."""
+        """End a link that lost a record.
+
+        Nothing else would: pings are still answered, and calls have no deadline.
+        """
         self._gap_timer = None
         ends = self._window.gap_ends
         if ends is not None and self._loop.time() >= ends:
@@ -218,7 +222,7 @@ class NoiseLink:
         self._output_bytes += len(message)
         try:
             self._pump()
-        except RemoteProtocolError as exc:  # no numbers are left
+        except RemoteProtocolError as exc:  # the sequence numbers are used up
             self.abort(exc)
         if self._output_bytes >= WRITE_HIGH_BYTES and not self._full:
             self._full = True

@@ -1,8 +1,8 @@
 """A machine that the user reaches by ssh: its address, the command line, and why it failed. Pure module.
 
-The user's own `ssh` is run, with the user's configuration, agent and jumps. It asks nothing here: whoever has
-to type a password or a second factor opens a shared connection first (ControlMaster). Over there `holdfast
-environment bridge` joins us to a server that stays, so that a session outlives the link.
+The user's own `ssh` is run, with the user's configuration, agent and jumps. It never prompts: a user who has
+to type a password or a second factor opens a shared connection first (ControlMaster). On the other machine
+`holdfast environment bridge` connects us to a server that stays, so that a session outlives the link.
 """
 
 import re
@@ -15,20 +15,20 @@ from holdfast.errors import Unreachable, UsageError
 from holdfast.local.shown import show_text
 
 SCHEME: Final = "ssh://"
-INITIALIZE_S: Final = 30.0  # to log in over jumps, and to start a server over there
-MAX_SAID_BYTES: Final = 4096  # of what ssh says
-MAX_SHOWN: Final = 60  # characters of what a shell prints by itself
-# A shell that is no login shell may not know where programs of the user are.
+INITIALIZE_S: Final = 30.0  # to log in over jumps, and to start a server on the other machine
+MAX_SAID_BYTES: Final = 4096  # of ssh's error output
+MAX_SHOWN: Final = 60  # characters of a shell's own output
+# The PATH of a shell that is no login shell may lack the user's program directories.
 SEARCH: Final = 'PATH="$HOME/.local/bin:$HOME/.holdfast/bin:$PATH"'
-_WORD: Final = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.@%+-]*")  # no option, and nothing that a shell reads
+_WORD: Final = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.@%+-]*")  # no option, nothing that a shell interprets
 _HOST: Final = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*|[0-9A-Fa-f]*:[0-9A-Fa-f:.]*(?:%[A-Za-z0-9_.-]+)?")
-# A link that is silent for half a minute is dead, also where the user's configuration says nothing of it.
+# A link that is silent for half a minute is dropped, even if the user's configuration does not say so.
 _OPTIONS: Final = ("-o", "BatchMode=yes", "-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3")
 
 
 @dataclass(frozen=True, slots=True)
 class SshTarget:
-    """`path` is the directory over there, and `~/…` one in the home; without one it is the home."""
+    """`path` is the directory on the other machine, `~/…` one in the home; without one it is the home."""
 
     host: str
     user: str | None = None
@@ -44,24 +44,24 @@ class SshTarget:
         return f"{SCHEME}{user}{host}{port}"
 
     def argv(self, *words: str, interactive: bool = False) -> tuple[str, ...]:
-        """The command line that runs `holdfast environment bridge` with these words over there."""
+        """The command line that runs `holdfast environment bridge` with these words on the other machine."""
         command = ["holdfast", "environment", "bridge", *words, "--", self.path or ""]
         script = f"{SEARCH} exec {shlex.join(command)}"
         return (*self.base(interactive=interactive), shlex.join(["sh", "-c", script]))
 
     def base(self, *, interactive: bool = False) -> tuple[str, ...]:
-        """`ssh` and whom it is to reach; when interactive it may ask."""
+        """The ssh command and its host; if interactive it may prompt."""
         options = ("-T",) if interactive else ("-T", *_OPTIONS)
         port = () if self.port is None else ("-p", str(self.port))
         user = () if self.user is None else ("-l", self.user)
         return ("ssh", *options, *port, *user, "--", self.host)
 
     def shell(self) -> tuple[str, ...]:
-        """The command line that gives what it reads to a shell over there, whatever shell the user has."""
+        """The command line that feeds its input to `sh` on the other machine, whatever the login shell."""
         return (*self.base(), "sh -s")
 
     def copy(self, folder: str) -> tuple[str, ...]:
-        """The command line that copies a folder of this machine into the home over there."""
+        """The command line that copies a folder of this machine into the home on the other machine."""
         port = () if self.port is None else ("-P", str(self.port))
         user = () if self.user is None else ("-o", f"User={self.user}")
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -69,17 +69,17 @@ class SshTarget:
 
 
 def parse(address: str) -> SshTarget:
-    """ssh://[user@]host[:port][/path]
+    """Parse ssh://[user@]host[:port][/path].
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not such an address.
     """
     try:
         parts = urlsplit(address)
         host, user, port = _written_host(parts.netloc), parts.username, parts.port
     except ValueError:
         host, user, port, parts = "", None, None, urlsplit("")
-    if any(ord(char) < 0x20 for char in address):  # urlsplit leaves some of them out
+    if any(ord(char) < 0x20 for char in address):  # urlsplit removes some of them
         host = ""
     if not _HOST.fullmatch(host) or (user is not None and not _WORD.fullmatch(user)) or parts.query:
         raise UsageError("this is no address for ssh", remedy="write ssh://[user@]host[:port][/path]")
@@ -93,12 +93,13 @@ def parse(address: str) -> SshTarget:
 
 
 def _written_host(place: str) -> str:
-    """As it was typed: urlsplit makes names small, and an alias in ssh's configuration need not be."""
+    """The host as typed: urlsplit lowers the case, but aliases of ssh may have capitals."""
     host = place.rpartition("@")[2]
     return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
 
 
-# The first that fits says why. Of ssh's own words nothing is repeated: some are the other machine's.
+# The first pattern that matches gives the reason. ssh's own words are not repeated: some come from the other
+# machine.
 _REASONS: Final = (
     (r"Permission denied|Too many authentication failures", "does not let you in", "log in once: {login}"),
     (r"REMOTE HOST IDENTIFICATION HAS CHANGED", "has another key than it had", "look into it: {login}"),
@@ -125,7 +126,7 @@ _REASONS: Final = (
 
 
 def explain(target: SshTarget, code: int | None, said: str) -> Unreachable:
-    """Why there is no link, by the exit code of ssh and what it said."""
+    """Explain why there is no link, from ssh's exit code and its error output."""
     login = _login(target)
     install = f"holdfast environment add NAME {target} --install"
     for pattern, words, remedy in _REASONS:
@@ -140,7 +141,7 @@ def explain(target: SshTarget, code: int | None, said: str) -> Unreachable:
 
 
 def explain_greeting(target: SshTarget, said: str) -> Unreachable:
-    """A shell over there prints something by itself, and that is no message of an exec server."""
+    """Explain that a shell on the other machine printed something that is no message of a server."""
     line = next((line for line in show_text(said).splitlines() if line.strip()), "")
     return Unreachable(
         f"{target} prints something before Holdfast does: {line.strip()[:MAX_SHOWN]!r}",
@@ -154,5 +155,5 @@ def explain_silence(target: SshTarget, seconds: float) -> Unreachable:
 
 
 def _login(target: SshTarget) -> str:
-    """What a person would type."""
+    """The command that a person would type."""
     return shlex.join(word for word in target.base(interactive=True) if word not in ("-T", "--"))

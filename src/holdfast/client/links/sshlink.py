@@ -1,4 +1,4 @@
-"""A link over the user's own ssh: lines on its pipes, and why it ended in words that help."""
+"""A link over the user's own ssh: lines on its pipes, and an explanation of its end."""
 
 import asyncio
 from typing import Final
@@ -10,12 +10,12 @@ from holdfast.client.links.transport import ChildLink
 from holdfast.errors import ConnectionLost, HoldfastError
 
 _STDERR: Final = 2
-MAX_GREETING: Final = 1024  # bytes of it that are looked at
-LAST_WORDS_S: Final = 0.5  # of ssh, after it ended; a shared connection that stays has its pipe open
+MAX_GREETING: Final = 1024  # bytes of it that are inspected
+LAST_WORDS_S: Final = 0.5  # for ssh's last errors after its exit; a shared connection holds the pipe open
 
 
 class SshLink(ChildLink):
-    """Before the first message its end is explained; later it is a link that was lost."""
+    """Before the first message the end is explained from ssh's output; later it is a lost connection."""
 
     def __init__(self, target: SshTarget, receiver: Receiver) -> None:
         super().__init__(receiver)
@@ -25,7 +25,7 @@ class SshLink(ChildLink):
         self._why: HoldfastError | None = None
 
     def data_received(self, data: bytes) -> None:
-        """Whatever is no message when nothing was said yet was printed by a shell on the way."""
+        """Reject first output that is no message: a shell on the way printed it."""
         if not self._spoke:
             self._spoke = bool(said := data.strip())
             if self._spoke and not said.startswith(b"{"):
@@ -37,7 +37,7 @@ class SshLink(ChildLink):
         self._said = (self._said + piece)[-ssh.MAX_SAID_BYTES :]
 
     def _end(self, error: HoldfastError) -> None:
-        """Once it has exited and had its last words; what we ended ourselves ends at once."""
+        """Report the end after ssh exited and its error output ended; if we ended the link, at once."""
         if self._error is not None or self._why is not None:
             super()._end(self._error or self._why or error)
         elif self._exited.is_set() and self._silent:

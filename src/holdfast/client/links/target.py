@@ -1,4 +1,4 @@
-"""Whom to connect to, from what the user gave, and what a link and its receiver know. Pure module."""
+"""Connection targets, as the user gives them, and the interface of links and receivers. Pure module."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from holdfast.client.links import ssh
 from holdfast.client.links.ssh import SshTarget
 from holdfast.errors import HoldfastError, UsageError
 
-if TYPE_CHECKING:  # only those who open a channel need what it is made of
+if TYPE_CHECKING:  # imported only by code that opens a channel
     from holdfast.wire.noise import KeyPair
     from holdfast.wire.registry import PublicKey
 
@@ -17,23 +17,23 @@ _REMEDY = 'give "ws://HOST:PORT", "wss://HOST", "ssh://HOST", "unix:///path/of/s
 
 
 class Receiver(Protocol):
-    """Who gets the messages of a link."""
+    """The receiver of a link's messages."""
 
     def on_open(self, link: "ServerLink") -> None:
-        """Before the first message."""
+        """Called before the first message."""
 
     def on_message(self, message: bytes | memoryview) -> None:
-        """One message; a view is good until this returns.
+        """Take one message; a view is valid until this returns.
 
         Raises:
-            RemoteProtocolError: the link is to be dropped for it.
+            RemoteProtocolError: the message is invalid, and the link must be dropped.
         """
 
     def on_end(self, error: HoldfastError) -> None:
-        """Once, after the last message of an opened link."""
+        """Called once, after the last message of an opened link."""
 
     def on_writable(self, now: bool) -> None:
-        """Whether more may be sent without piling up."""
+        """Called with whether more may be sent without piling up."""
 
 
 class ServerLink(Protocol):
@@ -47,15 +47,15 @@ class ServerLink(Protocol):
     def resume_reading(self) -> None: ...
 
     def abort(self, error: HoldfastError) -> None:
-        """Drop it now; the receiver's `on_end` gets `error`."""
+        """Drop the link now; the receiver's `on_end` gets `error`."""
 
     async def aclose(self) -> None:
-        """Say farewell and wait, for a bounded time, until nothing of it is left."""
+        """Close gracefully and wait, for a bounded time, until everything is closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class WebSocketTarget:
-    """`token` is a secret and not shown."""
+    """A server at a WebSocket URL. `token` is a secret and left out of the repr."""
 
     url: str
     host: str
@@ -71,7 +71,10 @@ class WebSocketTarget:
 
 @dataclass(frozen=True, slots=True)
 class UnixTarget:
-    """`token` is a secret, of the home that the server belongs to, and not shown."""
+    """A server at a unix socket.
+
+    `token` is the secret of the home that the server belongs to, and not in the repr.
+    """
 
     path: str
     token: str | None = field(default=None, repr=False)
@@ -84,9 +87,10 @@ class UnixTarget:
 
 @dataclass(frozen=True, slots=True)
 class CommandTarget:
-    """A server as our child, on its standard streams; its session ends with it.
+    """A server run as our child, on its standard streams; its session ends with it.
 
-    It runs in `cwd` and with `environ` beside what it inherits; that may hold secrets and is not shown.
+    It runs in `cwd` with `environ` added to what it inherits; `environ` may hold secrets and is not in the
+    repr.
     """
 
     argv: tuple[str, ...]
@@ -101,14 +105,14 @@ class CommandTarget:
 
 @dataclass(slots=True)
 class NoiseMemory:
-    """Who we are to the executors of one environment: made when it is first needed, and kept."""
+    """Our identity towards the executors of one environment: created on first use, and kept."""
 
     identity: "KeyPair | None" = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NoiseTarget:
-    """An executor that a registry knows, for one session. `token` is a secret and not shown."""
+    """An executor that a registry knows, for one session. `token` is a secret and not in the repr."""
 
     registry_url: str
     environment_id: str
@@ -117,12 +121,12 @@ class NoiseTarget:
     memory: NoiseMemory = field(default_factory=NoiseMemory, repr=False)
     pinned: "list[PublicKey]" = field(
         default_factory=list, repr=False
-    )  # whom the session talks to, once it does
+    )  # the executor's key, once the session has connected
 
     resumable = True
 
     def headers(self) -> dict[str, str]:
-        """What the registry is shown."""
+        """The headers of a request to the registry."""
         account = {} if self.account_id is None else {"chatgpt-account-id": self.account_id}
         return {"authorization": f"Bearer {self.token}", **account}
 
@@ -132,7 +136,7 @@ class NoiseTarget:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AcceptedTarget:
-    """An executor that dials us. `take` waits for a connection of it, and gives that to a receiver."""
+    """An executor that dials us. `take` waits for a connection from it, and attaches it to a receiver."""
 
     environment_id: str
     take: Callable[[Receiver], Awaitable[ServerLink]] = field(repr=False)
@@ -147,10 +151,10 @@ Target: TypeAlias = WebSocketTarget | UnixTarget | CommandTarget | NoiseTarget |
 
 
 def parse_target(address: str | Sequence[str], token: str | None = None) -> Target:
-    """An address or a command line.
+    """Parse an address or a command line.
 
     Raises:
-        UsageError: it is neither, or a token is given where nobody would look at it.
+        UsageError: it is neither, or a token is given where it would be ignored.
     """
     if isinstance(address, str) and address.startswith(("ws://", "wss://")):
         return _websocket(address, token)
@@ -183,7 +187,7 @@ def _websocket(address: str, token: str | None) -> WebSocketTarget:
         parts = urlsplit(address)
         host, port = parts.hostname, parts.port
         address.encode("ascii")
-    except ValueError:  # also what cannot be encoded
+    except ValueError:  # also raised when it cannot be encoded
         raise UsageError("this is no address of a server", remedy=_REMEDY) from None
     if not host or parts.fragment or any(ord(char) <= 0x20 for char in address):
         raise UsageError("this is no address of a server", remedy=_REMEDY)

@@ -1,11 +1,11 @@
-"""Dial a server: ws://, wss://, unix:// or a child's standard streams, to one `Link`.
+"""Dial a server: ws://, wss://, unix:// or a child's standard streams, to one `ServerLink`.
 
-A link moves whole messages and decides nothing. Its receiver is told of every message in order and
-of the end exactly once. Outgoing frames are masked as the protocol demands; a WebSocket that stays
-silent although it was pinged is dropped, because a peer that vanished says nothing.
+A link moves whole messages and decides nothing. Its receiver gets every message in order, and the end exactly
+once. Outgoing frames are masked as the protocol demands; a WebSocket that stays silent after a ping is
+dropped, because a peer that vanished closes nothing.
 
-A child leads a process group of its own. Closing the link closes its input and sends SIGTERM to
-the group, and after a grace period SIGKILL; whatever of the group outlives the child is killed too.
+A child leads a process group of its own. Closing the link closes its input and sends SIGTERM to the group,
+and after a grace period SIGKILL; processes of the group that outlive the child are killed too.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ FRAGMENT_BYTES: Final = 8 * 1024 * 1024  # half of the frame that the reference 
 WRITE_HIGH_BYTES: Final = 1024 * 1024  # unsent requests before further ones wait
 MAX_HEAD_BYTES: Final = 64 * 1024  # of the answer to the upgrade
 CLOSE_S: Final = 1.0  # to send what is queued; then the rest is dropped
-PING_S: Final = 15.0  # silence after which we ask; the same again and the peer is gone
+PING_S: Final = 15.0  # silence after which we ping; after the same time again the peer counts as gone
 GRACE_S: Final = 2.0  # of a child, between SIGTERM and SIGKILL
 MAX_LOGGED_BYTES: Final = 2048  # of one piece of the child's stderr
 
@@ -66,12 +66,12 @@ _REACH: Final = "start the server, or give the address that it printed"
 
 
 async def dial(target: Target, receiver: Receiver, *, timeout_s: float) -> ServerLink:
-    """A link to `target`, ready for messages.
+    """Open a link to `target`, ready for messages.
 
     Raises:
-        Unreachable: nobody answers there in time.
-        TokenRefused: somebody does, and wants another token.
-        ProtocolMismatch: somebody does, in another language.
+        Unreachable: no server answers in time.
+        TokenRefused: the server refuses the token.
+        ProtocolMismatch: the peer does not speak the protocol.
     """
     if isinstance(target, NoiseTarget):
         from holdfast.client.links.noiselink import dial_noise
@@ -99,7 +99,7 @@ async def dial(target: Target, receiver: Receiver, *, timeout_s: float) -> Serve
                     return await _start_child(child, lambda: SshLink(target, receiver))
     except TimeoutError:
         raise Unreachable(f"{target} did not answer within {timeout_s:g} s", remedy=_REACH) from None
-    except OSError as exc:  # also failed names and certificates
+    except OSError as exc:  # also for name resolution and certificates
         reason = exc.strerror or type(exc).__name__
         raise Unreachable(f"{target} cannot be reached: {reason}", remedy=_REACH) from None
 
@@ -112,7 +112,7 @@ async def _dial_websocket(target: WebSocketTarget, receiver: Receiver) -> "WebSo
     link = WebSocketLink(target, receiver)
     if target.secure or target.token is None:
         await connect_outward(lambda: link, target.host, target.port, context)
-    else:  # a proxy would read the token
+    else:  # without a proxy, which could read the token
         await loop.create_connection(lambda: link, target.host, target.port)
     try:
         await link.upgraded
@@ -144,7 +144,7 @@ async def _start_child(target: CommandTarget, make: "Callable[[], ChildLink]") -
 
 
 class _Framing:
-    """What all links do. `_error` is why it ended, if we ended it."""
+    """What all links share. `_error` is the reason, if we ended the link."""
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
@@ -177,7 +177,7 @@ class _Socket(_Framing):
         self._error = self._error or ConnectionLost("the connection was closed here")
         self._say_goodbye()
         if not self._transport.is_closing():
-            self._transport.close()  # once: TLS of Python 3.11.2 cannot abort what was closed again
+            self._transport.close()  # once: TLS of Python 3.11.2 cannot be aborted after a second close
         try:
             async with asyncio.timeout(CLOSE_S):
                 await self._gone.wait()
@@ -186,7 +186,7 @@ class _Socket(_Framing):
             await self._gone.wait()
 
     def _say_goodbye(self) -> None:
-        """Where the framing has a last word."""
+        """Send a closing message, if the framing has one."""
 
 
 class _Lines(_Framing):
@@ -220,7 +220,7 @@ class _Lines(_Framing):
 
 
 class WebSocketLink(_Socket, asyncio.BufferedProtocol):
-    """A WebSocket, from its first byte. `upgraded` is done once messages may flow."""
+    """A WebSocket, from its first byte. `upgraded` completes once messages may flow."""
 
     def __init__(self, target: WebSocketTarget, receiver: Receiver) -> None:
         self.upgraded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -414,7 +414,7 @@ class ChildLink(_Lines, asyncio.SubprocessProtocol):
             self.data_received(piece)
 
     def hear(self, piece: bytes) -> None:
-        """What it says to people."""
+        """Log what the child writes to its standard error."""
         log.debug("the server says", extra={"text": piece[:MAX_LOGGED_BYTES].decode(errors="replace")})
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
@@ -422,12 +422,12 @@ class ChildLink(_Lines, asyncio.SubprocessProtocol):
             self._end(ConnectionLost("the server closed its output"))
 
     def process_exited(self) -> None:
-        self._signal(signal.SIGKILL)  # what it left behind in its group
+        self._signal(signal.SIGKILL)  # what is left in its process group
         self._exited.set()
         self._end(ConnectionLost("the server ended"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport.close()  # asyncio's is not closed by that, and says so when it is forgotten
+        self._transport.close()  # it does not close itself here, and warns when it is garbage-collected
         self._end(ConnectionLost("the server ended"))
 
     def abort(self, error: HoldfastError) -> None:

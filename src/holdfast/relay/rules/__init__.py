@@ -1,5 +1,5 @@
-"""What a relay decides, as pure functions and tables: messages of the registry, who may ask for what, signed
-addresses, rates, which socket a frame goes to, and what nodes say to each other.
+"""The decisions of a relay, as pure functions and tables: messages of the registry, access rights, signed
+addresses, rate limits, the routing of frames to sockets, and the messages between nodes.
 
 Imports: decoding, errors, wire.
 Open to other rooms: access, crossing, messages, ratelimit, signedurl, switchboard.

@@ -1,9 +1,9 @@
 """Tokens of a relay and what they allow. Pure module.
 
-Whoever has a token acts for its tenant, as an executor, as a harness or as both, for the environments that
-its patterns name. Environments of two tenants never meet, whatever they are called. Of a token only its
-digest is kept: it has 256 random bits, so a digest says nothing about it, and the look-up by digest nothing
-about how much of a guess was right.
+The holder of a token acts for its tenant, as an executor, as a harness or as both, for the environments that
+match its patterns. Environments of two tenants are separate, even with equal names. Only the digest of a
+token is stored. A token has 256 random bits, so its digest reveals nothing about it, and the look-up by
+digest does not reveal how much of a guess was right.
 """
 
 import enum
@@ -18,22 +18,22 @@ import msgspec
 from holdfast.errors import PeerRefused, UsageError
 
 PREFIX: Final = "hfr_"
-LEAST_TOKEN: Final = 16  # characters of one that somebody else made; a shorter one can be guessed
-MOST_TOKEN: Final = 512  # the head of a request has room for more, but no token needs it
+LEAST_TOKEN: Final = 16  # characters of one that the user chose; a shorter one can be guessed
+MOST_TOKEN: Final = 512  # a request head has room for more, but no token needs it
 MOST_PATTERNS: Final = 64
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 PATTERN: Final = re.compile(r"[A-Za-z0-9._~*?-]{1,128}")
 
 
 class Role(enum.StrEnum):
-    """What somebody is to an environment."""
+    """The role of a token's holder towards an environment."""
 
     EXECUTOR = "executor"
     HARNESS = "harness"
 
 
 class Token(msgspec.Struct, frozen=True):
-    """A row of tokens, without the token."""
+    """A row of the table of tokens, without the token itself."""
 
     id: str
     tenant: str
@@ -46,7 +46,7 @@ class Token(msgspec.Struct, frozen=True):
     revoked_ms: int | None = None
 
     def state(self, now_ms: int) -> str:
-        """In a word, for a list."""
+        """The state in one word, for a list."""
         if self.expires_ms is not None and self.expires_ms <= now_ms:
             return "expired"
         return "valid" if self.revoked_ms is None else "revoked"
@@ -57,7 +57,7 @@ def digest_of(token: str) -> str:
 
 
 def bearer(authorization: str | None) -> str:
-    """The token of an Authorization header.
+    """Extract the token of an Authorization header.
 
     Raises:
         PeerRefused: there is none.
@@ -70,10 +70,10 @@ def bearer(authorization: str | None) -> str:
 
 
 def check(token: str, found: Token | None, now_ms: int) -> Token:
-    """The row that this token has, while it is valid.
+    """Return the row of this token if it is valid.
 
     Raises:
-        PeerRefused: it has none, or has been revoked or expired; which of these is not said.
+        PeerRefused: it is unknown, revoked or expired; the text does not say which.
     """
     right = found is not None and hmac.compare_digest(found.digest, digest_of(token))
     if found is None or not right or found.state(now_ms) != "valid":
@@ -90,7 +90,7 @@ def allows(token: Token, role: Role, environment: str) -> bool:
 def check_new(
     name: str, tenant: str, roles: tuple[Role, ...], environments: tuple[str, ...], token: str | None
 ) -> None:
-    """Raises: UsageError: no token can be made of these."""
+    """Raises: UsageError: no token can have these values."""
     for what, text in (("name", name), ("tenant", tenant)):
         if not NAME.fullmatch(text):
             raise UsageError(f"a {what} has 1 to 64 letters, digits, dots, - and _")

@@ -1,17 +1,17 @@
-"""Streams whose ends are at two nodes: what the nodes say to each other about them. Pure module.
+"""Streams between two nodes: the messages that the nodes exchange about them. Pure module.
 
 A harness has dialled one node and its executor another; a bus carries messages between the two. The bus may
-lose messages and belongs to others too, so a message is numbered and signed:
+lose messages and others may use it, so a message is numbered and signed:
 
     kind 1 | sender 16 | link 16 | number 8 | body | signature 16
 
-The key is made of the one that nodes share through their store. The signature is also of the node that it is
-for; what does not verify is nobody's message and changes nothing. A number that was seen is a repetition. One
-that is missing ends the link: what was in it is not known, so both ends must begin anew. Beats say how many
-messages were sent, so the last of them cannot be missed either; and whoever sends none is gone.
+The key is derived from the one that nodes share through their store. The signature also covers the receiving
+node; a message that does not verify is ignored. A number that was seen already is a repetition. A missing
+number ends the link: the content is not known, so both ends must start again. Beats carry the number of
+messages sent, so the loss of the last one is noticed too; a node that sends no beats counts as gone.
 
-Flow. The bus does not wait for whoever is slow. So at most WINDOW bytes of frames are on their way, until the
-other side has passed them on and said so.
+Flow control. The bus does not wait for slow receivers. So at most WINDOW bytes of frames are under way, until
+the other side acknowledges that it has passed them on.
 """
 
 import enum
@@ -25,12 +25,12 @@ import msgspec
 
 from holdfast.errors import RemoteProtocolError
 
-WINDOW: Final = 1024 * 1024  # bytes on their way; at two milliseconds there and back that is 500 MB/s
-TOLD_EVERY: Final = WINDOW // 4  # bytes passed on before the sender hears of it
+WINDOW: Final = 1024 * 1024  # bytes under way; with a round trip of two milliseconds that is 500 MB/s
+TOLD_EVERY: Final = WINDOW // 4  # bytes passed on before a credit is sent
 ID_BYTES: Final = 16
 SIGNATURE_BYTES: Final = 16
 MAX_ENTRIES: Final = 2000  # links in one beat: 48 KB
-NOBODY: Final = bytes(ID_BYTES)  # the link of what is about no single one
+NOBODY: Final = bytes(ID_BYTES)  # the link id of messages that concern no single link
 
 _HEAD: Final = struct.Struct(f"!B{ID_BYTES}s{ID_BYTES}sQ")
 _ENTRY: Final = struct.Struct(f"!{ID_BYTES}sQ")
@@ -39,13 +39,13 @@ OVERHEAD: Final = _HEAD.size + SIGNATURE_BYTES
 
 
 class MessageKind(enum.IntEnum):
-    OPEN = 1  # a harness is here, for an executor of yours
+    OPEN = 1  # a harness is here for an executor of the receiving node
     ACCEPT = 2
     REFUSE = 3
     FRAME = 4
-    CREDIT = 5  # so many bytes of frames were passed on, in all
+    CREDIT = 5  # total bytes of frames that were passed on
     CLOSE = 6
-    BEAT = 7  # so many messages of these links were sent, in all
+    BEAT = 7  # total messages that were sent for these links
 
 
 class Message(NamedTuple):
@@ -57,7 +57,7 @@ class Message(NamedTuple):
 
 
 class Opening(msgspec.Struct, array_like=True):
-    """The harness: what its address claims, which it may do once, and where it dialled from."""
+    """The harness: its address's claims, its single-use bundle's id, and where it dialled from."""
 
     tenant: str
     environment: str
@@ -67,19 +67,19 @@ class Opening(msgspec.Struct, array_like=True):
 
 
 class MessageLost(RemoteProtocolError):
-    """The bus did not carry what was sent."""
+    """The bus lost a message."""
 
 
 # --- messages
 
 
 def derive_key(signing_key: bytes) -> bytes:
-    """The nodes' key for the bus."""
+    """Derive the nodes' key for the bus."""
     return hmac.digest(signing_key, b"holdfast relay bus 1", "sha256")
 
 
 def mailbox_of(node_id: str, key: bytes) -> bytes:
-    """By what a node is named on the bus: who has no key cannot guess it."""
+    """The name of a node on the bus, which cannot be guessed without the key."""
     return hmac.digest(key, b"mailbox " + node_id.encode(), "sha256")[:ID_BYTES]
 
 
@@ -90,7 +90,7 @@ def seal(message: Message, to: bytes, key: bytes) -> bytes:
 
 
 def unseal(raw: bytes, here: bytes, key: bytes) -> Message | None:
-    """The message; None: no node has sent this to us."""
+    """Verify and decode a message; None: no node has sent this to us."""
     signed, signature = raw[:-SIGNATURE_BYTES], raw[-SIGNATURE_BYTES:]
     if len(raw) < OVERHEAD or not hmac.compare_digest(signature, _sign(signed, here, key)):
         return None
@@ -98,7 +98,7 @@ def unseal(raw: bytes, here: bytes, key: bytes) -> Message | None:
     try:
         return Message(MessageKind(kind), sender, link, number, signed[_HEAD.size :])
     except ValueError:
-        return None  # of a later version
+        return None  # from a later version
 
 
 def _sign(signed: bytes, to: bytes, key: bytes) -> bytes:
@@ -110,14 +110,14 @@ def encode_total(total: int) -> bytes:
 
 
 def decode_total(body: bytes) -> int:
-    """Raises: RemoteProtocolError: it is none."""
+    """Raises: RemoteProtocolError: the body is not a total."""
     if len(body) != _TOTAL.size:
         raise RemoteProtocolError("a credit is a number")
     return int(_TOTAL.unpack(body)[0])
 
 
 def encode_beats(sent: Iterable[tuple[bytes, int]]) -> Iterator[bytes]:
-    """The bodies of beats about these links."""
+    """Encode the bodies of beats about these links."""
     entries = [_ENTRY.pack(*one) for one in sent]
     for start in range(0, len(entries), MAX_ENTRIES):
         yield b"".join(entries[start : start + MAX_ENTRIES])
@@ -132,7 +132,7 @@ def decode_beats(body: bytes) -> list[tuple[bytes, int]]:
 
 
 class Flow:
-    """What one side of a link has sent and received; `waiting_bytes` are of frames that may not go yet."""
+    """What one side of a link has sent and received; `waiting_bytes` are of frames not sent yet."""
 
     __slots__ = (
         "_beat",
@@ -164,15 +164,15 @@ class Flow:
     # --- numbers
 
     def count(self) -> int:
-        """The number of the next message."""
+        """Return the number of the next message."""
         self.sent += 1
         return self.sent - 1
 
     def expect(self, number: int, now: float) -> bool:
-        """Whether a message is new; a repetition is not.
+        """Return whether a message is new, and not a repetition.
 
         Raises:
-            MessageLost: there was another before it.
+            MessageLost: an earlier message is missing.
         """
         if number > self.received:
             raise MessageLost("a message was lost")
@@ -183,10 +183,10 @@ class Flow:
         return True
 
     def hear_beat(self, beat: int, sent: int, now: float) -> None:
-        """So many were sent. Those that have not come with the next beat either do not come any more.
+        """Take a beat: `sent` messages were sent. Those that are still missing at the next beat are lost.
 
         Raises:
-            MessageLost: they did not.
+            MessageLost: messages are lost.
         """
         if beat <= self._beat:
             return
@@ -197,16 +197,16 @@ class Flow:
     # --- frames
 
     def send(self, frame: bytes) -> list[bytes]:
-        """What may go now: this frame, or none while the window is full."""
+        """Queue a frame; return the frames that may be sent now, none while the window is full."""
         self._waiting.append(frame)
         self.waiting_bytes += len(frame)
         return self._release()
 
     def credit(self, total: int) -> list[bytes]:
-        """The other side has passed on so many bytes; what may go now.
+        """Note the total bytes that the other side has passed on; return the frames that may be sent now.
 
         Raises:
-            RemoteProtocolError: it cannot have.
+            RemoteProtocolError: the total is impossible.
         """
         if not self._credited <= total <= self._sent_bytes:
             raise RemoteProtocolError("a credit for what was not sent")
@@ -223,11 +223,11 @@ class Flow:
         return free
 
     def pass_on(self, size: int) -> None:
-        """A frame of this size has gone to whom it is for."""
+        """Note that a frame of this size was passed on to its recipient."""
         self._passed_on += size
 
     def owed_credit(self, *, least: int = TOLD_EVERY) -> int | None:
-        """What to tell the other side; None: nothing worth a message."""
+        """The total to report to the other side; None: not enough for a message."""
         if self._passed_on - self._told < max(1, least):
             return None
         self._told = self._passed_on

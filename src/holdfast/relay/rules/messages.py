@@ -1,7 +1,7 @@
-"""What the registry is asked and what it refuses, over the messages of `wire.registry`. Pure module.
+"""Requests to the registry and its refusals, on top of the messages of `wire.registry`. Pure module.
 
-Ids of environments are made of unreserved characters, because the reference puts them into the path as they
-are and wants to see the same ones again.
+Ids of environments consist of unreserved characters, because the reference puts them into the path unescaped
+and expects the same ones in the answer.
 """
 
 import hashlib
@@ -23,14 +23,14 @@ ENVIRONMENT: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}")
 
 
 class Asked(NamedTuple):
-    """An operation and the environment it is about."""
+    """An operation and its environment."""
 
     operation: str
     environment: str
 
 
 class RegistryRefusal(NamedTuple):
-    """What is not done, and why; the text repeats nothing of the request."""
+    """A refusal and its reason; the text repeats nothing of the request."""
 
     status: int
     code: str
@@ -53,14 +53,14 @@ STORE_DOWN: Final = RegistryRefusal(
     503, "store_unavailable", "the relay's store does not answer; try again later"
 )
 INTERNAL: Final = RegistryRefusal(500, "internal", "the relay failed; its log says more")
-# The one refusal that makes an executor register again later; every other ends it.
+# The only refusal that makes an executor register again later; every other one ends it.
 REGISTER_LATER: Final = RegistryRefusal(
     502, AUTHENTICATION_DOWN, "registration is not possible now; try again later"
 )
 
 
 def parse_path(path: str) -> Asked | None:
-    """The operation that a path names; None: it names none of ours."""
+    """The operation that a path names; None for any other path."""
     if not path.startswith(PREFIX):
         return None
     environment, _, operation = path.removeprefix(PREFIX).rpartition("/")
@@ -70,10 +70,10 @@ def parse_path(path: str) -> Asked | None:
 
 
 def decode(body: bytes, kind: type[T]) -> T:
-    """A request.
+    """Decode a request.
 
     Raises:
-        RemoteProtocolError: it is none.
+        RemoteProtocolError: the body is not such a request.
     """
     try:
         return decoding.decode(body, kind)
@@ -82,11 +82,11 @@ def decode(body: bytes, kind: type[T]) -> T:
 
 
 def digest_of_key(key: PublicKey) -> str:
-    """What stands for a key in the store."""
+    """The digest that represents a key in the store."""
     return hashlib.sha256(b"".join((key.suite.encode(), b"\0", key.x25519, key.mlkem768))).hexdigest()
 
 
 def later(refusal: RegistryRefusal, operation: str) -> RegistryRefusal:
-    """The same, so that whoever asked for this operation tries again where that helps."""
+    """The same refusal, in the form that makes the requester of this operation try again if that helps."""
     again = refusal.status in (429, 503)
     return REGISTER_LATER if again and operation == "register" else refusal

@@ -1,13 +1,13 @@
-"""How often somebody may ask. Pure module.
+"""Rate limits. Pure module.
 
-A bucket of `burst` requests that fills again at `per_s`. There are at most MOST_BUCKETS: when there are more,
-those that are full are forgotten, which changes nothing for whom they are of, and then the oldest ones.
+Each client has a bucket of `burst` requests that refills at `per_s`. There are at most MOST_BUCKETS. When
+there are more, full buckets are dropped, which makes no difference for their clients, and then the oldest.
 """
 
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
-MOST_BUCKETS: Final = 10_000  # some 2 MB; whoever comes from more addresses than that gets fresh buckets
+MOST_BUCKETS: Final = 10_000  # some 2 MB; a client with more addresses than that gets fresh buckets
 
 
 class Rate(NamedTuple):
@@ -19,10 +19,10 @@ class RateLimit:
     def __init__(self, rate: Rate, *, most: int = MOST_BUCKETS) -> None:
         self._rate = rate
         self._most = most
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # what is in it, and when
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # level, and when it was set
 
     def take(self, who: str, now: float, *, count: int = 1) -> bool:
-        """Whether `who` may ask now; if so, that is one request less."""
+        """Return whether `who` may send `count` requests now; if so, they are deducted."""
         left = self._left(who, now)
         if left < count:
             return False
@@ -33,7 +33,7 @@ class RateLimit:
         return True
 
     def has(self, who: str, now: float) -> bool:
-        """Whether `who` could ask now."""
+        """Whether `who` could send a request now, without deducting it."""
         return self._left(who, now) >= 1
 
     def _left(self, who: str, now: float) -> float:
@@ -43,7 +43,7 @@ class RateLimit:
     def _forget(self, now: float) -> None:
         for who in [one for one in self._buckets if self._left(one, now) >= self._rate.burst]:
             del self._buckets[who]
-        while len(self._buckets) > self._most * 3 // 4:  # not one by one: each look is at all of them
+        while len(self._buckets) > self._most * 3 // 4:  # not one by one: each pass looks at all of them
             self._buckets.popitem(last=False)
 
     def __len__(self) -> int:

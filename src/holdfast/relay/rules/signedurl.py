@@ -1,10 +1,10 @@
-"""Addresses of the rendezvous that speak for themselves: neither end shows a token there. Pure module.
+"""Signed addresses of the rendezvous: they authorize by themselves, neither end sends a token. Pure module.
 
 …/ws/environment/ID?v=1&role=environment&tenant=T&reg=R&exp=E&sig=S     for an executor, for a day
 …/ws/environment/ID?v=1&role=harness&tenant=T&reg=R&id=A&exp=E&sig=S    for a harness, once and for a minute
 
-The signature is of the path and everything before it in the query, in this order and no other. An executor
-dials the same address again and again; refused with 4xx it registers anew, and shows its token by that.
+The signature covers the path and everything before it in the query, in exactly this order. An executor dials
+the same address repeatedly. After a 4xx it registers again, which requires its token.
 """
 
 import base64
@@ -20,9 +20,9 @@ PREFIX: Final = "/ws/environment/"
 EXECUTOR_ROLE: Final = "environment"
 HARNESS_ROLE: Final = "harness"
 VERSION: Final = "1"
-EXECUTOR_S: Final = 24 * 3600  # then the executor's token is looked at again, unless its socket still stands
-HARNESS_S: Final = 60  # to dial, and to be validated: both take seconds
-SKEW_S: Final = 300  # by which a node's clock may be ahead of the store's, which decides about a bundle
+EXECUTOR_S: Final = 24 * 3600  # then the executor's token is checked again, unless its socket is open
+HARNESS_S: Final = 60  # to dial and to be validated: both take seconds
+SKEW_S: Final = 300  # how far a node's clock may be ahead of the store's, which decides about a bundle
 KEY_BYTES: Final = 32
 
 _PARAMETERS: Final = {
@@ -33,7 +33,7 @@ _DIGITS: Final = re.compile(r"[0-9]{1,12}")
 
 
 class Claim(NamedTuple):
-    """What a signed address says. `id` is of the bundle of a harness."""
+    """The content of a signed address. `id` is that of a harness's bundle."""
 
     environment: str
     role: str
@@ -44,13 +44,13 @@ class Claim(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """Why an address is not taken, in the reference's words."""
+    """Why an address is rejected, as a code of the reference."""
 
     code: str
 
 
 def sign(claim: Claim, key: bytes) -> str:
-    """The path and query of an address."""
+    """Create the path and query of an address."""
     values = {
         "v": VERSION,
         "role": claim.role,
@@ -65,7 +65,7 @@ def sign(claim: Claim, key: bytes) -> str:
 
 
 def verify(path: str, query: str, key: bytes, now: float) -> Claim | Rejected:
-    """The claim of an address that we have signed and that has not expired."""
+    """Return the claim of an address that we have signed and that has not expired."""
     environment = path.removeprefix(PREFIX)
     if not path.startswith(PREFIX) or not ENVIRONMENT.fullmatch(environment):
         return Rejected("unknown_route")
@@ -89,7 +89,7 @@ def verify(path: str, query: str, key: bytes, now: float) -> Claim | Rejected:
 
 
 def _find_fault(values: dict[str, str], names: list[str]) -> str | None:
-    """The first thing that is wrong; the order is the specification."""
+    """The first fault found; the order is the specification."""
     for name, code in (("v", "missing_version"), ("role", "missing_role")):
         if not values.get(name):
             return code
@@ -114,5 +114,5 @@ def _signature(signed: str, key: bytes) -> str:
 
 
 def decode_key(text: str) -> bytes:
-    """The key as the store keeps it."""
+    """Decode the key from its form in the store."""
     return binascii.unhexlify(text)

@@ -1,12 +1,12 @@
-"""Which socket a frame goes to. Pure module.
+"""Route frames to sockets. Pure module.
 
-An executor has one socket and many streams, a harness one socket and one stream: the one that `resume`, its
-first frame, claims. A harness speaks for no other stream, and no two for the same one. Frames are passed on
-as they are. What somebody does who is no longer there, or never was, is nobody's frame.
+An executor has one socket and many streams; a harness has one socket and one stream, which its first frame,
+`resume`, claims. A harness may not send for any other stream, and no two may have the same one. Frames are
+passed on unchanged. A frame for a stream without a harness has no recipient.
 
-Who reads too slowly must not hold up others. An executor is not read from only while every one of its
-harnesses is behind: then there is nobody else to be held up. One that is behind alone is cut off by the edge
-when it is too far behind.
+A slow reader must not block others. Reading from an executor stops only while every one of its harnesses is
+behind, because then no other one is blocked. A harness that is behind alone is cut off by the edge when it is
+too far behind.
 """
 
 from collections.abc import Iterator
@@ -18,12 +18,12 @@ from holdfast.wire.relayframes import Body
 
 S = TypeVar("S")
 
-MOST_HARNESSES: Final = 256  # sockets of one executor, which itself takes 128 streams
-GONE: Final = "peer_gone"  # why a stream is reset whose harness has left
+MOST_HARNESSES: Final = 256  # sockets of one executor, which itself accepts 128 streams
+GONE: Final = "peer_gone"  # the reason of a reset after the harness has left
 
 
 class Held(NamedTuple):
-    """Who an executor's socket is: its registration, the token behind it, and which of its sockets."""
+    """The identity of an executor's socket: its registration, its token, and the number of the socket."""
 
     tenant: str
     environment: str
@@ -33,7 +33,7 @@ class Held(NamedTuple):
 
 
 class ExecutorSocket(Generic[S]):
-    """`behind`: it does not take what is sent to it fast enough, so its harnesses are not read from."""
+    """`behind`: it does not read fast enough, so its harnesses are not read from."""
 
     __slots__ = ("behind", "harnesses", "held", "socket", "streams")
 
@@ -46,7 +46,7 @@ class ExecutorSocket(Generic[S]):
 
     @property
     def readable(self) -> bool:
-        """Whether somebody is there who could take what it says."""
+        """Whether at least one harness could take its frames, or there is none."""
         return not self.harnesses or not all(one.behind for one in self.harnesses)
 
 
@@ -68,19 +68,19 @@ class Switchboard(Generic[S]):
     # --- who is there
 
     def add_executor(self, held: Held, socket: S) -> tuple[ExecutorSocket[S], ExecutorSocket[S] | None]:
-        """The newest socket of an environment has it; the one that had it is to be closed."""
+        """Register the newest socket of an environment; the returned previous one must be closed."""
         place = held.tenant, held.environment
         before = self._executors.get(place)
         made = self._executors[place] = ExecutorSocket(held, socket)
         return made, before
 
     def has_newer(self, held: Held) -> bool:
-        """Whether a later socket of this environment is here: answers of the store overtake each other."""
+        """Whether a later socket of this environment is here: the store's answers may overtake each other."""
         executor = self._executors.get((held.tenant, held.environment))
         return executor is not None and executor.held.epoch > held.epoch
 
     def remove_executor(self, executor: ExecutorSocket[S]) -> list[S]:
-        """It is gone; these sockets of harnesses are to be closed."""
+        """Remove an executor that is gone; the returned sockets of harnesses must be closed."""
         place = executor.held.tenant, executor.held.environment
         if self._executors.get(place) is executor:
             del self._executors[place]
@@ -97,7 +97,7 @@ class Switchboard(Generic[S]):
     def add_harness(
         self, tenant: str, environment: str, registration: str, token_id: str, socket: S
     ) -> HarnessSocket[S] | None:
-        """A harness for this registration; None: its executor is not here, or has too many."""
+        """Add a harness for this registration; None: its executor is not here, or has too many."""
         executor = self._executors.get((tenant, environment))
         if executor is None or not self.holds(tenant, environment, registration):
             return None
@@ -108,7 +108,7 @@ class Switchboard(Generic[S]):
         return harness
 
     def remove_harness(self, harness: HarnessSocket[S]) -> bytes | None:
-        """It is gone; what its executor is to be told, which must not take the stream for living."""
+        """Remove a harness that is gone; return the frame that resets its stream at the executor, if any."""
         executor = harness.executor
         if harness not in executor.harnesses:
             return None
@@ -119,14 +119,14 @@ class Switchboard(Generic[S]):
         return relayframes.reset(harness.stream_id, GONE)
 
     def opened_by(self, token_id: str) -> Iterator[S]:
-        """The sockets that a token opened."""
+        """Yield the sockets that were opened with a token."""
         for executor in self._executors.values():
             if executor.held.token_id == token_id:
                 yield executor.socket
             yield from (one.socket for one in executor.harnesses if one.token_id == token_id)
 
     def held_until(self, tenant: str, environment: str, epoch: int) -> S | None:
-        """The socket of an environment, unless it came after this epoch."""
+        """The socket of an environment, unless it was opened after this epoch."""
         executor = self._executors.get((tenant, environment))
         return None if executor is None or executor.held.epoch > epoch else executor.socket
 
@@ -136,10 +136,10 @@ class Switchboard(Generic[S]):
     # --- frames
 
     def from_harness(self, harness: HarnessSocket[S], raw: bytes) -> S:
-        """Where a frame of a harness goes.
+        """Return the socket to which a frame of a harness goes.
 
         Raises:
-            RemoteProtocolError: it is no frame, or one of a stream that is not the harness's own.
+            RemoteProtocolError: it is not a frame, or belongs to another stream.
         """
         stream_id, body = relayframes.peek(raw)
         if harness.stream_id is None:
@@ -157,10 +157,10 @@ class Switchboard(Generic[S]):
         harness.executor.streams[stream_id] = harness
 
     def from_executor(self, executor: ExecutorSocket[S], raw: bytes) -> S | None:
-        """Where a frame of an executor goes; None: nobody has that stream.
+        """Return the socket to which a frame of an executor goes; None: no harness has that stream.
 
         Raises:
-            RemoteProtocolError: it is no frame.
+            RemoteProtocolError: it is not a frame.
         """
         harness = executor.streams.get(relayframes.peek(raw)[0])
         return None if harness is None else harness.socket

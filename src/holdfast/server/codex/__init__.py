@@ -1,4 +1,4 @@
-"""What codex asks of an executor besides processes and files: discovery of plugins and skills, its
+"""What codex requests of an executor besides processes and files: discovery of plugins and skills, its
 configuration.
 
 Imports: decoding, errors, wire.

@@ -1,9 +1,9 @@
-"""Capability discovery: the files of given roots, or what the executor's user has installed, read and named.
+"""Capability discovery: read and name the files of given roots, or what the executor's user has installed.
 
-The installed things lie in fixed places: three folders of skills, and the plugin cache
+Installed plugins and skills are in fixed places: three folders of skills, and the plugin cache
 `plugins/cache/<marketplace>/<plugin>/<version>` below the Codex home.
 
-A file that cannot be used never spoils its neighbours: it becomes a warning of its root.
+A file that cannot be used does not affect others: it becomes a warning of its root.
 """
 
 import errno
@@ -27,7 +27,7 @@ from holdfast.server.codex.executorconfig import SYSTEM_DIR, read_regular
 from holdfast.wire import discovery as wire
 from holdfast.wire.paths import PathUri, uri_of
 
-MAX_ROOTS: Final = 128  # of one request: each may cost a whole walk
+MAX_ROOTS: Final = 128  # of one request: each may need a whole walk
 MAX_REMOTE_BYTES: Final = 16 << 10  # one small JSON object
 MAX_REMOTE_ID_BYTES: Final = 1024
 
@@ -54,14 +54,14 @@ _MANIFEST_FOLDERS: Final = (".codex-plugin", ".claude-plugin", ".cursor-plugin")
 
 
 class _Declared(msgspec.Struct, rename="camel"):
-    """What a manifest says about its configuration files: any JSON, because V1 must not stumble over it."""
+    """A manifest's members about its configuration files: any JSON, because V1 must not fail on it."""
 
     mcp_servers: object = None
     apps: object = None
 
 
 class InstalledIn(msgspec.Struct, frozen=True):
-    """Whose installed things are looked for. `sandbox` is what a confined worker is never told."""
+    """Where to look for installed things. `sandbox` is never sent to a confined worker, so it is None."""
 
     codex_home: str
     home: str
@@ -70,13 +70,13 @@ class InstalledIn(msgspec.Struct, frozen=True):
 
 
 def refuse(root: wire.CapabilityRoot, reason: str) -> wire.RootDiscovery:
-    """The answer for a root that is not looked into."""
+    """The answer for a root that is not searched."""
     return wire.RootDiscovery(root.id, root.path.uri, None, [], [], [], reason)
 
 
 @dataclass(slots=True)
 class _Bundle:
-    """Reads the files of one root within its byte budget; what it cannot use it puts into `warnings`."""
+    """Reads the files of one root within its byte budget; unusable files are noted in `warnings`."""
 
     warnings: list[str] = field(default_factory=list)
     left: int = MAX_BUNDLE_BYTES
@@ -112,7 +112,7 @@ class _Bundle:
 
 @dataclass(slots=True)
 class _Scan:
-    """What lies below a root: paths of SKILL.md files, and for each plugin root its best manifest folder."""
+    """What is below a root: paths of SKILL.md files, and for each plugin root its best manifest folder."""
 
     skills: list[str] = field(default_factory=list)
     plugin_roots: dict[str, int] = field(default_factory=dict)
@@ -129,7 +129,7 @@ class _Scan:
 
 
 def discover_root(root: wire.CapabilityRoot) -> wire.RootDiscovery:
-    """The files of a root; `error` says why it cannot be looked into. Its sandbox is the caller's matter."""
+    """Read the files of a root; `error` says why it cannot be read. The caller applies the sandbox."""
     try:
         path = os.path.normpath(root.path.native())
         if not stat.S_ISDIR(os.stat(path).st_mode):
@@ -152,7 +152,7 @@ def discover_root(root: wire.CapabilityRoot) -> wire.RootDiscovery:
 
 
 def _scan(root: str) -> _Scan:
-    """Breadth first; follows links to directories, enters each directory once, overlooks links to files."""
+    """Search breadth first. Follow links to directories, enter each directory once, ignore links to files."""
     found = _Scan()
     top = os.stat(root)
     entered = {(top.st_dev, top.st_ino)}
@@ -197,7 +197,7 @@ def _scan(root: str) -> _Scan:
 def _namespaces(
     bundle: _Bundle, root: str, manifest: wire.CapabilityFile | None, scan: _Scan
 ) -> Iterator[wire.CapabilityFile]:
-    """The manifest that names the root, its own or the nearest above; then one of each plugin root inside."""
+    """Yield the manifest that names the root, its own or the nearest above, then those of inner plugins."""
     owner = root
     while manifest is None and owner != "/":
         owner = os.path.dirname(owner)
@@ -261,7 +261,7 @@ class _RemoteInstall(msgspec.Struct):
 
 
 class _CacheLimit(Exception):
-    """The plugin cache has more directories than we look at."""
+    """The plugin cache has more directories than the limit."""
 
 
 class _Cached(NamedTuple):
@@ -272,18 +272,18 @@ class _Cached(NamedTuple):
 
 
 def check_count(params: wire.DiscoverRootsParams) -> None:
-    """Raises InvalidRequest when these are too many roots."""
+    """Raises InvalidRequest if there are too many roots."""
     if len(params.roots) > MAX_ROOTS:
         raise InvalidRequest(f"capability root discovery accepts at most {MAX_ROOTS} roots")
 
 
 def decode_root(answer: msgspec.Raw) -> wire.RootDiscovery:
-    """What a confined worker found in a root."""
+    """Decode what a confined worker found in a root."""
     return decoding.decode(answer, wire.RootDiscovery)
 
 
 def discover(where: InstalledIn) -> wire.DiscoverResult:
-    """Installed plugins by id, and skills by location and path; of those that can be seen from here."""
+    """Find installed plugins by id, and skills by location and path, as far as they are readable here."""
     codex_home, home, system_dir = where.codex_home, where.home, where.system_dir
     skills: list[wire.Skill] = []
     incomplete = 0
@@ -328,7 +328,7 @@ def _plugin(entry: _Cached, found: wire.RootDiscovery, skills: list[wire.PluginS
 
 
 def _describe(found: wire.RootDiscovery) -> tuple[list[wire.PluginSkill], bool]:
-    """The usable skills of a root, and whether nothing in it was unusable."""
+    """The usable skills of a root, and whether everything in it was usable."""
     from holdfast.server.codex import skills as texts
 
     namespaces: dict[str, str] = {}
@@ -361,7 +361,7 @@ def _describe(found: wire.RootDiscovery) -> tuple[list[wire.PluginSkill], bool]:
 
 
 def _manifest(file: wire.CapabilityFile) -> _Manifest | None:
-    """The manifest, its name never blank; None if it is not one."""
+    """Parse the manifest, with a name that is never blank; None if it is not one."""
     try:
         manifest = decoding.decode(file.contents, _Manifest)
     except (msgspec.DecodeError, RecursionError):
@@ -380,7 +380,7 @@ def _basename(uri: str) -> str:
 
 
 def _cached_plugins(cache: str) -> tuple[list[_Cached], bool]:
-    """The version in force of each cached plugin, and whether nothing was in the way of finding them."""
+    """The version in force of each cached plugin, and whether the search was complete."""
     found: list[_Cached] = []
     resolved = True
     entered: set[tuple[int, int]] = set()
@@ -409,13 +409,13 @@ def _cached_plugins(cache: str) -> tuple[list[_Cached], bool]:
 
 
 class _Folders:
-    """Lists directories, not more than a bounded number in all."""
+    """Lists directories, up to a bounded number in total."""
 
     def __init__(self) -> None:
         self._left = MAX_DIRECTORIES
 
     def of(self, path: str, names: re.Pattern[str]) -> Iterator[os.DirEntry[str]]:
-        """The directories in `path` with a name that fits, in order of their names; none if it is missing."""
+        """Yield the directories in `path` whose names match, in order of names; none if it is missing."""
         try:
             with os.scandir(path) as entries:
                 listing = []
@@ -431,10 +431,10 @@ class _Folders:
 
 
 def _remote_id(path: str) -> str | None:
-    """The id a marketplace server gave to the plugin.
+    """The id that a marketplace server gave to the plugin.
 
     Raises:
-        OSError, ValueError: the file is there and says nothing usable.
+        OSError, ValueError: the file exists and has no usable content.
     """
     try:
         data = read_regular(path, MAX_REMOTE_BYTES)
@@ -471,7 +471,7 @@ def _precedence(version: re.Match[str]) -> tuple[object, ...]:
     return (*numbers, not pre, pre, version[5] or "")
 
 
-# What a confined file worker can do besides the methods of files: what it is told, and who does it.
+# The operations of a confined file worker besides the methods of files: their input and their function.
 CONFINED: Final[Mapping[str, tuple[type, Callable[[Any], object]]]] = {
     ONE_ROOT: (wire.CapabilityRoot, discover_root),
     INSTALLED: (InstalledIn, discover),

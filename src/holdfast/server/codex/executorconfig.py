@@ -1,10 +1,10 @@
 """The executor's own Codex configuration, cut down to the keys a client asks for.
 
-Config layers, weakest first: system, user, one per trusted project directory from the project root
-down to the working directory, managed. Requirements: the system's, then those a managed
-configuration implies. A project is what an ancestor with a root marker says it is; it counts only
-if system, user or managed configuration call it trusted. Values are passed on, never interpreted,
-and no error quotes a file: it may hold secrets.
+Config layers, weakest first: system, user, one per trusted project directory from the project root down to
+the working directory, managed. Requirements: the system's, then those a managed configuration implies. An
+ancestor directory with a root marker defines the project; it counts only if system, user or managed
+configuration mark it as trusted. Values are passed on, never interpreted, and no error quotes a file: it may
+hold secrets.
 """
 
 import os
@@ -30,7 +30,7 @@ MAX_POINTER_BYTES: Final = 16 << 10  # a `.git` file holds one path
 Table: TypeAlias = dict[str, object]
 Wanted: TypeAlias = dict[str, "Wanted | None"]
 
-# They decide whom the agent talks to and what it runs on events; a repository has no say in that.
+# They decide which servers the agent contacts and what it runs on events; a repository must not set them.
 _NOT_FOR_PROJECTS: Final = frozenset(
     {
         "apps_mcp_product_sku",
@@ -68,7 +68,7 @@ _SANDBOX_MODES: Final = {  # without read-only Codex would not run at all
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """One file's table, and how to present it."""
+    """One file's table, and its source and path for the answer."""
 
     source: str
     path: str
@@ -89,11 +89,11 @@ def read_config(
     hostname: str | None,
     system_dir: str = SYSTEM_DIR,
 ) -> EnvironmentConfig:
-    """The selected keys of every layer that has some of them.
+    """Return the selected keys of every layer that has some of them.
 
     Raises:
         UsageError: empty selectors, or a working directory of another platform.
-        OperationFailed: a file is unreadable, no TOML, or says of trust what cannot be understood.
+        OperationFailed: a file is unreadable, no TOML, or has invalid settings of trust.
     """
     if not params.config_paths and not params.requirements_paths:
         raise UsageError("at least one config or requirements path is required")
@@ -124,7 +124,7 @@ def find_codex_home(environ: Mapping[str, str], home: str | None) -> str:
     """`CODEX_HOME`, which must be a directory, else `.codex` in the home directory, which need not exist.
 
     Raises:
-        OperationFailed: there is none.
+        OperationFailed: there is no such directory, and no home directory.
     """
     if given := environ.get("CODEX_HOME"):
         if not os.path.exists(given):
@@ -142,7 +142,7 @@ def find_codex_home(environ: Mapping[str, str], home: str | None) -> str:
 
 
 def parse_wanted(paths: Iterable[Sequence[str]]) -> Wanted:
-    """Key paths as a tree; None stands for everything below.
+    """Parse key paths to a tree; None stands for everything below.
 
     Raises:
         UsageError: a path without a key.
@@ -172,10 +172,10 @@ def select(table: Table, keys: Wanted) -> Table:
 
 
 def implied_requirements(managed: Table) -> Table:
-    """What the older managed configuration demands, in the words of requirements.toml.
+    """Convert the demands of the older managed configuration to the format of requirements.toml.
 
     Raises:
-        OperationFailed: a demand that is not understood must not be dropped.
+        OperationFailed: a demand is not understood, and must not be dropped.
     """
     demands: Table = {}
     if (approval := managed.get("approval_policy")) is not None:
@@ -204,7 +204,10 @@ def _approval(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class _Trust:
-    """Who may add configuration. The first directory of `fallbacks` with a word on it decides for all."""
+    """Which directories may add configuration.
+
+    A directory's own level decides, else the first of `fallbacks`.
+    """
 
     levels: Mapping[str, bool]
     fallbacks: Sequence[str]
@@ -284,7 +287,7 @@ def _has_marker(folder: str, markers: Iterable[str]) -> bool:
 
 
 def _main_checkout(dot_git: str) -> str | None:
-    """The main checkout of a linked worktree, if worktree and repository name each other."""
+    """The main checkout of a linked worktree, if worktree and repository refer to each other."""
     pointer = _pointer(dot_git)
     if pointer is None or not pointer.startswith("gitdir:"):
         return None
@@ -309,7 +312,7 @@ def _pointer(path: str) -> str | None:
 
 
 def _load(source: str, path: str) -> _Layer:
-    """The file as a layer; a missing one is empty."""
+    """Load the file as a layer; a missing one is empty."""
     shown = os.fsencode(path).decode("utf-8", "replace")
     try:
         data = read_regular(path, MAX_CONFIG_BYTES)
@@ -344,9 +347,9 @@ def _failed(reason: str) -> OperationFailed:
 
 
 def read_regular(path: str, max_bytes: int) -> bytes | None:
-    """At most `max_bytes + 1` bytes of the file: the one too many says that it is too large.
+    """Read at most `max_bytes + 1` bytes of the file: the extra byte shows that it is too large.
 
-    None for a directory, FIFO, socket or device, which is neither opened nor waited for.
+    None for a directory, FIFO, socket or device, on which this neither opens nor waits.
 
     Raises:
         OSError: it is missing or unreadable.

@@ -1,8 +1,8 @@
 """The YAML of skills: the front matter of SKILL.md and the metadata file beside it.
 
-Trees are composed but never constructed: no tag can make an object, an alias costs nothing, and a
-scalar keeps its spelling (a skill may be called `010` or `yes`). The pure-Python parser is used on
-purpose: the C one overflows its stack on deep nesting.
+YAML trees are composed but never constructed: no tag can create an object, an alias costs nothing, and a
+scalar keeps its spelling (a skill may be called `010` or `yes`). The pure-Python parser is used on purpose:
+the C parser overflows its stack on deep nesting.
 """
 
 import re
@@ -13,7 +13,7 @@ import yaml
 
 from holdfast.wire.discovery import SkillDependencies, SkillPolicy, ToolDependency
 
-MAX_YAML_CHARS: Final = 64 << 10  # about half a second of parsing, and far above any real one
+MAX_YAML_CHARS: Final = 64 << 10  # about half a second of parsing, and far above any real document
 MAX_NAME_CHARS: Final = 64  # names, and the type and transport of a tool
 MAX_TEXT_CHARS: Final = 1024  # the other fields of a tool
 
@@ -30,14 +30,14 @@ _INTERFACE: Final = (
     "brand_color",
     "default_prompt",
 )
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")  # half a character: YAML can escape it, JSON not carry it
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")  # half a character: YAML can escape it, JSON cannot hold it
 _ENTRY: Final = re.compile(r"(\s*(?:- +)*[\w.-]+: +)([^'\"|>\s].*)")
 
 _Kind = TypeVar("_Kind", bound=yaml.Node)
 
 
 class _Unusable(Exception):
-    """The document is not of the form we know."""
+    """The document does not have the known form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class SkillMetadata:
 
 
 def front_matter(text: str, *, fallback_name: str) -> Front | None:
-    """What a SKILL.md says of itself between its `---` lines; None if it is not usable."""
+    """Parse the front matter of a SKILL.md, between its `---` lines; None if it is not usable."""
     lines = text.split("\n")
     fences = [number for number, line in enumerate(lines) if line.strip() == "---"][:2]
     if len(fences) < 2 or fences[0] != 0:
@@ -69,7 +69,7 @@ def front_matter(text: str, *, fallback_name: str) -> Front | None:
 
 
 def metadata(text: str) -> SkillMetadata:
-    """Dependencies and policy of an `agents/openai.yaml`; one mistake in it and all of it is ignored."""
+    """Dependencies and policy of an `agents/openai.yaml`; one mistake in it, and all of it is ignored."""
     try:
         document = _mapping(_compose(text))
         interface = _mapping(document.get("interface"))
@@ -92,7 +92,7 @@ def _front(text: str, fallback_name: str) -> Front:
 
 
 def _quote(line: str) -> str:
-    """People write `description: Use when: …`, or tabs, which is not YAML; quote such a value."""
+    """Quote a value such as `Use when: …`, or one with tabs: people write it, but it is not YAML."""
     entry = _ENTRY.fullmatch(line.replace("\t", " "))
     if not entry:
         return line
@@ -164,7 +164,7 @@ def _compose(text: str) -> yaml.Node | None:
 
 
 def _mapping(node: yaml.Node | None, *, null: bool = True) -> dict[str, yaml.Node]:
-    """The members by key; of something absent or, if so wished, null: none."""
+    """The members by key; none if the node is absent or, with `null`, null."""
     if null and _is_null(node):
         return {}
     members: dict[str, yaml.Node] = {}
@@ -218,5 +218,5 @@ def _is_null(node: yaml.Node | None) -> bool:
 
 
 def _is_empty(node: yaml.Node | None) -> bool:
-    """Absent or `key:` with nothing after it; a written-out null does not count where a list is due."""
+    """Whether it is absent or `key:` with nothing after it; a written-out null does not count for a list."""
     return node is None or (isinstance(node, yaml.ScalarNode) and node.style is None and node.value == "")

@@ -1,4 +1,4 @@
-"""Where connections come in: addresses, who may enter, WebSocket, HTTP head, lines on a unix socket or
+"""Where connections come in: addresses, authentication, WebSocket, HTTP head, lines on a unix socket or
 pipes.
 
 Imports: decoding, errors, local, log, rendezvous, sandbox.plan, server, server.processes, server.remote,

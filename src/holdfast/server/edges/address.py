@@ -1,4 +1,4 @@
-"""Where to listen, from what the user typed. Pure module."""
+"""Where to listen, parsed from the user's text. Pure module."""
 
 import ipaddress
 import re
@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 from holdfast.errors import StartupError
 
-if TYPE_CHECKING:  # whoever listens has none
+if TYPE_CHECKING:  # not needed by a server that listens
     from holdfast.server.remote.credential import Shown
     from holdfast.wire.sigv4 import Sign
 
@@ -25,7 +25,7 @@ class WebSocketAddress(NamedTuple):
         return ipaddress.ip_address(self.host).is_loopback
 
     def url(self, port: int) -> str:
-        """The address clients connect to, once the port is known."""
+        """The address that clients connect to, once the port is known."""
         return f"ws://[{self.host}]:{port}" if ":" in self.host else f"ws://{self.host}:{port}"
 
 
@@ -38,13 +38,16 @@ class Stdio(NamedTuple):
 
 
 class RemoteAddress(NamedTuple):
-    """A registry that tells others how to reach us. `credential` is what we show it, `seed` our identity."""
+    """A registry that tells clients how to reach us.
+
+    `credential` authenticates us there, `seed` is our identity.
+    """
 
     url: str
     environment_id: str
     credential: "Shown"
     seed: bytes
-    from_stdin: bool = False  # does the credential come by standard input?
+    from_stdin: bool = False  # whether the credential comes on standard input
     exit_on_stdin_close: bool = False
 
     def __repr__(self) -> str:
@@ -52,7 +55,7 @@ class RemoteAddress(NamedTuple):
 
 
 class DirectAddress(NamedTuple):
-    """A registry that tells us which host to serve. `sign` signs what we ask of both."""
+    """A registry that names the host to serve. `sign` signs our requests to both."""
 
     url: str
     environment_id: str
@@ -67,10 +70,10 @@ Address: TypeAlias = WebSocketAddress | UnixAddress | Stdio | RemoteAddress | Di
 
 
 def parse(text: str) -> Address:
-    """A listen URL.
+    """Parse a listen URL.
 
     Raises:
-        StartupError: not one we can listen on.
+        StartupError: it is not a URL to listen on.
     """
     if text in ("stdio", "stdio://"):
         return Stdio()

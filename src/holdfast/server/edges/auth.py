@@ -1,8 +1,8 @@
-"""Who may open a WebSocket: bearer tokens on the upgrade. Pure module.
+"""Authentication of WebSocket upgrades by bearer tokens. Pure module.
 
-Two kinds: a capability token, of which only a digest is kept, and a signed token, an HS256 JWT
-with an expiry. Secrets are compared in constant time and shown by no `repr`. The texts of
-refusals are those the reference sends; they never say what the right token would have been.
+Two kinds: a capability token, of which only a digest is kept, and a signed token, an HS256 JWT with an
+expiry. Secrets are compared in constant time and appear in no `repr`. The texts of refusals are those that
+the reference sends; they never reveal the right token.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ _BAD_JWT: Final = "invalid websocket jwt"
 
 
 class Authenticator(Protocol):
-    """Decides from the Authorization header."""
+    """Decides from the Authorization header whether a peer may connect."""
 
     def check(self, authorization: str | None, now: float) -> None:
         """Return if the peer may connect.
@@ -37,7 +37,7 @@ class Authenticator(Protocol):
 
 
 class CapabilityToken:
-    """Whoever knows the token may connect."""
+    """Admits every peer that knows the token."""
 
     def __init__(self, digest: bytes) -> None:
         self._digest = digest
@@ -60,7 +60,7 @@ class CapabilityToken:
 
 
 class SignedToken:
-    """Whoever holds a token signed with the key may connect until it expires."""
+    """Admits every holder of a token that is signed with the key, until it expires."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class SignedToken:
             raise PeerRefused("websocket jwt audience mismatch")
 
     def _verify(self, token: str) -> "_Claims":
-        """The claims of a token that carries our signature; nothing else of it is read before."""
+        """Return the claims of a token with our signature; nothing else of it is parsed before the check."""
         signed, _, signature = token.rpartition(".")
         head, _, payload = signed.partition(".")
         expected = hmac.digest(self._key, signed.encode("ascii"), "sha256")
@@ -105,7 +105,7 @@ class SignedToken:
             claims = decoding.convert(_json(_base64url(payload)), _Claims)
         except (ValueError, RecursionError):
             raise PeerRefused(_BAD_JWT) from None
-        # The bound also keeps out what is not finite.
+        # The bound also excludes values that are not finite.
         if algorithm != "HS256" or not all(abs(t) < 2**63 for t in (claims.exp, claims.nbf or 0)):
             raise PeerRefused(_BAD_JWT)
         return claims
@@ -144,7 +144,7 @@ def _json(data: bytes) -> object:
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Two readers of a token must not see different claims."""
+    """Refuse duplicate keys: two readers of a token must not see different claims."""
     made = dict(pairs)
     if len(made) != len(pairs):
         raise ValueError("duplicate key")
@@ -161,10 +161,10 @@ def load(
     audience: str | None = None,
     skew_s: float = DEFAULT_SKEW_S,
 ) -> Authenticator | None:
-    """The authenticator the flags describe; None if they ask for none.
+    """Create the authenticator that the flags describe; None if they request none.
 
     Raises:
-        StartupError: the flags contradict each other or a secret is unusable; names the flag.
+        StartupError: the flags contradict each other or a secret is unusable; the text names the flag.
     """
     of_capability: dict[str, object] = {"--ws-token-file": token_file_text, "--ws-token-sha256": token_sha256}
     of_signed: dict[str, object] = {

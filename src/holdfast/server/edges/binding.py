@@ -1,4 +1,7 @@
-"""What to listen on, and the sockets for it. Loads no event loop: who started us waits for the address."""
+"""The addresses to listen on and their sockets.
+
+Loads no event loop: the process that started us waits for them.
+"""
 
 import contextlib
 import errno
@@ -29,18 +32,18 @@ class ServeOptions(NamedTuple):
     authenticator: "Authenticator | None" = None
     metrics: bool = False
     choice: "Choice | None" = None  # None: any backend that enforces everything
-    keep_s: float | None = None  # how long sessions are kept that nobody holds; None: 30 s
+    keep_s: float | None = None  # how long detached sessions are kept; None: 30 s
     token: Callable[[], str] | None = None  # of the home that a unix listener belongs to
-    idle_s: float | None = None  # without any session, after which a unix listener ends; None: never
-    private_via_upstream: bool = False  # proxies of commands take the host's own to private addresses too
-    metrics_file: str | None = None  # that is written again and again
+    idle_s: float | None = None  # time without any session after which a unix listener ends; None: never
+    private_via_upstream: bool = False  # commands' proxies use the host's proxy to private addresses too
+    metrics_file: str | None = None  # rewritten periodically
 
 
 def check_exposure(options: ServeOptions) -> None:
-    """Refuse to let a network in without a token.
+    """Refuse to listen on a network without a token.
 
     Raises:
-        StartupError: the combination is unsafe or makes no sense.
+        StartupError: the combination is unsafe or contradictory.
     """
     address = options.address
     if isinstance(address, Stdio) and options.keep_s is not None:
@@ -93,8 +96,8 @@ def bind_unix(path: str) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         _remove_stale(path)
-        # 0600 from the first moment: there is no time in which others could connect. Linux gives the file the
-        # mode of the socket; the umask is of the whole process, and other threads make files meanwhile.
+        # 0600 from the start, so that others can never connect. Linux gives the file the mode of the socket;
+        # the umask is shared by the whole process, in which other threads create files at the same time.
         os.fchmod(sock.fileno(), 0o600)
         sock.bind(path)
         sock.listen(BACKLOG)
@@ -111,7 +114,7 @@ def bind_unix(path: str) -> socket.socket:
 
 
 def _remove_stale(path: str) -> None:
-    """Remove a socket nobody listens on; anything else in the way stays, and bind reports it."""
+    """Remove a socket without a listener; anything else in the way stays, and bind reports it."""
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
             return

@@ -1,4 +1,4 @@
-"""Where the commands of one process come in: a unix socket of its own, which takes its token."""
+"""The edge for the commands of one process: its own unix socket, which requires a token."""
 
 import asyncio
 import contextlib
@@ -16,11 +16,11 @@ from holdfast.server.executor import Executor
 from holdfast.server.narrowed import NarrowedExecutor
 from holdfast.server.processes.commands import CommandCeiling
 
-MAX_CONNECTIONS: Final = 8  # codex has one; each has processes and output of its own
+MAX_CONNECTIONS: Final = 8  # codex has one; each has its own processes and output
 
 
 class CommandSocket:
-    """Listens while the process lives. Its peer is confined, so the token is what lets it speak."""
+    """Listens while the process lives. Its peer is confined; the token authenticates it."""
 
     def __init__(self, executor: NarrowedExecutor, path: str, token: str) -> None:
         self._executor = executor
@@ -31,7 +31,7 @@ class CommandSocket:
         self._edges: set[_CommandEdge] = set()
 
     async def open(self) -> None:
-        """Raises OperationFailed when nobody can listen there."""
+        """Raises OperationFailed if the socket cannot be opened."""
         try:
             sock = bind_unix(self._path)
         except StartupError as exc:
@@ -39,7 +39,7 @@ class CommandSocket:
         self._server = await asyncio.get_running_loop().create_unix_server(self._make, sock=sock)
 
     def close(self) -> None:
-        """End every connection and every command; again does nothing."""
+        """End every connection and every command; idempotent."""
         if self._server is None:
             return
         self._server.close()
@@ -75,7 +75,7 @@ class CommandSocket:
 
 
 class _CommandEdge(LineEdge):
-    """One that counts from the first moment, before it has shown a token."""
+    """An edge that is counted from the start, before it has shown a token."""
 
     def __init__(
         self,
@@ -99,10 +99,10 @@ class _CommandEdge(LineEdge):
 
 
 async def listen(whole: Executor, ceiling: CommandCeiling, path: str, token: str) -> CommandSocket:
-    """Have this server listen for the commands of one of its processes.
+    """Make this server listen for the commands of one of its processes.
 
     Raises:
-        OperationFailed: nobody can listen there.
+        OperationFailed: the socket cannot be opened.
     """
     made = CommandSocket(NarrowedExecutor(whole, ceiling), path, token)
     await made.open()

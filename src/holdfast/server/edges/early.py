@@ -1,7 +1,7 @@
-"""The first connection, taken before the event loop is loaded: its client waits for us already.
+"""Accept the first connection before the event loop is loaded: its client waits for us already.
 
-Only a handshake with nothing wrong about it is answered here. Everything else, and whoever is slow, is handed
-on with what was received, and treated there like any later connection.
+Only a handshake without any fault is answered here. Every other connection, and every slow one, is passed on
+with the data received, and handled there like any later connection.
 """
 
 import select
@@ -13,21 +13,21 @@ from typing import Any, Final, NamedTuple
 from holdfast.errors import PeerRefused, RemoteProtocolError
 from holdfast.server.edges.httphead import MAX_HEAD_BYTES, accept, answer, parse_head
 
-WITHIN_S: Final = 0.02  # for a client that was started to use us; nobody else is kept waiting for longer
+WITHIN_S: Final = 0.02  # for a client that was started to use us; others are not kept waiting for longer
 
 Check = Callable[[str | None, Any, Any], None]
 
 
 class FirstConnection(NamedTuple):
     sock: socket.socket
-    received: bytes  # and not looked at: all of it, or what came after the request head
-    opened: bool  # was the handshake answered?
+    received: bytes  # not parsed: all of it, or the data after the request head
+    opened: bool  # whether the handshake was answered
 
 
 def receive_first(
     listening: socket.socket, check: Check, *, now: Callable[[], float] = time.monotonic
 ) -> FirstConnection | None:
-    """Whoever connects at once, with the handshake answered if `check` lets them in; None if nobody does.
+    """Accept a client that connects at once, and answer its handshake if `check` admits it; else None.
 
     `check` gets the header `Authorization` and both addresses, and raises PeerRefused.
     """
@@ -37,7 +37,7 @@ def receive_first(
     try:
         sock, peer = listening.accept()
     except OSError:
-        return None  # it went again
+        return None  # it has closed the connection again
     received = b""
     try:
         sock.setblocking(False)
@@ -53,12 +53,12 @@ def receive_first(
         if opening is not None and sock.send(opening) == len(opening):
             return FirstConnection(sock, rest, opened=True)
     except OSError:
-        pass  # reset: the event loop finds the same and cleans up
+        pass  # reset: the event loop will notice it and clean up
     return FirstConnection(sock, received, opened=False)
 
 
 def _accept(raw: bytes, check: Callable[[str | None], None]) -> bytes | None:
-    """The answer that opens the WebSocket; None for a request that gets another one."""
+    """The answer that opens the WebSocket; None for a request that needs another answer."""
     try:
         head = parse_head(raw)
         if answer(head, metrics=False) is not None:
@@ -70,7 +70,7 @@ def _accept(raw: bytes, check: Callable[[str | None], None]) -> bytes | None:
 
 
 def _wait(sock: socket.socket, seconds: float) -> bool:
-    """Whether something can be read within that time."""
+    """Return whether something can be read within that time."""
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     return bool(poll.poll(max(0.0, seconds) * 1000))

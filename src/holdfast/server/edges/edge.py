@@ -1,9 +1,9 @@
-"""What every edge does: carry one `ExecConnection`, and tell it when the peer does not take what is sent."""
+"""The base of every edge: it carries one `ExecConnection`, and reports to it when the peer is slow."""
 
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-if TYPE_CHECKING:  # loaded when there is one: who waits for the handshake does not wait for that
+if TYPE_CHECKING:  # loaded with the first connection, so that a client's handshake need not wait for it
     from holdfast.server.connection import ExecConnection
 
 WRITE_HIGH_BYTES: Final = 2 * 1024 * 1024  # unsent output of a connection before its children wait

@@ -1,8 +1,8 @@
 """The HTTP surface in front of the WebSocket: which request gets which answer. Pure module.
 
-Everything is decided from the request head alone, before authentication state or sockets are
-touched: any `Origin` is refused first (a browser must never reach an exec server), then the
-route, then the method. Who asks comes last, and is found out by whoever has the connection.
+Everything is decided from the request head alone, before authentication state or sockets are touched: any
+`Origin` is refused first (a browser must never reach an exec server), then the route is checked, then the
+method. Authentication comes last, and is done by the caller, which has the connection.
 """
 
 import binascii
@@ -50,7 +50,7 @@ class RequestHead(NamedTuple):
         return next((value for key, value in self.headers if key == name), None)
 
     def only(self, name: str) -> str | None:
-        """The value of a header that is there once."""
+        """The value of a header that occurs exactly once."""
         values = [value for key, value in self.headers if key == name]
         return values[0] if len(values) == 1 else None
 
@@ -109,10 +109,10 @@ def parse_head(data: bytes) -> RequestHead:
 
 
 def answer(head: RequestHead, *, metrics: bool) -> HeadAnswer | None:
-    """The response to this request; None: that depends on who asks.
+    """The response to this request; None: it depends on authentication.
 
-    Whoever may come in gets the WebSocket, or at /metrics what `show_metrics` says, if there is such a page;
-    everybody else gets what `refuse` says.
+    An admitted peer gets the WebSocket, or at /metrics the answer of `show_metrics`, if there is such a page.
+    Any other peer gets the answer of `refuse`.
     """
     if head.get("origin") is not None:
         return HeadAnswer(403)
@@ -129,20 +129,20 @@ def answer(head: RequestHead, *, metrics: bool) -> HeadAnswer | None:
 
 
 def refuse(head: RequestHead, why: PeerRefused) -> HeadAnswer:
-    """The response to somebody who may not come in."""
+    """The response to a peer that is not admitted."""
     return HeadAnswer(401, str(why).encode(), head_only=head.method == "HEAD")
 
 
 def show_metrics(head: RequestHead, page: bytes) -> HeadAnswer:
-    """The response at /metrics to somebody who may come in."""
+    """The response at /metrics to an admitted peer."""
     kind = "text/plain; version=0.0.4; charset=utf-8"
     return HeadAnswer(200, page, kind, head_only=head.method == "HEAD") if head.reads() else _READ_ONLY
 
 
 def accept(head: RequestHead) -> bytes | None:
-    """The response that opens a WebSocket which `answer` lets in, if nothing is wrong with the request.
+    """The response that opens a WebSocket after `answer` returned None, if the request is faultless.
 
-    None: let the library say what is. Loading that is not part of a start.
+    None: the library must report the fault. It is not loaded at start-up.
     """
     key = head.only("sec-websocket-key") or ""
     try:

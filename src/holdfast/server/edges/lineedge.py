@@ -1,4 +1,4 @@
-"""The newline edge: a unix socket or a pair of pipes to messages of one `ExecConnection` and back."""
+"""The newline edge: converts a unix socket or two pipes to messages of one `ExecConnection` and back."""
 
 import asyncio
 import logging
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _NEWLINE: Final = b"\n"
-AUTHENTICATE_S: Final = 5.0  # to show the token, which a client of ours sends at once
+AUTHENTICATE_S: Final = 5.0  # to show the token, which our clients send at once
 
 
 class LineEdge(Edge):
-    """One stream. With pipes the writing transport is a second one, given by `write_to` before."""
+    """One stream. For pipes, `write_to` must set the separate writing transport first."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class LineEdge(Edge):
         for message in self._reader.finish():
             self._connection.receive(message)
         self._connection.end()
-        return True  # keep the transport until what was asked is answered
+        return True  # keep the transport until all requests are answered
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:

@@ -1,4 +1,4 @@
-"""Listeners: serve whoever may come in until told to stop."""
+"""Listeners: serve admitted clients until told to stop."""
 
 import asyncio
 import contextlib
@@ -34,12 +34,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-IDLE_LOOKS: Final = 15  # at whether anybody is there, until a server is idle
-LATER_S: Final = 1.0  # for a first client that asks for nothing; one that does has everything loaded for it
+IDLE_LOOKS: Final = 15  # checks for sessions until a server counts as idle
+LATER_S: Final = 1.0  # for a first client without requests; a request would load everything at once
 
 
 class Server:
-    """An executor with one listener. Without one it makes its own, once somebody has come or nobody has."""
+    """An executor with one listener.
+
+    If it gets none, it creates one after the first client, or shortly after the start.
+    """
 
     def __init__(self, options: ServeOptions, executor: "Executor | None" = None) -> None:
         self._options = options
@@ -67,21 +70,21 @@ class Server:
         return self._made
 
     def _load(self) -> None:
-        """All that the first requests need; the launcher starts while we are small."""
+        """Load all that the first requests need; the launcher is started while this process is small."""
         if not self._done.is_set():
             self._executor.open()
             import holdfast.server.router  # noqa: F401
-        gc.enable()  # `serve` begins without: there is no garbage in what is loaded
+        gc.enable()  # `serve` begins with it disabled, since loaded modules hold no garbage
 
     def stop(self) -> None:
-        """Stop accepting and end; `serve` returns once everything is cleaned up."""
+        """Stop accepting and end; `serve` returns after the cleanup."""
         self._done.set()
 
     async def serve(self, announce: Callable[[str], None]) -> None:
-        """Serve until `stop`, or until the peer is gone on stdio. `announce` gets the bound address.
+        """Serve until `stop`, or on stdio until the peer is gone. `announce` gets the bound address.
 
         Raises:
-            StartupError: the address can not be listened on.
+            StartupError: the address cannot be listened on.
         """
         check_exposure(self._options)
         match self._options.address:
@@ -98,7 +101,7 @@ class Server:
     async def serve_bound(
         self, sock: socket.socket, first: FirstConnection | None, announce: Callable[[], None]
     ) -> None:
-        """The same, on a TCP socket that listens, for `first` and whoever comes later."""
+        """Serve on a TCP socket that listens already, for `first` and later clients."""
         await self._serve(lambda: self._serve_websocket(sock, first, announce))
 
     async def _serve(self, listener: Callable[[], Coroutine[None, None, None]]) -> None:
@@ -167,12 +170,12 @@ class Server:
             finally:
                 retiring.cancel()
         finally:
-            if not self._retired:  # else another may listen there
+            if not self._retired:  # otherwise another server may listen there
                 with contextlib.suppress(OSError):
                     os.unlink(path)
 
     async def _retire(self, path: str) -> None:
-        """Once nobody has had a session for a while, be found no more; who came in just before is served."""
+        """Unlink the socket after a time without sessions; clients that came just before are still served."""
         if self._options.idle_s is not None:
             await self._wait_unused(self._options.idle_s)
             self._retired = True
@@ -192,7 +195,7 @@ class Server:
         return bool(self._tasks) or (self._made is not None and len(self._made.sessions) > 0)
 
     def _open_soon(self, delay_s: float = WITHIN_S) -> None:
-        """At once if the caller made the executor; otherwise when nobody was answered first."""
+        """Load the executor at once if the caller made it; otherwise later, after a first client's answer."""
         if self._made is not None:
             self._made.open()
         else:
@@ -260,7 +263,7 @@ class Server:
         )
 
     def _admit(self, transport: asyncio.BaseTransport) -> None:
-        """Raises PeerRefused for another user where there is no token to show."""
+        """Raises PeerRefused for another user if no token is required."""
         if self._options.authenticator is None:
             with _told():
                 peers.check_owner(*_ends(transport))
@@ -287,7 +290,7 @@ def _ends(transport: asyncio.BaseTransport) -> tuple[Any, Any]:
 
 @contextlib.contextmanager
 def _told() -> Iterator[None]:
-    """A refusal by what the kernel says is also logged: nobody there can have mistyped a token."""
+    """Log a refusal that is based on the kernel's information: it cannot be a mistyped token."""
     try:
         yield
     except PeerRefused as exc:
@@ -296,7 +299,7 @@ def _told() -> Iterator[None]:
 
 
 class _Flow(asyncio.BaseProtocol):
-    """Passes the writing pipe's flow control on to the edge."""
+    """Passes flow control of the writing pipe on to the edge."""
 
     def __init__(self, edge: "LineEdge") -> None:
         self._edge = edge
@@ -317,7 +320,7 @@ async def serve(
     announce: Callable[[str], None],
     bound: tuple[socket.socket, FirstConnection | None] | None = None,
 ) -> None:
-    """The whole life of `holdfast serve`: SIGTERM and SIGINT end it cleanly, also those that came before.
+    """Run `holdfast serve` until SIGTERM or SIGINT, which end it cleanly, also if they came before this call.
 
     Raises:
         StartupError: it never began to serve.

@@ -1,7 +1,7 @@
-"""Standard streams that no event loop can wait for: a file, `/dev/null`, or none at all.
+"""Standard streams that an event loop cannot wait for: a file, `/dev/null`, or a closed one.
 
-A file is always ready, so the kernel refuses to watch it, and the loops raise, hang or abort. Input is
-brought through a pipe; output is written at once.
+A file is always ready, so the kernel refuses to watch it, and the loops raise, hang or abort. Input is read
+through a pipe; output is written at once.
 """
 
 import asyncio
@@ -19,21 +19,22 @@ BLOCK_BYTES: Final = 64 * 1024
 
 
 def fill_closed() -> None:
-    """Put `/dev/null` in the place of standard streams that whoever started us had closed.
+    """Open `/dev/null` for standard streams that were closed when this process was started.
 
-    Otherwise the next descriptor that is opened is one of them, and what is written to it goes there.
+    Otherwise the next descriptor that is opened would take such a number, and output to the stream would go
+    there.
     """
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(fd, True)
     os.close(fd)
     for number, name in enumerate(("stdin", "stdout", "stderr")):
-        if getattr(sys, name) is None:  # what Python makes of a closed one
+        if getattr(sys, name) is None:  # Python's value for a closed stream
             stream = open(number, "w" if number else "r", encoding="utf-8", closefd=False)  # noqa: SIM115
             setattr(sys, name, stream)
 
 
 def can_wait(fd: int) -> bool:
-    """Whether the kernel can tell a loop when this is ready."""
+    """Whether the kernel can notify an event loop when this is ready."""
     with select.epoll() as poll:
         try:
             poll.register(fd, select.EPOLLIN)
@@ -45,7 +46,7 @@ def can_wait(fd: int) -> bool:
 
 
 def piped(fd: int) -> int:
-    """The reading end of a pipe that gets what `fd` holds, and its end. Whoever stops reading closes it."""
+    """Return the reading end of a pipe that gets the contents of `fd`, and its end. The reader closes it."""
     read, write = os.pipe2(os.O_CLOEXEC)
     threading.Thread(target=_pump, args=(fd, write), name="standard input", daemon=True).start()
     return read
@@ -58,7 +59,7 @@ def _pump(source: int, target: int) -> None:
             while rest:
                 rest = rest[os.write(target, rest) :]
     except BrokenPipeError:
-        pass  # nobody reads any more
+        pass  # the reader has closed the pipe
     except OSError as exc:
         log.warning("standard input cannot be read", extra={"reason": str(exc)})
     finally:
@@ -66,7 +67,7 @@ def _pump(source: int, target: int) -> None:
 
 
 class FileOutput(asyncio.WriteTransport):
-    """A transport that writes into a file as it is told to: nothing is ever kept back."""
+    """A transport that writes into a file at once, without a buffer."""
 
     def __init__(self, fd: int) -> None:
         super().__init__()
@@ -74,7 +75,7 @@ class FileOutput(asyncio.WriteTransport):
         self._closed = False
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """There is no buffer."""
+        """Do nothing: there is no buffer."""
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         rest = memoryview(data)

@@ -1,5 +1,5 @@
-"""Serving those who come through a relay, or a host that we dial, until told to stop; what standard input has
-to say about that.
+"""Serve clients that come through a relay, or a host that we dial, until told to stop, and watch standard
+input.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ async def serve_remote(
     announce: Callable[[], None],
     metrics: "PrometheusMetrics | None" = None,
 ) -> None:
-    """Until `done`, or until standard input ends where that matters.
+    """Serve until `done`, or until standard input ends where that matters.
 
     Raises:
-        StartupError: the registry does not take us, or the credential on standard input is none.
+        StartupError: the registry refuses us, or the credential on standard input is invalid.
     """
     loop = asyncio.get_running_loop()
     credential = address.credential if isinstance(address, RemoteAddress) and address.from_stdin else None
@@ -67,7 +67,7 @@ async def _execute(
     announce: Callable[[], None],
     metrics: "PrometheusMetrics | None",
 ) -> NoReturn:
-    """Raises: StartupError: the registry does not take us."""
+    """Raises: StartupError: the registry refuses us."""
     place = address.url, address.environment_id
     if isinstance(address, DirectAddress):
         registry = Registry(*place, sign=address.sign)
@@ -81,7 +81,7 @@ async def _execute(
 
 
 async def forward_remote(address: RemoteAddress, url: str, signals: Sequence[signal.Signals]) -> None:
-    """The whole life of `holdfast forward`: streams of the relay to the exec server at `url`.
+    """Run `holdfast forward`: forward streams of the relay to the exec server at `url`.
 
     Raises:
         StartupError: as `serve_remote` does.
@@ -130,7 +130,7 @@ class StdinWatch(asyncio.Protocol):
         self._first.set()
 
     async def until_first(self) -> None:
-        """Raises: StartupError: no credential came, or something else."""
+        """Raises: StartupError: no credential came, or an invalid one."""
         try:
             async with asyncio.timeout(FIRST_LINE_S):
                 await self._first.wait()
@@ -141,6 +141,6 @@ class StdinWatch(asyncio.Protocol):
         self.check()
 
     def check(self) -> None:
-        """Raises: StartupError: what came makes no sense."""
+        """Raises: StartupError: the input was invalid."""
         if self._error is not None:
             raise self._error

@@ -1,4 +1,4 @@
-"""The WebSocket edge: bytes of one TCP connection to messages of one `ExecConnection` and back.
+"""The WebSocket edge: converts bytes of one TCP connection to messages of one `ExecConnection` and back.
 
 Framing is the `websockets` library's sans-I/O core; this class moves bytes, keeps time and decides
 nothing else. Messages larger than a frame may be at the peer are sent in fragments.
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MAX_FRAME_BYTES: Final = 16 * 1024 * 1024  # what the reference accepts and sends in one frame
+MAX_FRAME_BYTES: Final = 16 * 1024 * 1024  # the reference's bound of one frame in both directions
 FRAGMENT_BYTES: Final = 8 * 1024 * 1024  # half of the reference client's frame limit
 HANDSHAKE_S: Final = 10.0  # for the request head, so that silent peers do not pile up
-MAX_WAITING: Final = 64  # connections without a complete request head; a client of ours sends it at once
+MAX_WAITING: Final = 64  # connections without a complete request head; our clients send it at once
 
 PING_S: Final = 30.0  # as often as the reference
 PONG_S: Final = 60.0  # measured from the first unanswered ping; later pings do not extend it
@@ -53,14 +53,14 @@ Authenticate = Callable[[str | None, asyncio.BaseTransport], None]
 
 
 class Keepalive:
-    """Call `tick` at `next_tick`; send a ping unless it says that the peer is gone."""
+    """Times the pings. Call `tick` at `next_tick`; send a ping unless it returns that the peer is gone."""
 
     def __init__(self, now: float) -> None:
         self.next_tick = now + PING_S
         self._unanswered_since: float | None = None
 
     def tick(self, now: float) -> bool:
-        """True: the peer has not answered for too long."""
+        """Return True if the peer has not answered for too long."""
         while self.next_tick <= now:
             self.next_tick += PING_S  # missed ticks are skipped, not made up for
         if self._unanswered_since is None:
@@ -68,7 +68,7 @@ class Keepalive:
         return now - self._unanswered_since >= PONG_S
 
     def pong(self) -> None:
-        """The peer lives."""
+        """Note that the peer has answered."""
         self._unanswered_since = None
 
 
@@ -86,7 +86,7 @@ class WebSocketEdge(Edge):
         adopt: Callable[["asyncio.Task[None]"], None],
         first: FirstConnection | None = None,
     ) -> None:
-        """`admit` raises PeerRefused for whoever may not even ask; others wait in the lobby."""
+        """`admit` raises PeerRefused for peers that are not even authenticated; others wait in the lobby."""
         self._connect = connect
         self._admit = admit
         self._lobby = lobby
@@ -112,7 +112,7 @@ class WebSocketEdge(Edge):
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         peername = transport.get_extra_info("peername")
         if peername is None:
-            transport.abort()  # it was reset before it was accepted; what it sent may still be readable
+            transport.abort()  # it was reset before it was accepted; data that it sent may still be readable
             return
         self._peername = peername
         first, self._first = self._first, None
@@ -144,7 +144,7 @@ class WebSocketEdge(Edge):
         if self._timer is not None:
             self._timer.cancel()
         if self._task is not None:
-            self._task.cancel()  # whatever it was doing is for nobody now; the session can be resumed at once
+            self._task.cancel()  # its result has no recipient any more; the session can be resumed at once
 
     # --- handshake
 
@@ -180,7 +180,7 @@ class WebSocketEdge(Edge):
             self._begin(frames, rest)
 
     def _answer_caller(self, head: RequestHead) -> HeadAnswer | None:
-        """What whoever asks for this gets; None: the WebSocket."""
+        """The answer that depends on authentication; None: the WebSocket."""
         try:
             self._authenticate(head.get("authorization"), self._transport)
         except PeerRefused as exc:
@@ -190,7 +190,7 @@ class WebSocketEdge(Edge):
         return None
 
     def _refuse(self, frames: "ServerProtocol", raw: bytes) -> bool:
-        """Let the library say what is wrong with the request; whether it found nothing."""
+        """Let the library report the fault of the request; returns whether it found none."""
         from websockets.exceptions import InvalidHandshake
         from websockets.http11 import Request
 
@@ -209,7 +209,7 @@ class WebSocketEdge(Edge):
         return frames.state is frames.state.OPEN
 
     def _open(self, rest: bytes) -> None:
-        """The handshake is answered."""
+        """Begin frames after the answered handshake."""
         from websockets.protocol import OPEN
         from websockets.server import ServerProtocol
 
@@ -240,10 +240,10 @@ class WebSocketEdge(Edge):
         if frames is None or self._connection is None:
             raise AssertionError("frames come after the handshake")
         frames.receive_data(data)
-        if frames.state is frames.state.OPEN:  # before anything else is sent, which would send all of them
+        if frames.state is frames.state.OPEN:  # before anything else is sent, because that sends all of them
             for pong in frames.data_to_send():
                 self._transport.write(self._pongs.pass_on(pong, self._transport.get_write_buffer_size()))
-        for frame in cast("list[Frame]", frames.events_received()):  # the request was before
+        for frame in cast("list[Frame]", frames.events_received()):  # the request was taken before
             self._take(frame)
         self._flush(frames)
         if frames.close_expected():

@@ -1,4 +1,4 @@
-"""File calls: plain ones, and those under a policy, which a confined worker process answers.
+"""File calls: plain ones, and those under a policy, which are executed by a confined worker process.
 
 Imports: confine, decoding, errors, home, sandbox.kernel, sandbox.plan, sandbox.policy, sandbox.protocol,
 server.codex, wire.

@@ -1,7 +1,7 @@
-"""File methods under a policy: one confined, long-lived worker per policy, kept while it fits.
+"""File methods under a policy: one confined, long-lived worker per policy, kept while its plan is valid.
 
-The disk is looked at anew for every call, because what exists decides the plan (a `.git` that appeared,
-a new match of a deny pattern). A worker whose plan was made for something else is replaced.
+The disk is inspected again for every call, because existing files determine the plan (a `.git` that appeared,
+a new match of a deny pattern). A worker whose plan is out of date is replaced.
 """
 
 import asyncio
@@ -41,20 +41,20 @@ from holdfast.wire.paths import PathUri
 from holdfast.wire.permissions import SandboxContext
 from holdfast.wire.rpc import MAX_MESSAGE_BYTES
 
-MAX_WORKERS: Final = 8  # policies in use at once; the least recently used one's worker ends
-HOMES_S: Final = 1.0  # how long it is taken for granted which homes there are: a file call is quicker
-MAX_BOUNDS: Final = 64  # policies whose meaning is remembered
-MAX_REPLANS: Final = 8  # tries to catch the file system standing still
-_AT_ONCE_S: Final = 0.0002  # how long an answer is looked for without a pause
-_SOON_MS: Final = 1  # the loop may stand still for that long; a small file is written in a tenth of it
+MAX_WORKERS: Final = 8  # policies in use at the same time; the least recently used one's worker ends
+HOMES_S: Final = 1.0  # how long the list of homes is cached, since finding them takes longer than a file call
+MAX_BOUNDS: Final = 64  # policies whose bound form is cached
+MAX_REPLANS: Final = 8  # attempts to plan while the file system changes
+_AT_ONCE_S: Final = 0.0002  # how long an answer is polled for without a pause
+_SOON_MS: Final = 1  # the loop may block for that long; a small file is written in a tenth of it
 CALL_S: Final = 60.0  # a file call that takes longer hangs in a dead mount
-_PASSED: Final = ("PATH", "TMPDIR", "TMP", "TEMP")  # all of the environment that a worker sees
-# The worker imports from where we did, however we were started; never from a working directory.
+_PASSED: Final = ("PATH", "TMPDIR", "TMP", "TEMP")  # the whole environment of a worker
+# The worker imports from the same places as we do; never from a working directory.
 _IMPORTS: Final = [place for place in sys.path if os.path.isabs(place)]
 _BOOT: Final = (
     f"import sys; sys.path[:] = {_IMPORTS!r}; from holdfast.server.files.fsworker import main; main()"
 )
-_CWD: Final = "/"  # of a worker: the policy's own may be hidden by the policy
+_CWD: Final = "/"  # of a worker: the policy may hide its own directory
 _READ_ONLY: Final = "Read-only file system (os error 30)"
 
 
@@ -70,7 +70,7 @@ _encode = msgspec.json.Encoder(enc_hook=_to_wire).encode
 @dataclass(slots=True, eq=False)
 class _Worker:
     seen: DiskSnapshot
-    names: Mapping[str, DiskEntry] | None  # all that was looked at, if it was only names
+    names: Mapping[str, DiskEntry] | None  # all that was inspected, if it was only names
     held: HeldNames
     launch_id: int
     sock: socket.socket
@@ -95,13 +95,13 @@ class ConfinedFiles:
         self._bounds: dict[tuple[bytes, tuple[str, ...]], BoundPolicy] = {}
 
     def bound(self, context: SandboxContext, homes: Sequence[str] | None = None) -> BoundPolicy:
-        """The policy of a context with concrete paths; remembered, because clients send the same one again.
+        """The policy of a context with concrete paths; cached, because clients send the same one again.
 
-        Holdfast's `homes` are hidden: those that there are, unless told which.
+        Holdfast's `homes` are hidden: by default all that exist.
 
         Raises:
-            UsageError: it depends on a working directory and names none.
-            InvalidRequest: it makes no sense on this host.
+            UsageError: it depends on a working directory and has none.
+            InvalidRequest: it is invalid on this host.
         """
         homes = self._find_homes() if homes is None else tuple(homes)
         key = (_encode(context), homes)
@@ -126,17 +126,17 @@ class ConfinedFiles:
     async def call(
         self, bound: BoundPolicy, method: str, params: Any, ceiling: BoundPolicy | None = None
     ) -> msgspec.Raw:
-        """Carry out a file method inside the policy's view, which is nowhere wider than the ceiling.
+        """Execute a file method inside the policy's view, which is nowhere wider than the ceiling.
 
         Raises:
-            SandboxUnavailable: the policy can not be enforced here; nothing was done.
-            HoldfastError: what the method itself answers.
+            SandboxUnavailable: the policy cannot be enforced here; nothing was done.
+            HoldfastError: the error of the method itself.
         """
         reply, _ = await self._carry_out(bound, method, params, ceiling)
         return msgspec.Raw(reply)
 
     async def open(self, bound: BoundPolicy, params: OpenParams, ceiling: BoundPolicy | None = None) -> int:
-        """A descriptor opened inside the policy's view."""
+        """Open a file inside the policy's view and return its descriptor."""
         _, fd = await self._carry_out(bound, "fs/open", params, ceiling)
         if fd is None:
             raise OperationFailed("the confined file worker sent no descriptor")
@@ -164,7 +164,7 @@ class ConfinedFiles:
                     except HoldfastError:
                         raise
                     except BaseException as exc:
-                        self._forget(worker)  # nobody knows what it will say next
+                        self._forget(worker)  # its next answer would be out of step
                         if isinstance(exc, OSError | EOFError):
                             raise OperationFailed("the confined file worker ended unexpectedly") from None
                         raise
@@ -172,13 +172,13 @@ class ConfinedFiles:
                         worker.held.set_aside()
                         if done[1] is not None:
                             os.close(done[1])
-                        raise OperationFailed(_READ_ONLY)  # a protected name was created through another one
+                        raise OperationFailed(_READ_ONLY)  # a protected name was created through another name
                     return done
             await self._replace(bound, worker)
         raise OperationFailed("what the policy names keeps changing")
 
     async def _fits(self, worker: _Worker, bound: BoundPolicy) -> bool:
-        """Is there still what the worker's plan was made for? On the loop where that can not hang."""
+        """Whether the disk still matches the worker's plan. Checked on the loop if that cannot hang."""
         if worker.names is None:
             return (await asyncio.to_thread(glance, with_worker_readable(bound), _CWD))[0] == worker.seen
         if self._mounts.all_local():
@@ -186,7 +186,7 @@ class ConfinedFiles:
         return await asyncio.to_thread(is_unchanged, worker.names)
 
     async def _replace(self, bound: BoundPolicy, stale: _Worker | None = None) -> _Worker:
-        """A worker with the plan of this moment; concurrent callers share it."""
+        """Return a worker with a current plan; concurrent callers share it."""
         async with self._starting:
             worker = self._workers.get(bound)
             if worker is not None and worker is not stale:
@@ -236,7 +236,7 @@ class ConfinedFiles:
 
 
 def _refuse_excess(worker: _Worker, bound: BoundPolicy, ceiling: BoundPolicy) -> None:
-    """A name was a directory when it was compared with the ceiling, and may have been a link for the plan."""
+    """Refuse a plan above the ceiling: a name may have become a link since it was compared with that."""
     if worker.under is not ceiling:
         if (excess := find_excess(settle(bound, worker.seen), ceiling)) is not None:
             raise OperationFailed(f"what the policy names keeps changing: {excess} is out of bounds")
@@ -244,15 +244,15 @@ def _refuse_excess(worker: _Worker, bound: BoundPolicy, ceiling: BoundPolicy) ->
 
 
 def _ignore_exit(_exit: Exit) -> None:
-    """A worker that ends is noticed by whoever calls it next."""
+    """Do nothing: the next call notices that the worker has ended."""
 
 
 async def exchange(sock: socket.socket, method: str, params: Any) -> tuple[bytes, int | None]:
-    """One request and its answer: the result's JSON, and a descriptor if one came.
+    """Send one request and return its answer: the result's JSON, and a descriptor if one came.
 
     Raises:
         HoldfastError: the method failed.
-        OSError, EOFError: the worker did.
+        OSError, EOFError: the worker failed.
     """
     request = _encode((method, msgspec.structs.replace(params, sandbox=None)))
     request = FRAME.pack(REQUEST, len(request)) + request
@@ -269,13 +269,12 @@ async def exchange(sock: socket.socket, method: str, params: Any) -> tuple[bytes
 
 
 async def _ask(sock: socket.socket, request: bytes) -> tuple[bytes, list[int]]:
-    """Send a request; the first part of the answer, or all of it."""
+    """Send a request; return the first part of the answer, or all of it."""
     try:
         sent = sock.send(request)
     except BlockingIOError:
         sent = 0
-    # Most answers come so soon that sleeping until then, let alone going round the loop, would cost more
-    # than looking for them.
+    # Most answers come so soon that sleeping, or even a turn of the event loop, would cost more than polling.
     until = time.perf_counter() + _AT_ONCE_S
     while time.perf_counter() < until:
         try:
@@ -303,12 +302,12 @@ def _readable_soon(sock: socket.socket) -> bool:
 
 
 async def _rest(sock: socket.socket, data: bytes) -> tuple[int, bytes]:
-    """Kind and content of the answer that begins with `data`."""
+    """Read the rest of the answer that begins with `data`; return its kind and content."""
     if len(data) < FRAME.size:
         data += await _receive(sock, FRAME.size - len(data))
     kind, length = FRAME.unpack_from(data)
     if length > MAX_MESSAGE_BYTES * 2:
-        raise EOFError  # not our worker's words any more
+        raise EOFError  # our worker does not send this
     return kind, data[FRAME.size :] + await _receive(sock, FRAME.size + length - len(data))
 
 
@@ -334,11 +333,11 @@ async def _receive(sock: socket.socket, size: int) -> bytes:
 
 
 def with_worker_readable(bound: BoundPolicy) -> BoundPolicy:
-    """The policy for the worker itself: it must be able to read its own program."""
+    """Extend the policy for the worker itself, which must be able to read its own program."""
     places: tuple[str, ...]
     if bound.access_at("/") is Access.DENY:
         places = (*PLATFORM_ROOTS, sys.prefix, sys.base_prefix, *_IMPORTS)
-    else:  # below what is denied, and never that itself
+    else:  # paths below a denied one, never the denied one itself
         denied = ((path, bound.decide(path)) for path in prerequisites.of_ourselves())
         places = tuple(
             path
@@ -350,12 +349,13 @@ def with_worker_readable(bound: BoundPolicy) -> BoundPolicy:
 
 
 def refuse_early(bound: BoundPolicy, path: PathUri, *, writes: bool) -> None:
-    """What the view alone would let through: the worker's own program, protected names that do not exist.
+    """Refuse what the view alone would permit: the worker's own program, missing protected names.
 
     Raises:
-        NotFound: the path lies outside of what the policy makes visible.
+        NotFound: the path is outside of the policy's view.
         InvalidRequest: the policy denies the path by name.
-        OperationFailed: a protected name would be created, or what covers a denied one be written.
+        OperationFailed: a protected name would be created, or a path that covers a denied one would be
+            written.
     """
     if not bound.restricted:
         return

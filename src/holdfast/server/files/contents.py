@@ -1,7 +1,7 @@
-"""All the bytes of one file: answered as base64, or stored.
+"""The whole contents of one file: returned as base64, or stored.
 
-Storing is as atomic as a protocol allows that writes through hard links and symbolic links and
-keeps modes:
+Storing is as atomic as possible for a protocol that writes through hard links and symbolic links and keeps
+modes:
 
 * A new file appears complete or not at all. It is written without a name and then linked into
   place, so a failure leaves nothing behind and a watcher never reads half of it. Where the file
@@ -24,20 +24,20 @@ import pybase64
 
 from holdfast.errors import InvalidRequest
 
-MAX_READ_BYTES: Final = 512 * 1024 * 1024  # what the reference answers at most
-READ_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY  # a FIFO or a device must not stop us
+MAX_READ_BYTES: Final = 512 * 1024 * 1024  # the most that the reference answers
+READ_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY  # a FIFO or a device must not block us
 WRITE_FLAGS: Final = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY
 NEW_FILE_MODE: Final = 0o666  # less the umask
 
 SMALL_BYTES: Final = 64 * 1024  # read in one go, in less time than a thread takes to wake
 _CHUNK_BYTES: Final = 768 * 1024  # a multiple of 3, so every chunk but the last encodes without padding
-_BUFFER_BYTES: Final = 48 * 1024  # likewise; for files that do not know their size, as in /proc
+_BUFFER_BYTES: Final = 48 * 1024  # likewise; for files without a known size, as in /proc
 _NO_RESERVING: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENODEV})
 
 
 @contextmanager
 def closing(fd: int) -> Iterator[int]:
-    """The descriptor, closed at the end."""
+    """Yield the descriptor, and close it at the end."""
     try:
         yield fd
     finally:
@@ -51,7 +51,7 @@ def encode(fd: int) -> msgspec.Raw:
         raise _too_large()
     if 0 < size <= SMALL_BYTES:
         data = os.read(fd, size + 1)
-        if len(data) <= size:  # less than asked for: that was all
+        if len(data) <= size:  # less than requested: that was all
             return msgspec.Raw(b'{"dataBase64":"%b"}' % pybase64.b64encode(data))
         os.lseek(fd, 0, os.SEEK_SET)  # it grew
     view = memoryview(bytearray(min(_CHUNK_BYTES, size // 3 * 3 + 3 if size else _BUFFER_BYTES)))
@@ -78,10 +78,10 @@ def _too_large() -> InvalidRequest:
 
 
 def create(parent: int, name: str, data: bytes, *, flags: int = 0, regular_only: bool = False) -> None:
-    """Store `data` as `name` in the open directory `parent`, where a moment ago there was none.
+    """Store `data` as `name` in the open directory `parent`, where it did not exist a moment ago.
 
-    `flags` and `regular_only` matter if something is there after all: how to open it, and whether
-    anything but a regular file is refused.
+    `flags` and `regular_only` matter if it exists by now: how to open it, and whether anything but a regular
+    file is refused.
     """
     if _link_complete(parent, name, data):
         return
@@ -90,18 +90,18 @@ def create(parent: int, name: str, data: bytes, *, flags: int = 0, regular_only:
 
 
 def _link_complete(parent: int, name: str, data: bytes) -> bool:
-    """Whether the file was made in one step; if not, nothing has changed."""
+    """Whether the file was created in one step; if not, nothing has changed."""
     try:
         fd = os.open(".", os.O_WRONLY | os.O_TMPFILE, NEW_FILE_MODE, dir_fd=parent)
     except OSError:
-        return False  # not here; the ordinary way names the real reason, if there is one
+        return False  # not supported here; the ordinary way reports the real reason, if there is one
     with closing(fd):
         write_all(fd, data)
         try:
-            # Passing a directory descriptor is what makes os.link follow the link in /proc.
+            # os.link follows the link in /proc only if it gets a directory descriptor.
             os.link(f"/proc/self/fd/{fd}", name, dst_dir_fd=parent, follow_symlinks=True)
         except OSError:
-            return False  # the name was taken meanwhile, it is a dangling link, or there is no /proc
+            return False  # the name exists by now, it is a dangling link, or there is no /proc
         return True
 
 

@@ -1,7 +1,7 @@
-"""The plain file methods: each takes its params, touches the disk and answers.
+"""The plain file methods: each takes its params, accesses the disk and returns the answer.
 
-Synchronous on purpose: they run in a thread pool, or in a confined worker. `sandbox` members are
-dealt with before these functions are called.
+Synchronous on purpose: they run in a thread pool, or in a confined worker. `sandbox` members are handled
+before these functions are called.
 """
 
 import errno
@@ -22,10 +22,10 @@ from holdfast.wire import files as wire
 from holdfast.wire.paths import ForeignPath, uri_of
 from holdfast.wire.structs import Empty
 
-MAX_DIRECTORY_ENTRIES: Final = 50_000  # what the reference answers at most; bounds the message
+MAX_DIRECTORY_ENTRIES: Final = 50_000  # the most that the reference answers; bounds the message
 _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-_RANGE_BYTES: Final = 1 << 30  # per call; the kernel copies without bringing the bytes here
-_BLOCK_BYTES: Final = 256 * 1024  # where it cannot
+_RANGE_BYTES: Final = 1 << 30  # per call; the kernel copies without passing the bytes through us
+_BLOCK_BYTES: Final = 256 * 1024  # where the kernel cannot copy
 _NO_RANGES: Final = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM})
 
 _P = ParamSpec("_P")
@@ -35,7 +35,7 @@ _NOT_BASE64: Final = re.compile(rb"[^A-Za-z0-9+/]")
 
 
 def protocol_errors(operation: Callable[_P, _R]) -> Callable[_P, _R]:
-    """What the operating system or a foreign path raises, as the file methods answer it."""
+    """Convert exceptions of the operating system or for a foreign path to those of the file methods."""
 
     @functools.wraps(operation)
     def guarded(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -43,7 +43,7 @@ def protocol_errors(operation: Callable[_P, _R]) -> Callable[_P, _R]:
             return operation(*args, **kwargs)
         except OSError as exc:
             raise from_os_error(exc) from exc
-        except ForeignPath as exc:  # bad params everywhere else
+        except ForeignPath as exc:  # bad params in all other methods
             raise InvalidRequest(str(exc)) from None
 
     return guarded
@@ -61,7 +61,7 @@ def read_file(params: wire.LinkAwareParams) -> msgspec.Raw:
 
 @protocol_errors
 def read_small_file(params: wire.LinkAwareParams) -> msgspec.Raw | None:
-    """The same for a file that is read quickly; None if it is not one."""
+    """The contents of a file that is read quickly, as base64; None for any other file."""
     if params.follow_symlinks is False:
         return None
     with contents.closing(open_to_read(params.path.native())) as fd:
@@ -69,7 +69,7 @@ def read_small_file(params: wire.LinkAwareParams) -> msgspec.Raw | None:
 
 
 def open_to_read(path: str) -> int:
-    """A descriptor of a regular file; everything else is refused without waiting for it."""
+    """Open a regular file; everything else is refused without waiting for it."""
     fd = os.open(path, contents.READ_FLAGS)
     try:
         refuse_irregular(fd, path)
@@ -87,7 +87,7 @@ def refuse_irregular(fd: int, path: str) -> None:
 
 @protocol_errors
 def write_file(params: wire.WriteFileParams) -> Empty:
-    """Create or overwrite a file; `contents` says what holds if that fails half-way."""
+    """Create or overwrite a file; `contents` documents the state after a failure."""
     data = _decode(params.data_base64)
     path = params.path.native()
     if params.follow_symlinks is False:
@@ -120,7 +120,7 @@ def _decode(text: str) -> bytes:
 
 @protocol_errors
 def create_directory(params: wire.CreateDirectoryParams) -> Empty:
-    """Make a directory, with its missing parents unless told otherwise."""
+    """Create a directory, by default with its missing parents."""
     path = params.path.native()
     recursive = params.recursive is not False
     if params.follow_symlinks is False:
@@ -133,18 +133,18 @@ def create_directory(params: wire.CreateDirectoryParams) -> Empty:
 
 
 def make_directories(path: str) -> None:
-    """Make what is missing; fine if others do the same at the same time."""
+    """Create missing directories; other processes may do the same at the same time."""
     missing: list[str] = []
     while not _make_one(path):
         missing.append(path)
         path = os.path.dirname(path)
     for each in reversed(missing):
         if not _make_one(each):
-            os.mkdir(each)  # its parent was there a moment ago; this says what is wrong now
+            os.mkdir(each)  # its parent existed a moment ago; this raises the current reason
 
 
 def _make_one(path: str) -> bool:
-    """Whether there is a directory now; False if its parent is missing."""
+    """Create a directory if missing; False if its parent is missing."""
     try:
         os.mkdir(path)
     except FileNotFoundError:
@@ -157,7 +157,7 @@ def _make_one(path: str) -> bool:
 
 @protocol_errors
 def get_metadata(params: wire.LinkAwareParams) -> wire.Metadata:
-    """What the path is; of a link's target unless told otherwise."""
+    """The metadata of a path; by default of a link's target."""
     path = params.path.native()
     if params.follow_symlinks is False:
         return nofollow.get_metadata(path)
@@ -170,7 +170,7 @@ def get_metadata(params: wire.LinkAwareParams) -> wire.Metadata:
         is_file=stat.S_ISREG(status.st_mode),
         is_symlink=is_link,
         size=status.st_size,
-        created_at_ms=0,  # the reference tells it only when links are not followed
+        created_at_ms=0,  # the reference reports it only when links are not followed
         modified_at_ms=max(0, status.st_mtime_ns // 1_000_000),
     )
 
@@ -183,7 +183,7 @@ def canonicalize(params: wire.PathParams) -> wire.CanonicalPath:
 
 @protocol_errors
 def read_directory(params: wire.PathParams) -> wire.DirectoryListing:
-    """The entries in the order of the file system; links count as what they lead to, or not at all."""
+    """The entries in file system order; a link counts as its target, a dangling one is left out."""
     found: list[wire.DirectoryEntry] = []
     with os.scandir(params.path.native()) as entries:
         for entry in entries:
@@ -213,7 +213,7 @@ def lossy(name: str) -> str:
 
 @protocol_errors
 def remove(params: wire.RemoveParams) -> Empty:
-    """Remove a file, a link or a directory; with `force`, which is the default, also what is not there."""
+    """Remove a file, a link or a directory; with `force`, the default, a missing path is no error."""
     path = params.path.native()
     recursive = params.recursive is not False
     try:
@@ -223,7 +223,7 @@ def remove(params: wire.RemoveParams) -> Empty:
             nofollow.remove(path)
         elif not stat.S_ISDIR(os.lstat(path).st_mode):
             os.unlink(path)
-        elif recursive and path != "/":  # nobody who asks to empty the machine means it
+        elif recursive and path != "/":  # a request to delete the whole machine is certainly a mistake
             remove_tree(path)
         else:
             os.rmdir(path)
@@ -236,9 +236,9 @@ def remove(params: wire.RemoveParams) -> Empty:
 def remove_tree(path: str) -> None:
     """Remove the directory at `path`; links in it are removed, never followed.
 
-    Every level is reached through the descriptor of the one above, so swapping a directory for a
-    link meanwhile leads nowhere else. What others remove at the same time is no error. One
-    descriptor per level is open: the limit on open files bounds the depth.
+    Every level is opened through the descriptor of the one above, so replacing a directory by a link has no
+    effect. Files that other processes remove at the same time are no error. One descriptor per level is open:
+    the limit on open files bounds the depth.
     """
     levels = [_Level(os.open(path, _OPEN))]
     try:
@@ -267,7 +267,7 @@ def remove_tree(path: str) -> None:
 
 
 class _Level:
-    """A directory on the way down, and which of its directories are still to go."""
+    """A directory on the way down, and its subdirectories that are not removed yet."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -305,7 +305,7 @@ def copy(params: wire.CopyParams) -> Empty:
 
 def _refuse_overlap(source: str, destination: str) -> None:
     real = os.path.realpath(source, strict=True)
-    target = os.path.realpath(destination)  # whose last names may be missing
+    target = os.path.realpath(destination)  # its last names may be missing
     if os.path.commonpath([real, target]) == real:
         raise InvalidRequest("fs/copy cannot copy a directory to itself or one of its descendants")
 
@@ -357,15 +357,15 @@ def _fill(reader: int, writer: int, source: os.stat_result) -> None:
         return
     permissions = stat.S_IMODE(source.st_mode)
     if (source.st_uid, source.st_gid) != (target.st_uid, target.st_gid):
-        permissions &= ~(stat.S_ISUID | stat.S_ISGID)  # else a copy would lend its new owner's rights
-    os.fchmod(writer, permissions)  # first, so that nobody reads what the source did not show
+        permissions &= ~(stat.S_ISUID | stat.S_ISGID)  # or a copy would grant its new owner's rights
+    os.fchmod(writer, permissions)  # first, so that nobody can read what the source did not permit
     os.ftruncate(writer, _transfer(reader, writer))
     if permissions & (stat.S_ISUID | stat.S_ISGID):
-        os.fchmod(writer, permissions)  # writing takes these bits away from ordinary users
+        os.fchmod(writer, permissions)  # the kernel clears these bits when an ordinary user writes
 
 
 def _transfer(reader: int, writer: int) -> int:
-    """Copy to the end of `reader`; how many bytes that was."""
+    """Copy to the end of `reader`; return the number of bytes."""
     copied = 0
     try:
         while count := os.copy_file_range(reader, writer, _RANGE_BYTES):
@@ -373,7 +373,7 @@ def _transfer(reader: int, writer: int) -> int:
     except OSError as exc:
         if copied or exc.errno not in _NO_RANGES:
             raise
-    # Files that do not know their size, as in /proc, look empty to copy_file_range.
+    # Files without a known size, as in /proc, look empty to copy_file_range.
     while block := os.read(reader, _BLOCK_BYTES):
         contents.write_all(writer, block)
         copied += len(block)

@@ -1,8 +1,7 @@
-"""The confined file worker: carries out file methods, and discovery, inside a sandbox, one after another.
+"""The confined file worker: executes file methods, and discovery, inside a sandbox, one after another.
 
-It runs where the policy's view is all there is, so that a link, a rename or a race can not lead
-outside: there is no outside. It gets requests on one unix socket, answers on it, and hands open
-files back as descriptors.
+It runs where only the policy's view exists, so that a link, a rename or a race cannot lead outside. It gets
+requests on one unix socket, answers on it, and returns open files as descriptors.
 """
 
 import array
@@ -24,7 +23,7 @@ from holdfast.wire.methods import METHODS, json_decoder
 FRAME: Final = struct.Struct("<BI")  # kind, length
 REQUEST, RESULT, ERROR, OPENED = 1, 2, 3, 4
 
-FIRST_READ: Final = 64 * 1024  # most messages whole
+FIRST_READ: Final = 64 * 1024  # holds most messages completely
 
 _encode = msgspec.json.Encoder().encode
 _decode = decoding.decoder(tuple[str, msgspec.Raw]).decode
@@ -48,7 +47,7 @@ _DECODERS: Final = {name: json_decoder(METHODS[name].params) for name in (*HANDL
 
 
 def receive(sock: socket.socket) -> bytes:
-    """The next request, which the other side sends one at a time; EOFError when that is gone."""
+    """Return the next request; the other side sends one at a time. EOFError when it is gone."""
     data = bytearray(sock.recv(FIRST_READ))
     size = FRAME.size
     while len(data) < size or len(data) < (size := FRAME.size + FRAME.unpack_from(data)[1]):
@@ -60,7 +59,7 @@ def receive(sock: socket.socket) -> bytes:
 
 
 def send(sock: socket.socket, kind: int, payload: bytes, fd: int | None = None) -> None:
-    """One frame, with a descriptor if there is one."""
+    """Send one frame, with a descriptor if there is one."""
     head = FRAME.pack(kind, len(payload))
     if fd is None:
         sock.sendall(head + payload if len(payload) < 4096 else head)
@@ -89,7 +88,7 @@ def _serve_one(sock: socket.socket) -> None:
 
 
 def _discover(name: str, params: msgspec.Raw) -> object:
-    from holdfast.server.codex import discovery  # few workers are asked, and all would wait for it
+    from holdfast.server.codex import discovery  # few workers need it, and loading it would delay all
 
     form, act = discovery.CONFINED[name]
     return act(json_decoder(form).decode(params))

@@ -23,7 +23,7 @@ _MAX_OFFSET: Final = 2**63 - 1
 
 
 class _Handle:
-    """A descriptor and the calls using it; the last of them to leave closes it once it is doomed."""
+    """A descriptor and its users; after it is doomed, the last call that uses it closes it."""
 
     __slots__ = ("doomed", "fd", "users")
 
@@ -36,8 +36,8 @@ class _Handle:
 class FileHandles:
     """The handles of one connection. Methods may be called from several threads at once.
 
-    A handle closed while a call uses it stays open until that call is done, so no call ever meets
-    a descriptor that has been given to another file.
+    A handle closed while a call uses it stays open until that call is done, so no call can use a descriptor
+    that belongs to another file by now.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class FileHandles:
         return self.adopt(params.handle_id, fd)
 
     def adopt(self, handle_id: str, fd: int) -> HandleResult:
-        """Take over an open file under a reserved id."""
+        """Register an open file under a reserved id."""
         with self._lock:
             self._opening.discard(handle_id)
             if not self._ended:
@@ -68,7 +68,7 @@ class FileHandles:
 
     @protocol_errors
     def read_block(self, params: ReadBlockParams) -> msgspec.Raw:
-        """Up to `len` bytes from `offset`, already JSON; an I/O error closes the handle."""
+        """Read up to `len` bytes from `offset`, already JSON; an I/O error closes the handle."""
         _check_id(params.handle_id)
         if not 1 <= params.len <= MAX_BLOCK_BYTES:
             raise InvalidRequest(f"file read block length must be between 1 and {MAX_BLOCK_BYTES}")
@@ -85,7 +85,7 @@ class FileHandles:
 
     @protocol_errors
     def write_block(self, params: WriteBlockParams) -> Empty:
-        """Write all of `chunk` at `offset`; the handle stays open whatever happens."""
+        """Write all of `chunk` at `offset`; the handle stays open even after an error."""
         _check_id(params.handle_id)
         if not 1 <= len(params.chunk) <= MAX_BLOCK_BYTES:
             raise InvalidRequest(f"file write block length must be between 1 and {MAX_BLOCK_BYTES}")
@@ -99,7 +99,7 @@ class FileHandles:
         return Empty()
 
     def close(self, params: HandleParams) -> Empty:
-        """Forget the handle; one that is not open is as good as closed."""
+        """Close the handle; closing an unknown one is no error."""
         _check_id(params.handle_id)
         with self._lock:
             if handle := self._handles.pop(params.handle_id, None):
@@ -107,7 +107,7 @@ class FileHandles:
         return Empty()
 
     def close_all(self) -> None:
-        """The connection ended: close everything, and whatever is just being opened."""
+        """Close everything at the end of the connection, also files that are just being opened."""
         with self._lock:
             self._ended = True
             for handle in self._handles.values():
@@ -115,7 +115,7 @@ class FileHandles:
             self._handles.clear()
 
     def release(self, handle_id: str) -> None:
-        """Give a reserved id back: the file could not be opened."""
+        """Release a reserved id whose file could not be opened."""
         with self._lock:
             self._opening.discard(handle_id)
 
@@ -157,7 +157,7 @@ class FileHandles:
 
 @protocol_errors
 def open_file(params: OpenParams) -> int:
-    """A descriptor to `read` a regular file, or to `replace` it, which empties it at once and in place."""
+    """Open a regular file to `read` it, or to `replace` it, which empties it at once and in place."""
     path = params.path.native()
     return open_to_read(path) if params.mode == "read" else _open_to_replace(path)
 
@@ -181,7 +181,7 @@ def _open_to_replace(path: str) -> int:
     fd = os.open(path, WRITE_FLAGS | os.O_CREAT, NEW_FILE_MODE)
     try:
         refuse_irregular(fd, path)
-        os.ftruncate(fd, 0)  # only now: what is not a regular file stays untouched
+        os.ftruncate(fd, 0)  # only now, so that nothing but a regular file is changed
     except BaseException:
         os.close(fd)
         raise
@@ -189,7 +189,7 @@ def _open_to_replace(path: str) -> int:
 
 
 def _read(fd: int, length: int, offset: int) -> bytes:
-    """`length` bytes, fewer only at the end of the file."""
+    """Read `length` bytes, fewer only at the end of the file."""
     if offset + length > _MAX_OFFSET:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     data = os.pread(fd, length, offset)

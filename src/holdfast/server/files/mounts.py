@@ -1,8 +1,8 @@
-"""Can a file call on this host hang? Only if a file system is mounted that waits for something else.
+"""Whether a file call on this host can hang: only if a mounted file system waits for something else.
 
-A network or FUSE mount may block a call for minutes, and a link may lead into it from anywhere. While
-no such mount exists, short file calls are safe on the event loop. The kernel marks the mount table as
-changed through poll, so asking costs one system call.
+A network or FUSE mount may block a call for minutes, and a link may lead into it from anywhere. While no such
+mount exists, short file calls are safe on the event loop. The kernel reports changes of the mount table
+through poll, so a check costs one system call.
 """
 
 import os
@@ -21,12 +21,12 @@ LOCAL: Final = frozenset(
 
 
 def types_in(mountinfo: str) -> set[str]:
-    """The file system types in the text of a mountinfo file."""
+    """Parse the file system types from the text of a mountinfo file."""
     return {line.partition(" - ")[2].split(" ", 1)[0] for line in mountinfo.splitlines()}
 
 
 class Mounts:
-    """The mount table of this process, looked at again only when it changed."""
+    """The mount table of this process, read again only after a change."""
 
     def __init__(self) -> None:
         self._poll = select.poll()
@@ -40,7 +40,7 @@ class Mounts:
         self._look()
 
     def all_local(self) -> bool:
-        """True while no mounted file system can make a call wait."""
+        """Return True while no mounted file system can make a call hang."""
         if self._fd >= 0 and self._poll.poll(0):
             self._look()
         return self._local

@@ -1,9 +1,9 @@
 """File operations that refuse a symbolic link in any component of the path.
 
-The path is walked one name at a time from the root. Every directory on the way is opened without
-following links and only to search it, so read permission on the parents is not needed, and the
-last name is looked up in the directory that was really reached: nothing renamed or linked
-meanwhile can redirect it. Paths are absolute and tidy, as `PathUri.native` gives them.
+The path is walked one name at a time from the root. Every directory on the way is opened without following
+links and only to search it, so read permission on the parents is not needed, and the last name is looked up
+in the directory that was really reached: a rename or a new link during the walk cannot redirect it. Paths are
+absolute and normalized, as `PathUri.native` returns them.
 """
 
 import ctypes
@@ -33,7 +33,7 @@ def read_file(path: str) -> msgspec.Raw:
 
 
 def write_file(path: str, data: bytes) -> None:
-    """Create or overwrite a regular file, with the promises of `contents`."""
+    """Create or overwrite a regular file, with the guarantees of `contents`."""
     with _parent_of(path) as (parent, name):
         try:
             fd = os.open(name, WRITE_FLAGS | os.O_NOFOLLOW, dir_fd=parent)
@@ -45,7 +45,7 @@ def write_file(path: str, data: bytes) -> None:
 
 
 def create_directory(path: str, *, recursive: bool) -> None:
-    """Make one directory, or with `recursive` all that are missing."""
+    """Create one directory, or with `recursive` all that are missing."""
     if recursive:
         os.close(_reach(_names(path), make_missing=True))
     elif path == "/":
@@ -56,7 +56,7 @@ def create_directory(path: str, *, recursive: bool) -> None:
 
 
 def get_metadata(path: str) -> Metadata:
-    """What the entry itself is, with its birth time; nothing is opened for reading."""
+    """The metadata of the entry itself, with its birth time; nothing is opened for reading."""
     *parents, name = _names(path) or ["."]
     with closing(_reach(parents)) as parent:
         status = os.stat(name, dir_fd=parent, follow_symlinks=False)
@@ -102,7 +102,7 @@ def _parent_of(path: str) -> Iterator[tuple[int, str]]:
 
 
 def _reach(names: list[str], *, make_missing: bool = False) -> int:
-    """A search-only descriptor of the directory below the root with these names."""
+    """Return a search-only descriptor of the directory below the root with these names."""
     fd = os.open("/", _SEARCH)
     for name in names:
         with closing(fd) as outer:
@@ -116,12 +116,12 @@ def _enter(outer: int, name: str, *, make_missing: bool) -> int:
     except FileNotFoundError:
         if not make_missing:
             raise
-    with suppress(FileExistsError):  # somebody else may make it at the same time
+    with suppress(FileExistsError):  # another process may create it at the same time
         os.mkdir(name, dir_fd=outer)
     return os.open(name, _SEARCH, dir_fd=outer)
 
 
-# linux/stat.h and linux/fcntl.h: os.stat does not tell the birth time on Linux.
+# linux/stat.h and linux/fcntl.h: os.stat does not return the birth time on Linux.
 _STATX_BTIME: Final = 0x800
 _AT_SYMLINK_NOFOLLOW: Final = 0x100
 
@@ -147,7 +147,7 @@ if _statx is not None:
 
 
 def _birth_ms(parent: int, name: str) -> int:
-    """When the entry was made, or 0 where nobody knows."""
+    """The birth time of the entry, or 0 if it is unknown."""
     told = _Statx()
     if _statx is None or _statx(
         parent, os.fsencode(name), _AT_SYMLINK_NOFOLLOW, _STATX_BTIME, ctypes.byref(told)

@@ -1,8 +1,8 @@
 """The directory walk: everything below a directory, breadth first, within three bounds.
 
-Inside a directory names are taken in code point order. A link to a file is never listed, one to a
-directory only when links are followed; then each real directory is entered once, under the name
-that came first. Kinds come with the listing, so an ordinary entry costs no system call of its own.
+Inside a directory names are taken in code point order. A link to a file is never listed, one to a directory
+only when links are followed; then each real directory is entered once, under the name that came first. The
+listing includes the kinds, so an ordinary entry needs no extra system call.
 """
 
 import os
@@ -21,11 +21,11 @@ MAX_DEPTH: Final = 64
 MAX_DIRECTORIES: Final = 10_000
 MAX_ENTRIES: Final = 50_000
 MAX_RESPONSE_BYTES: Final = 4 * 1024 * 1024  # of paths and messages, so the answer fits a frame
-ITEM_BYTES: Final = 64  # what an entry or error is charged beside its text
+ITEM_BYTES: Final = 64  # added for each entry or error beside its text
 
-_LISTED_AT_ONCE: Final = 2 * MAX_ENTRIES  # names held of one directory; past this the last ones are dropped
+_LISTED_AT_ONCE: Final = 2 * MAX_ENTRIES  # names held of one directory; beyond it the last ones are dropped
 
-# Names that are their own URI spelling; others, which are rare, take the slower way.
+# Names that equal their URI spelling; others, which are rare, take the slower way.
 _is_plain: Final = re.compile(r"[A-Za-z0-9!$&'()*+,\-.;=@\[\]^_|~]+").fullmatch
 
 _Kind: TypeAlias = Literal["directory", "file", "link to directory", "other"]
@@ -37,7 +37,7 @@ def _never() -> bool:
 
 @protocol_errors
 def walk(params: WalkParams, cancelled: Callable[[], bool] = _never) -> WalkResult:
-    """The tree below `params.path`; cut short, and marked so, once `cancelled` says yes."""
+    """Walk the tree below `params.path`; cut short, and marked so, once `cancelled` returns True."""
     options = params.options
     _check(options)
     root = params.path.native()
@@ -65,12 +65,12 @@ def _check(options: WalkOptions) -> None:
 @dataclass(frozen=True, slots=True)
 class _Directory:
     path: str
-    real: str  # identity when links are followed, else unused
+    real: str  # identity when links are followed, otherwise unused
     depth: int
 
 
 class _OutOfBudget(Exception):
-    """Nothing more fits."""
+    """No further entry fits."""
 
 
 class _Walk:
@@ -88,7 +88,7 @@ class _Walk:
 
     def run(self, cancelled: Callable[[], bool]) -> WalkResult:
         try:
-            for directory in self._queue:  # grows meanwhile
+            for directory in self._queue:  # grows during the loop
                 if cancelled():
                     raise _OutOfBudget
                 try:
@@ -104,7 +104,7 @@ class _Walk:
     def _take(self, directory: _Directory, kinds: dict[str, _Kind]) -> None:
         own = uri_of(directory.path)
         prefix = own if own.endswith("/") else own + "/"
-        ordinary = "%00" not in own  # an opaque URI is not the beginning of its children's
+        ordinary = "%00" not in own  # the children of an opaque URI do not begin with it
         append = self._entries.append
         for name in sorted(kinds):
             if not self._room:
@@ -155,7 +155,7 @@ class _Walk:
 
 
 def _list(path: str, *, keep: int) -> dict[str, _Kind]:
-    """What is in a directory, at least the first `keep` names of it; links to nowhere are left out."""
+    """List a directory, at least its first `keep` names; dangling links are left out."""
     kinds: dict[str, _Kind] = {}
     with os.scandir(path) as entries:
         for entry in entries:

@@ -1,14 +1,13 @@
-"""One-shot watches on paths that are not there, so that a client may remember their absence.
+"""One-shot watches on paths that do not exist, so that a client may cache their absence.
 
-A path stays absent as long as no directory entry along it changes. So every directory on the way
-down to the first missing name is watched for the one name that leads on, from the root: a rename far
-above can make a path appear just as well. Watches are set before absence is checked a second time;
-whatever happens after that leaves an event. Watching the directories themselves would not do: one that
-is removed while a process is in it says nothing until that process leaves. Links could be retargeted
-anywhere and are not watchable.
+A path stays absent as long as no directory entry along it changes. So every directory from the root down to
+the first missing name is watched for the next name of the path: a rename far above can make a path appear
+too. Watches are set before absence is checked a second time, so every later change causes an event. Watching
+the directories themselves is not enough: one that is removed while a process is in it sends no event until
+that process leaves. Links could be retargeted anywhere and cannot be watched.
 
-The kernel's side is inotify(7). Closing an instance takes it tens of milliseconds, so a connection
-keeps one, removes single watches, and leaves the closing to a thread.
+This uses inotify(7). Closing an instance takes the kernel tens of milliseconds, so a connection keeps one,
+removes single watches, and closes the instance in a thread.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ from holdfast.wire.files import WatchMissingParams, WatchResult
 from holdfast.wire.paths import ForeignPath
 
 MAX_MISSING: Final = 64
-MAX_NAMES: Final = 4096  # over all paths: keeps a watch on absurdly deep paths from stalling the loop
+MAX_NAMES: Final = 4096  # over all paths, so that absurdly deep paths cannot stall the loop
 
 # <sys/inotify.h>
 _IN_MODIFY: Final = 0x002
@@ -44,7 +43,7 @@ _EVENT: Final = struct.Struct("=iIII")  # wd, mask, cookie, length of the name t
 
 _SELF: Final = _IN_DELETE_SELF | _IN_MOVE_SELF | _IN_DONT_FOLLOW | _IN_MASK_ADD
 _ENTRIES: Final = _SELF | _IN_CREATE | _IN_DELETE | _IN_MOVED_FROM | _IN_MOVED_TO
-_READ_BYTES: Final = 64 * 1024  # some thousand events at once; the kernel bounds how many it keeps
+_READ_BYTES: Final = 64 * 1024  # some thousand events per read; the kernel bounds the number it keeps
 
 _inotify_init = named("inotify_init1", c_int)
 _inotify_add_watch = named("inotify_add_watch", c_int, c_char_p, c_uint32)
@@ -56,11 +55,11 @@ _Survey: TypeAlias = dict[bytes, set[bytes]]  # directory → the names in it th
 class _Event(NamedTuple):
     wd: int
     mask: int
-    name: bytes  # empty if it is about the watched object itself
+    name: bytes  # empty if it concerns the watched object itself
 
 
 def is_supported() -> bool:
-    """Whether this host can watch at all."""
+    """Whether this host supports watches."""
     try:
         os.close(_inotify_init(os.O_NONBLOCK | os.O_CLOEXEC))
     except OSError:
@@ -69,7 +68,7 @@ def is_supported() -> bool:
 
 
 class MissingWatch:
-    """The watch of one connection. To be used on the thread of its event loop only."""
+    """The watch of one connection. It may be used on the thread of its event loop only."""
 
     def __init__(self, notify: Callable[[int], None]) -> None:
         """`notify` is called from the loop with the watch id, at most once per successful watch."""
@@ -79,7 +78,10 @@ class MissingWatch:
         self._watched: dict[int, set[bytes]] = {}  # watch descriptor → names that matter in it
 
     def watch(self, params: WatchMissingParams) -> WatchResult:
-        """Replace the current watch, unless the id is not new. Never raises for what cannot be watched."""
+        """Replace the current watch, unless the id is not new.
+
+        Never raises for paths that cannot be watched.
+        """
         if params.watch_id <= self._last_id:
             return WatchResult(watching=False)
         self._last_id = params.watch_id
@@ -93,7 +95,7 @@ class MissingWatch:
         return WatchResult(watching=armed)
 
     def close(self) -> None:
-        """Forget the watch; it will not fire any more."""
+        """Remove the watch; it will not fire any more."""
         fd, self._fd = self._fd, -1
         self._watched = {}
         if fd >= 0:
@@ -112,7 +114,7 @@ class MissingWatch:
         for directory, names in before.items():
             self._add(directory, _ENTRIES, names)
         if present is not None:
-            # What is written into a directory's files is not a change of the directory.
+            # A write to a file in a directory is not a change of the directory.
             contents = 0 if stat.S_ISDIR(os.lstat(present).st_mode) else _IN_MODIFY
             self._add(present, _SELF | _IN_ATTRIB | contents, set())
         return survey(missing, present) == before
@@ -126,7 +128,7 @@ class MissingWatch:
     def _disarm(self) -> None:
         watched, self._watched = self._watched, {}
         for wd in watched:
-            with contextlib.suppress(OSError):  # one that ended by itself (its directory is gone) is removed
+            with contextlib.suppress(OSError):  # a watch whose directory is gone was removed by the kernel
                 _inotify_rm_watch(self._fd, wd)
 
     def _on_events(self) -> None:
@@ -140,15 +142,15 @@ class MissingWatch:
 
     def _matters(self, event: _Event) -> bool:
         if event.mask & _IN_Q_OVERFLOW:
-            return bool(self._watched)  # events were lost, and any of them may have been ours
-        names = self._watched.get(event.wd)  # None: left over from an earlier watch
+            return bool(self._watched)  # events were lost, and any of them may have concerned us
+        names = self._watched.get(event.wd)  # None: an event of an earlier watch
         return names is not None and (not event.name or event.name in names)
 
 
 def survey(missing: Sequence[bytes], present: bytes | None) -> _Survey | None:
-    """Which names in which directories decide about these absolute paths, parents first.
+    """Return which names in which directories determine these absolute paths, parents first.
 
-    None if a path of `missing` is there, `present` is not, or one of them cannot be watched.
+    None if a path of `missing` exists, `present` does not, or one of them cannot be watched.
     """
     mode = functools.cache(_mode)
     found: _Survey = {}
@@ -159,7 +161,7 @@ def survey(missing: Sequence[bytes], present: bytes | None) -> _Survey | None:
         for name in filter(None, path.split(b"/")):
             kind = mode(at)
             if kind is None:
-                break  # the first missing name is the last that can be watched for
+                break  # no name below the first missing one can be watched
             budget -= 1
             if not stat.S_ISDIR(kind) or budget < 0:
                 return None

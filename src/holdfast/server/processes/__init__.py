@@ -1,4 +1,4 @@
-"""Processes of a session: start, input, numbered events, replay, the shell state that commands begin with.
+"""Processes of a session: start, input, numbered events, replay, the initial shell state of commands.
 
 Imports: confine, decoding, egress, egress.asking, egress.keys, errors, sandbox, sandbox.plan, sandbox.policy,
 wire.

@@ -1,9 +1,9 @@
-"""The executor of one process's commands, as the process table sees it.
+"""The executor of one process's commands, from the view of the process table.
 
-A process with a sandbox of its own kind (codex) has each command run by us, outside of the sandbox that it is
-in itself. What its commands may have at most is a `CommandCeiling`: a policy that is never wider than the
-process's own, and its limits, which hold for the process and its commands together. The ceiling belongs to
-the process: it ends with it.
+A process with its own kind of sandbox (codex) has each command run by us, outside of the sandbox that the
+process itself is in. A `CommandCeiling` is the most that its commands may have: a policy that is never wider
+than the process's own, and its limits, which hold for the process and its commands together. The ceiling
+belongs to the process and ends with it.
 """
 
 import shlex
@@ -26,31 +26,32 @@ from holdfast.sandbox.policy.narrowing import narrow
 from holdfast.sandbox.policy.policy import BoundPolicy
 from holdfast.wire.processes import CommandExecutor, DeniedCall, StartParams, WatchedCall
 
-MAX_LIVE: Final = 64  # commands of one connection at once, as many as codex itself allows
-MAX_SHOWN: Final = 200  # characters of a command that a denial is told with
+MAX_LIVE: Final = 64  # commands of one connection at the same time, as many as codex itself allows
+MAX_SHOWN: Final = 200  # characters of a command in a denial's report
 _SCRIPT: Final = ("-c", "-lc", "-pc", "-fc")
 
 
 @dataclass(frozen=True, slots=True)
 class CommandCeiling:
-    """What no command of one process exceeds, and who hears of what its sandbox refused."""
+    """What no command of one process may exceed, and who is notified of denials."""
 
     bound: BoundPolicy  # on real paths
     cwd: str
     env: dict[str, str] = field(repr=False)  # all that a command may inherit
     limits: Limits | None
     tell: Callable[[DeniedCall], None] = field(repr=False)
-    run: Callable[[], int] = field(repr=False)  # by which the launcher knows the process
-    traffic: Traffic = field(default_factory=Traffic, repr=False)  # of the process, its commands' too
-    ask: Ask = field(default=ask_nobody, repr=False)  # about hosts: whoever is asked about the process's
+    run: Callable[[], int] = field(repr=False)  # the launcher's number of the process
+    traffic: Traffic = field(default_factory=Traffic, repr=False)  # of the process, including its commands
+    ask: Ask = field(default=ask_nobody, repr=False)  # about hosts, as for the process itself
 
     def restrict(self, params: StartParams, *, live: int) -> StartParams:
-        """The start that is carried out for one that was asked for; its policy is narrowed elsewhere.
+        """Convert a requested start to the one that is executed; its policy is narrowed elsewhere.
 
-        A shell's start-up files run with each command: a snapshot of them would be taken without limits.
+        A shell's start-up files run with each command, because a snapshot of them would be taken without
+        limits.
 
         Raises:
-            InvalidRequest: too many run already, or it wants an executor for itself.
+            InvalidRequest: too many run already, or it requests an executor for itself.
         """
         if params.commands is not None:
             raise InvalidRequest("a command has no executor of its own")
@@ -59,12 +60,12 @@ class CommandCeiling:
         return structs.replace(params, shell_snapshot=None, watch=True)
 
     def limit(self, asked: Limits | None) -> Limits | None:
-        """What a command may use that asked for this."""
+        """Return the limits of a command that requested these."""
         return asked or self.limits if asked is None or self.limits is None else asked.within(self.limits)
 
 
 class CommandListener(Protocol):
-    """Where a process has its commands run; `close` ends them all."""
+    """Listens for the commands of a process; `close` ends them all."""
 
     def close(self) -> None: ...
 
@@ -83,10 +84,10 @@ def make_ceiling(
     traffic: Traffic,
     ask: Ask = ask_nobody,
 ) -> CommandCeiling:
-    """The ceiling for the commands of a process in this sandbox; looks at the disk.
+    """Create the ceiling for the commands of a process in this sandbox; inspects the disk.
 
     Raises:
-        UsageError: the policy makes no sense.
+        UsageError: the policy is invalid.
         SandboxUnavailable: the process could not reach its executor, or is not confined itself.
     """
     if sandbox.bound is None or sandbox.confinement is None or not sandbox.bound.restricted:
@@ -101,7 +102,7 @@ def make_ceiling(
 
 
 class CommandDenials:
-    """Tells of the denials of one command with its words; each call counts what is new."""
+    """Reports the denials of one command with its command line; each report counts only new calls."""
 
     def __init__(self, argv: list[str], tell: Callable[[DeniedCall], None]) -> None:
         self._command = show_command(argv)
@@ -110,7 +111,7 @@ class CommandDenials:
 
     def tell(self, denied: WatchedCall) -> None:
         if not isinstance(denied, DeniedCall):
-            return  # nobody saw how it ended
+            return  # its result was not seen
         key = (denied.syscall, denied.access, denied.errno, denied.path)
         fresh = denied.count - self._counts.get(key, 0)
         self._counts[key] = denied.count
@@ -118,7 +119,7 @@ class CommandDenials:
 
 
 def show_command(argv: list[str]) -> str:
-    """A command as a person would write it: of a shell with a script, the script."""
+    """A command as a person would write it; for a shell with a script, the script."""
     text = argv[2] if len(argv) == 3 and argv[1] in _SCRIPT else shlex.join(argv)
     words = " ".join(text.split())
     return words if len(words) <= MAX_SHOWN else words[: MAX_SHOWN - 1] + "…"

@@ -1,8 +1,8 @@
 """The bounded, sequenced record of one process: output, exit, close. Pure module.
 
-One counter numbers output of both streams, the exit and the close, from 1 without gaps. Output
-is kept within two bounds and evicted oldest first, whole chunks; exit and close are remembered
-as numbers. A reader that asks for evicted output gets what is left and sees the gap.
+One counter numbers output of both streams, the exit and the close, from 1 without gaps. Output is kept within
+two bounds and evicted oldest first, whole chunks; exit and close are kept as numbers. A reader that requests
+evicted output gets what is left and sees the gap.
 """
 
 from collections import deque
@@ -19,7 +19,7 @@ class Chunk(NamedTuple):
 
 
 class EventPage(NamedTuple):
-    """What one read sees."""
+    """The result of one read."""
 
     chunks: list[Chunk]
     next_seq: int
@@ -30,7 +30,7 @@ class EventPage(NamedTuple):
 
 
 class EventLog:
-    """Append what happened; read pages of it."""
+    """The record of events: append them, and read pages of them."""
 
     def __init__(self, *, max_bytes: int = MAX_BYTES, max_chunks: int = MAX_CHUNKS) -> None:
         self._max_bytes = max_bytes
@@ -44,7 +44,7 @@ class EventLog:
 
     @property
     def held_bytes(self) -> int:
-        """How much output is kept."""
+        """Number of bytes of output that are kept."""
         return self._bytes
 
     @property
@@ -81,7 +81,7 @@ class EventLog:
         return b"".join(chunk.data for chunk in self._chunks)
 
     def ready(self, after_seq: int) -> bool:
-        """Is there anything a reader who consumed `after_seq` need not wait for?"""
+        """Whether a reader that has consumed `after_seq` need not wait."""
         if self._chunks and self._chunks[-1].seq > after_seq:
             return True
         return self.closed or (self.exited and after_seq < self._next_seq - 1)

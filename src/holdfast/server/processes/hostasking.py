@@ -1,4 +1,4 @@
-"""Questions about hosts that a command of the wire reaches by name: put to its client, as a proxy's are."""
+"""Questions about hosts that a command reaches by name. They are put to its client, like those of a proxy."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
@@ -11,13 +11,13 @@ from holdfast.egress.asking.questions import Answer, HostQuestion
 from holdfast.wire import network as wire
 from holdfast.wire.rpc import JsonValue
 
-# The client's answer to a request, within so many seconds; None: there is none.
+# Sends a request to the client and returns its answer within so many seconds; None: there is none.
 AskClient: TypeAlias = Callable[[str, msgspec.Struct, float], Awaitable[JsonValue]]
 _PROTOCOLS: Final[dict[int, wire.AskedProtocol]] = {80: "http", 443: "https_connect"}
 
 
 def make_asker(ask: AskClient, process_id: str) -> Ask:
-    """Asks the client of this process."""
+    """Create a function that asks the client of this process."""
 
     async def put(question: HostQuestion) -> Answer:
         told = wire.PolicyQuestion(
@@ -34,7 +34,7 @@ def make_asker(ask: AskClient, process_id: str) -> Ask:
 
 
 def read_answer(answer: JsonValue) -> Answer:
-    """What the client decided; anything but an answer is none."""
+    """Parse the client's decision; an invalid answer counts as no answer."""
     try:
         decision = decoding.convert(answer, wire.PolicyReply).decision
     except msgspec.ValidationError:

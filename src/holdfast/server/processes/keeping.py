@@ -1,4 +1,4 @@
-"""Keys that stay outside of one process: what the client sent, checked, and what the process gets instead."""
+"""Keys that stay outside of one process: the client's keys, checked, and the placeholders for the process."""
 
 import asyncio
 import dataclasses
@@ -28,11 +28,11 @@ class ProcessKeys:
     withheld: tuple[str, ...]  # other variables that hold one of them
 
     def hide(self, env: Mapping[str, str]) -> dict[str, str]:
-        """The environment that the process gets: placeholders, and nothing else of a key."""
+        """Return the environment of the process: placeholders, and nothing else of a key."""
         return {name: text for name, text in env.items() if name not in self.withheld} | self.kept.variables
 
     def declare(self, sandbox: Sandbox) -> Sandbox:
-        """The same sandbox, which says what was withheld."""
+        """Return the same sandbox, whose report names the withheld variables."""
         if not self.withheld:
             return sandbox
         told = f"{KEYS} {', '.join(self.withheld)} would have held a key that stays outside, and is not set"
@@ -40,16 +40,16 @@ class ProcessKeys:
         return replace(sandbox, enforcement=replace(held, network=(*held.network, told)))
 
     def are_for(self, sandbox: Sandbox) -> bool:
-        """Whether they mean anything to the process in this sandbox: it has a key, or hosts that are read."""
+        """Whether the keys apply to the process in this sandbox: it has a key, or inspected hosts."""
         hosts = None if sandbox.bound is None or not sandbox.bound.by_name else sandbox.bound.hosts
         return bool(self.kept.keys) or (hosts is not None and any(map(is_inspected, hosts.allow)))
 
     async def open(self, sandbox: Sandbox) -> KeysProcess:
-        """Who serves the names of the process in this sandbox, and has the keys.
+        """Start the service that resolves names for the process in this sandbox, and holds the keys.
 
         Raises:
-            UsageError: there is nothing that would keep the process from them.
-            SandboxUnavailable, OSError: it does not come up.
+            UsageError: nothing would keep the process from the keys.
+            SandboxUnavailable, OSError: the service does not start.
         """
         restricted = sandbox.bound is not None and sandbox.bound.restricted
         if sandbox.confinement is None or (self.kept.keys and not restricted):
@@ -69,13 +69,13 @@ class ProcessKeys:
 def keep_given(
     given: Sequence[SecretKey], argv: Sequence[str], env: Mapping[str, str], *, inspects: bool = False
 ) -> ProcessKeys:
-    """The keys that a client sent for a process; a directory for its certificates is made.
+    """Check the keys that a client sent for a process, and create a directory for its certificates.
 
-    With `inspects` requests to some of its hosts are read, with a key or without.
+    With `inspects` requests to some of its hosts are inspected, with or without a key.
 
     Raises:
-        UsageError: one cannot be kept outside, or the command would have it all the same.
-        OSError: the directory cannot be made.
+        UsageError: a key cannot be kept outside, or the command line contains it.
+        OSError: the directory cannot be created.
     """
     names = [key.name for key in given]
     if len(set(names)) < len(names):
@@ -91,13 +91,13 @@ def keep_given(
 def keep_known(
     argv: Sequence[str], env: Mapping[str, str], described: Mapping[str, CredentialProvider] | None = None
 ) -> ProcessKeys | None:
-    """The keys of a process that can be told by their variables, for its proxy; None: it has none.
+    """Find the keys of a process by their well-known variables, for its proxy; None: it has none.
 
-    `described` are more of them, as the client says.
+    `described` are further keys, described by the client.
 
     Raises:
-        UsageError: a description makes no sense.
-        OSError: the directory for its certificates cannot be made.
+        UsageError: a description is invalid.
+        OSError: the directory for its certificates cannot be created.
     """
     providers = {name: Provider(**structs.asdict(one)) for name, one in (described or {}).items()}
     check_providers(providers)
@@ -110,7 +110,7 @@ def keep_known(
     uses = {name: use for name, (_, _, use) in more.items()}
     kept = replace(kept, keys=tuple(dataclasses.replace(key, use=uses.get(key.name)) for key in kept.keys))
     if held := {name for word in argv for name in kept.find_all(word)}:
-        # It has these anyway, which is no reason to give it the others.
+        # The command line contains these keys; that is no reason to give the process the others.
         kept = replace(kept, keys=tuple(key for key in kept.keys if key.name not in held))
     if not kept.keys:
         return None

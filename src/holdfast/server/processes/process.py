@@ -1,8 +1,8 @@
 """One process: its streams become numbered events, its input is fed, its end is reported once.
 
-*Exited* and *closed* are two events. Exit comes from the launcher; close follows when both
-output streams have ended too, which may be much later when a grandchild holds them. A process
-that was terminated closes with its exit: nobody waits for what else may hold its pipes.
+*Exited* and *closed* are two events. Exit comes from the launcher; close follows when both output streams
+have ended too, which may be much later when a grandchild holds them. A process that was terminated closes
+with its exit, even if other processes still hold its pipes.
 """
 
 import asyncio
@@ -40,12 +40,12 @@ from holdfast.server.processes.spool import OutputSpool
 from holdfast.wire.processes import DeniedCall, ProcessExited, ProcessUsage, WatchedCall
 from holdfast.wire.rpc import notification
 
-READ_BYTES: Final = 64 * 1024  # one chunk: large enough for throughput, small against the 1 MiB window
+READ_BYTES: Final = 64 * 1024  # one chunk: large enough for throughput, small compared to the 1 MiB window
 PIPE_BYTES: Final = 1024 * 1024  # lets a writer run ahead instead of switching contexts every 64 KiB
 _F_SETPIPE_SZ: Final = 1031  # linux/fcntl.h
 _CONTROL_D: Final = b"\x04"  # end of file on a terminal in its default mode
-MAX_PENDING: Final = 128  # writes; more and the writer waits, which is the client's backpressure
-MAX_REMEMBERED: Final = 4096  # write ids; a client has far fewer unanswered
+MAX_PENDING: Final = 128  # writes; beyond it the writer waits, which is the client's backpressure
+MAX_REMEMBERED: Final = 4096  # write ids; a client has far fewer unanswered writes
 
 _json = msgspec.json.Encoder()
 
@@ -58,7 +58,7 @@ class ProcessInput:
     """
 
     def __init__(self, fd: int, *, eof: bytes = b"") -> None:
-        """`eof` is what means end of file on a terminal; a pipe is closed instead."""
+        """`eof` is the end-of-file character of a terminal; a pipe is closed instead."""
         os.set_blocking(fd, False)
         self._fd = fd
         self._eof = eof
@@ -73,11 +73,11 @@ class ProcessInput:
 
     @property
     def ended(self) -> bool:
-        """True once end of file was asked for and no write can follow."""
+        """True once end of file was requested and no write can follow."""
         return self._ending
 
     def has_accepted(self, write_id: str) -> bool:
-        """Was this write accepted before?"""
+        """Whether this write was accepted before."""
         return write_id in self._accepted
 
     async def write(self, write_id: str, data: bytes) -> None:
@@ -102,22 +102,22 @@ class ProcessInput:
                 self._flush()
 
     def end(self) -> None:
-        """End of file for the process once everything queued is written."""
+        """Signal end of file to the process after everything queued is written."""
         if self._eof:
-            if len(self._pending) < MAX_PENDING:  # full of unread input: one end of file more changes nothing
+            if len(self._pending) < MAX_PENDING:  # full of unread input: another end of file changes nothing
                 self._pending.append(self._eof)
         else:
             self._ending = True
         self._flush()
 
     def terminate(self) -> None:
-        """The process is being killed: refuse new writes, drop what is queued."""
+        """Refuse new writes and drop queued ones, because the process is being killed."""
         self._terminated = True
         self._pending.clear()
         self._room.set()
 
     def close(self) -> None:
-        """Give up the descriptor. Later writes are accepted and discarded."""
+        """Close the descriptor. Later writes are accepted and discarded."""
         if self._fd >= 0:
             self._unwatch()
             os.close(self._fd)
@@ -135,7 +135,7 @@ class ProcessInput:
             except OSError as exc:
                 if exc.errno not in (errno.EPIPE, errno.EIO, errno.EBADF):
                     raise
-                self.close()  # nobody reads any more
+                self.close()  # there is no reader any more
                 return
             if written < len(data):
                 self._pending.appendleft(data[written:])
@@ -162,7 +162,7 @@ class ProcessInput:
 
 
 def widen_pipe(fd: int) -> None:
-    """Best effort: an ordinary user's pipes have a total limit."""
+    """Enlarge a pipe if possible: the kernel limits the total for ordinary users."""
     try:
         fcntl.fcntl(fd, _F_SETPIPE_SZ, PIPE_BYTES)
     except OSError:
@@ -170,7 +170,7 @@ def widen_pipe(fd: int) -> None:
 
 
 def open_pipes(ours: list[int], theirs: list[int], *, stdin: bool) -> tuple[int, int, int]:
-    """Pipes for the streams; every descriptor is in one of the lists even when a later one fails."""
+    """Create pipes for the streams; every descriptor is in one of the lists even if a later step fails."""
     for _ in ("stdout", "stderr"):
         read, write = os.pipe2(os.O_CLOEXEC)
         ours.append(read)
@@ -202,7 +202,7 @@ class SessionProcess:
         judge: Judge | None = None,
         spooled: bool = False,
     ) -> None:
-        """`spooled`: its output is taken as it comes, also while `push` is not to be called."""
+        """`spooled`: its output is read as it comes, also while `push` must not be called."""
         self.process_id = process_id
         self.began = asyncio.get_running_loop().time()
         self.launch_id = 0
@@ -217,8 +217,8 @@ class SessionProcess:
         self._judge = judge
         self.verdict = DenialVerdict()
         self.watch: CommandWatch | None = None
-        self.commands: CommandListener | None = None  # where it has commands run
-        self.tell_host = self.on_denied  # who hears of hosts that are refused
+        self.commands: CommandListener | None = None  # where its commands are run
+        self.tell_host = self.on_denied  # is called with refused hosts
         self._counted_in: Traffic | None = None
         self._streams: dict[int, str] = {}
         self._terminal = -1
@@ -233,7 +233,7 @@ class SessionProcess:
 
     @functools.cached_property
     def traffic(self) -> Traffic:
-        """What goes out by name, of a process that has hosts, or commands that may have."""
+        """Traffic by host name, of the process and its commands."""
         return Traffic(self.on_host_refused)
 
     # --- streams
@@ -268,7 +268,7 @@ class SessionProcess:
                 self._unspool(self._spool)
 
     def _unspool(self, spool: OutputSpool) -> None:
-        """Tell what was written meanwhile, as far as it is read; then its end, if that came too."""
+        """Send the spooled output until paused again; after the last of it the exit, if that came too."""
         full = spool.full
         while spool and not self._paused:
             self._tell(*spool.take())
@@ -301,13 +301,13 @@ class SessionProcess:
             loop.add_reader(fd, self._read, fd)
 
     def _read(self, fd: int) -> bool:
-        """Turn what is there into one event; False when there is nothing (more) to read now."""
+        """Read what is available as one event; False when there is nothing (more) to read now."""
         try:
             data = os.read(fd, READ_BYTES)
         except BlockingIOError:
             return False
         except OSError:
-            data = b""  # a terminal without a reader answers EIO instead of end of file
+            data = b""  # a terminal's master answers EIO instead of end of file
         if not data:
             self._end_stream(fd)
             return False
@@ -337,24 +337,24 @@ class SessionProcess:
         self._close_if_over()
 
     def on_denied(self, denied: WatchedCall) -> None:
-        """The watcher has seen something."""
+        """Take a report of the watcher."""
         self._denied.append(denied)
         if self._attached:
-            self._tell_denied()  # before that, the answer to its start comes first
+            self._tell_denied()  # before that, the answer to the start must be sent
 
     def on_command_denied(self, denied: DeniedCall) -> None:
-        """A command that it had run was refused something."""
+        """Note that one of its commands was denied something."""
         known = None if self.watch is None else self.watch.denials.include(denied)
         if known is not None and not self.log.exited:
             self.on_denied(known)
 
     def count_in(self, account: Traffic) -> None:
-        """What goes out by name is part of another process's account: it is that one's command."""
+        """Count its traffic in the account of another process, whose command it is."""
         account.join(self.traffic)
         self._counted_in = account
 
     def on_host_refused(self, refused: RefusedHost, count: int) -> None:
-        """It asked for a host in vain, so often more."""
+        """Note that it requested a refused host `count` more times."""
         if self.watch is None:
             return
         once = denial_of_host(self.process_id, refused, count, at_ms=time.time_ns() // 1_000_000)
@@ -370,7 +370,10 @@ class SessionProcess:
     # --- the end
 
     def on_ended(self, end: Exit) -> None:
-        """The launcher reaped it: its commands end with it, and what its watcher has seen is told first."""
+        """End its commands, and report its exit after its watcher's last reports.
+
+        The launcher has reaped it.
+        """
         self._end_commands()
         if self.watch is None:
             self.on_exited(end)
@@ -378,17 +381,20 @@ class SessionProcess:
             self.watch.finish(lambda: self.on_exited(end))
 
     def on_exited(self, end: Exit) -> None:
-        """The launcher reaped it. Output written before is numbered before the exit, unless paused."""
+        """Report the exit.
+
+        The launcher has reaped it. Output written before is numbered before the exit, unless paused.
+        """
         if not self._attached:
-            self._early_exit = end  # it ended before its start was answered; its output comes first
+            self._early_exit = end  # it ended before its start was answered; its output is sent first
             return
-        self._tell_denied()  # nobody hears of it after the end
+        self._tell_denied()  # these reports are not sent after the exit
         for fd in list(self._streams):
             for _ in range(PIPE_BYTES // READ_BYTES + 1):
                 if (self._paused and self._spool is None) or not self._read(fd):
                     break
         if self._spool and not self.terminated:
-            self._late_exit = end  # after the output that is still to be told
+            self._late_exit = end  # after the output that is still spooled
             return
         self.usage = end
         if self._counted_in is not None:
@@ -414,13 +420,13 @@ class SessionProcess:
         self._close_if_over()
 
     def terminate(self) -> None:
-        """It is being killed: close as soon as the exit is known."""
+        """Note that it is being killed: it closes as soon as the exit is known."""
         self.terminated = True
         if self.stdin is not None:
             self.stdin.terminate()
 
     def discard(self) -> None:
-        """Let go of every descriptor; what happens from now on is reported to nobody."""
+        """Close every descriptor; nothing is reported from now on."""
         self._push = self._unheard
         if self._counted_in is not None:
             self._counted_in.leave(self.traffic)
@@ -445,14 +451,14 @@ class SessionProcess:
 
     @staticmethod
     def _unheard(_message: bytes) -> None:
-        """The session is over."""
+        """Drop an event after the end of the session."""
 
     def _close_if_over(self) -> None:
         if self._streams or not self.log.exited or self.log.closed:
             return
         if self._spool is not None:
             if self._spool and not self.terminated:
-                return  # its rest is still to be told
+                return  # the rest of its output is still spooled
             self._spool.close()
         seq = self.log.close()
         if self.stdin is not None:
@@ -479,7 +485,7 @@ class SessionProcess:
         self._changed = asyncio.Event()
 
     def resize(self, rows: int, cols: int) -> bool:
-        """Change the terminal's size; False when there is no terminal."""
+        """Change the terminal's size; False if there is no terminal."""
         if self._terminal < 0:
             return False
         set_window_size(self._terminal, rows, cols)

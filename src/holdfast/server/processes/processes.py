@@ -1,7 +1,7 @@
 """The processes of one session: start, read, write, signal, terminate, forget.
 
-The table outlives connections. Events go to whoever is attached; when nobody is, they are only
-recorded. A closed process stays readable for a while, within a bound on what all of them keep.
+The table outlives connections. Events go to the attached connection; without one they are only recorded. A
+closed process stays readable for a while, within a bound on the number of closed ones.
 """
 
 import asyncio
@@ -39,20 +39,20 @@ from holdfast.server.processes.snapshot import ShellSnapshots, read_output
 from holdfast.wire import processes as wire
 from holdfast.wire.structs import Empty
 
-if TYPE_CHECKING:  # loaded for a process that has a proxy
+if TYPE_CHECKING:  # loaded for a process with a proxy
     from holdfast.confine.loopback import Services
     from holdfast.egress.asking.asker import Ask
     from holdfast.server.processes.keeping import ProcessKeys
     from holdfast.server.processes.proxying import ProcessProxy
 
 MAX_CLOSED: Final = 256  # closed processes kept per session, so that quick starts do not add up to gigabytes
-MAX_WAIT_S: Final = 24 * 3600.0  # a long poll beyond this is a day old; keeps the timer arithmetic finite
+MAX_WAIT_S: Final = 24 * 3600.0  # longer polls are pointless; keeps the timer arithmetic finite
 ROWS, COLS = 24, 80
 
 
 @dataclass(frozen=True, slots=True)
 class _Started:
-    """Our ends of its streams, and whether it is watched, if that was asked for."""
+    """Our ends of its streams, and the report about its watch, if one was requested."""
 
     ours: list[int]
     watch: wire.WatchReport | None
@@ -61,7 +61,7 @@ class _Started:
 
 @dataclass(frozen=True, slots=True)
 class NetworkSide:
-    """Whom the proxies of processes ask and tell, and what their executor does about its own proxy."""
+    """The callbacks for questions and records of processes' proxies, and the use of our own proxy."""
 
     ask: "AskClient"
     offer: Callable[[bytes], None]
@@ -77,7 +77,7 @@ class _Starting:
 
 
 class Processes:
-    """What one session runs."""
+    """The processes of one session."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class Processes:
         """Run a command.
 
         Raises:
-            UsageError, SandboxUnavailable: the request is refused before anything ran.
+            UsageError, SandboxUnavailable: the request was refused before anything ran.
             InvalidRequest: the id is in use, or the start was cancelled.
             OperationFailed: the program could not be started.
         """
@@ -128,7 +128,7 @@ class Processes:
         except SetupFailed as exc:
             if not exc.raced:
                 raise
-            return await self._start(params)  # something the plan named went away; look again
+            return await self._start(params)  # something that the plan named went away; plan again
 
     async def _start(self, params: wire.StartParams) -> wire.StartResult:
         if self._ceiling is not None:
@@ -139,7 +139,7 @@ class Processes:
             raise UsageError(f"cwd URI `{params.cwd}` is not valid on this exec-server host: {exc}") from None
         env = final_env(params.env, params.env_policy, self._server_env)
         if params.tty:
-            env.setdefault("SHELL", self._shell)  # as a terminal's programs expect
+            env.setdefault("SHELL", self._shell)  # as programs on a terminal expect
         keys = _keep_keys(params, env, self._ceiling)
         try:
             return await self._start_in(params, cwd, env, keys)
@@ -182,7 +182,7 @@ class Processes:
             raise UsageError("argv must not be empty")
         if params.process_id in self._entries:
             raise InvalidRequest(f"process {params.process_id} already exists")
-        # What start-up files say of proxies is not meant for a command that has one of its own.
+        # Proxy variables from start-up files must not replace those of a command's own proxy.
         command = _command(argv, params.arg0, cwd, env if proxy is None else env | proxy.variables)
         process = SessionProcess(
             params.process_id,
@@ -194,7 +194,7 @@ class Processes:
         )
         if params.commands is not None:
             process.commands = await self._listen(process, params.commands, params, sandbox, cwd)
-            if params.process_id in self._entries:  # while we waited
+            if params.process_id in self._entries:  # it was added while we waited
                 process.discard()
                 raise InvalidRequest(f"process {params.process_id} already exists")
         task = asyncio.ensure_future(self._launch(process, command, params, state, sandbox, services, keys))
@@ -215,7 +215,7 @@ class Processes:
             self._take_back(process, task)
             raise InvalidRequest(f"process {params.process_id} start was cancelled")
         ours = started.ours
-        # From here to the return there is no await, so the response leaves before the first event.
+        # There is no await from here to the return, so the response is sent before the first event.
         self._entries[params.process_id] = process
         if params.tty:
             process.attach_terminal(ours[0])
@@ -232,7 +232,7 @@ class Processes:
     def _make_proxy(
         self, params: wire.StartParams, taken: tuple[int, ...], keys: "ProcessKeys | None"
     ) -> "ProcessProxy | None":
-        """The proxy that this process is to have; its code is loaded with the first."""
+        """Create the proxy of this process, if it has one; the code is loaded with the first."""
         if params.network_proxy is None:
             return None
         from holdfast.server.processes.proxying import make_proxy, upstreams_of
@@ -256,7 +256,7 @@ class Processes:
         sandbox: Sandbox,
         cwd: str,
     ) -> CommandListener:
-        """Where this process, which is about to be started, has its commands run."""
+        """Open the listener for the commands of this process, which is about to be started."""
         if self._open_commands is None or not self._extended:
             raise InvalidRequest("no executor for commands can be had here")
         ceiling = await asyncio.to_thread(
@@ -273,11 +273,11 @@ class Processes:
         return await self._open_commands(ceiling, asked.socket, asked.token)
 
     def _find_asker(self, process_id: str) -> "Ask":
-        """Who is asked about hosts: never a process about its own commands, but whoever runs that process."""
+        """Who answers questions about hosts: for a command of a process that process's client, not itself."""
         return make_asker(self._network.ask, process_id) if self._ceiling is None else self._ceiling.ask
 
     def _take_back(self, process: SessionProcess, task: "asyncio.Task[_Started]") -> None:
-        """Undo a start, also one that has succeeded before its cancellation could reach it."""
+        """Undo a start, also one that succeeded before its cancellation could take effect."""
         self._entries.pop(process.process_id, None)
         task.cancel()
         if task.done() and not task.cancelled() and task.exception() is None:
@@ -303,7 +303,7 @@ class Processes:
         services: "Services | None",
         keys: "ProcessKeys | None",
     ) -> _Started:
-        """Make the streams and order the start; returns our ends once the command runs."""
+        """Create the streams and order the start; returns our ends once the command runs."""
         ours: list[int] = []
         theirs: list[int] = []
         report: wire.WatchReport | None = None
@@ -352,7 +352,7 @@ class Processes:
             process.discard()
             if process.launch_id:  # it runs, and its watch is lost
                 self._launcher.signal(process.launch_id, signal.SIGKILL)
-            if sandbox.held is not None:  # descriptors, of which there may be none left
+            if sandbox.held is not None:  # descriptors, which may have run out
                 sandbox.held.close()
             if isinstance(exc, OSError):
                 raise OperationFailed(f"{exc.strerror} (os error {exc.errno})") from None
@@ -362,7 +362,7 @@ class Processes:
         return _Started(ours, report, with_limits(sandbox.enforcement, started, sandbox.bound))
 
     def _run_of(self, params: wire.StartParams) -> int | None:
-        """With what its limits are shared: with its commands, or as one of them."""
+        """The run whose limits apply: shared with its commands, or that of the process it is a command of."""
         if self._ceiling is not None:
             if not (run := self._ceiling.run()):
                 raise InvalidRequest("the process that has this run is not known to be started yet")
@@ -372,7 +372,7 @@ class Processes:
     # --- the other methods
 
     async def read(self, params: wire.ReadParams) -> wire.ReadResult:
-        """One page of events, waiting for news if asked to."""
+        """Return one page of events, waiting for new ones if requested."""
         process = self._find(params.process_id)
         after = params.after_seq or 0
         await process.wait_for_news(after, min((params.wait_ms or 0) / 1000, MAX_WAIT_S))
@@ -391,7 +391,7 @@ class Processes:
         )
 
     def denials(self, params: wire.DenialsParams) -> wire.DenialsResult:
-        """Ours: what its watcher has seen; of a process that is not watched, nothing."""
+        """Ours: return the reports of its watcher; none for a process that is not watched."""
         watch = self._find(params.process_id).watch
         if watch is None:
             return wire.DenialsResult([], 0, 0)
@@ -399,7 +399,7 @@ class Processes:
         return wire.DenialsResult([*log.read(params.after)], log.dropped, log.unread)
 
     async def write(self, params: wire.WriteParams) -> wire.WriteResult:
-        """Feed standard input; the answer says why not when it can not be fed."""
+        """Feed standard input; the answer gives the reason if that is impossible."""
         if not params.write_id:
             raise UsageError("writeId must not be empty")
         stdin = self._input_of(params.process_id)
@@ -411,7 +411,7 @@ class Processes:
         return wire.WriteResult("accepted")
 
     def close_stdin(self, params: wire.ProcessParams) -> wire.WriteResult:
-        """Ours: end of file on standard input, after what was written before."""
+        """Ours: close standard input, after earlier writes."""
         stdin = self._input_of(params.process_id)
         if isinstance(stdin, wire.WriteResult):
             return stdin
@@ -419,7 +419,7 @@ class Processes:
         return wire.WriteResult("accepted")
 
     def _input_of(self, process_id: str) -> ProcessInput | wire.WriteResult:
-        """What feeds its standard input, or the answer that says why nothing does."""
+        """The input of a process, or the answer with the reason why there is none."""
         process = self._entries.get(process_id)
         if process is None:
             return wire.WriteResult("unknownProcess")
@@ -436,7 +436,7 @@ class Processes:
         return Empty()
 
     def terminate(self, params: wire.ProcessParams) -> wire.TerminateResult:
-        """Kill it, whether it runs or is about to."""
+        """Kill a process that runs or is being started."""
         process = self._entries.get(params.process_id)
         if isinstance(process, _Starting):
             process.cancelled = True
@@ -466,24 +466,24 @@ class Processes:
     # --- life
 
     def live(self) -> int:
-        """How many have not exited."""
+        """Number of processes that have not exited."""
         return sum(
             1 for entry in self._entries.values() if isinstance(entry, _Starting) or not entry.log.exited
         )
 
     @property
     def any(self) -> bool:
-        """Is there anything to come back for?"""
+        """Whether there is any process to come back for."""
         return bool(self._entries)
 
     def held_bytes(self) -> int:
-        """How much output of all of them is kept."""
+        """Number of bytes of output that are kept for all of them."""
         return sum(
             entry.log.held_bytes for entry in self._entries.values() if isinstance(entry, SessionProcess)
         )
 
     def pause(self) -> None:
-        """The reader does not keep up: let the children wait."""
+        """Make the children wait, because the reader is too slow."""
         self._paused = True
         self._each(SessionProcess.pause)
 
@@ -492,7 +492,7 @@ class Processes:
         self._each(SessionProcess.resume)
 
     def end(self) -> None:
-        """Kill everything and forget it, without a word to anybody."""
+        """Kill and forget all processes, without any event."""
         for entry in list(self._entries.values()):
             if isinstance(entry, _Starting):
                 entry.cancelled = True
@@ -526,7 +526,7 @@ class Processes:
 def _keep_keys(
     params: wire.StartParams, env: dict[str, str], ceiling: CommandCeiling | None
 ) -> "ProcessKeys | None":
-    """The keys that stay outside of it, or the certificates by which its requests are read.
+    """The keys that stay outside of it, or the certificates by which its requests are inspected.
 
     The code for that is loaded with the first.
     """
@@ -554,7 +554,7 @@ def _keep_keys(
 
 
 def _forgetting(keys: "ProcessKeys | None", on_exit: Callable[[Exit], None]) -> Callable[[Exit], None]:
-    """What is called at the end of a process, which also ends its certificates."""
+    """Wrap the exit callback of a process so that it also removes the process's certificates."""
     if keys is None or keys.kept.by_name:
         return on_exit
     kept = keys.kept
@@ -567,10 +567,10 @@ def _forgetting(keys: "ProcessKeys | None", on_exit: Callable[[Exit], None]) -> 
 
 
 def signal_number(name: str) -> int:
-    """`interrupt`, or any signal by its name with or without SIG.
+    """Parse `interrupt`, or any signal's name with or without SIG.
 
     Raises:
-        UsageError: no such signal.
+        UsageError: there is no such signal.
     """
     if name == "interrupt":
         return signal.SIGINT

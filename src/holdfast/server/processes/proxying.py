@@ -1,7 +1,7 @@
-"""The managed proxy of one process: what the client asked for, checked, and the questions to the client.
+"""The managed proxy of one process: checks of the client's settings, and the questions to the client.
 
-Every way in which a question can fail is a denial: nobody attached, too late, too many at once, an error, an
-answer that is none.
+Every failed question is a denial: no client attached, too late, too many at once, an error, an invalid
+answer.
 """
 
 import functools
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 HTTP_PORT: Final = 23128  # inside; only the command itself is there, and hardly on these
 SOCKS_PORT: Final = 21080
-MAX_METHOD: Final = 32  # bytes of a request's method that are told
+MAX_METHOD: Final = 32  # bytes of a request's method in a record
 _INVALID: Final = "invalid network proxy config"
-_NO_REASON: Final = "policy_denied"  # what a denial without words is called
+_NO_REASON: Final = "policy_denied"  # the reason of a denial without a text
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessProxy:
-    """What surrounds a process that has a proxy: its ports inside, and the variables that name them."""
+    """The proxy of a process: its ports inside, and the variables that name them."""
 
     services: Services
     variables: dict[str, str]
@@ -51,7 +51,7 @@ class ProcessProxy:
         return tuple(sorted(self.services))
 
     def declare(self, sandbox: Sandbox) -> Sandbox:
-        """The same sandbox, which says what holds less firmly because of the proxy."""
+        """Return the same sandbox, whose report names what is weaker because of the proxy."""
         held = sandbox.enforcement
         return replace(sandbox, enforcement=replace(held, weakened=held.weakened + self.weakened))
 
@@ -67,12 +67,12 @@ def make_proxy(
     dialer: Dialer | None = None,
     keys: "KeptKeys | None" = None,
 ) -> ProcessProxy:
-    """A proxy for a process that is about to start; `taken` are ports inside that are something else's.
+    """Create a proxy for a process that is about to start; `taken` are ports inside that are used otherwise.
 
-    It puts `keys` into requests to their hosts, which it reads.
+    It puts `keys` into requests to their hosts, and decrypts those for that.
 
     Raises:
-        UsageError: the settings make no sense, or are not to be had here.
+        UsageError: the settings are invalid, or not supported here.
     """
     check(process_id, asked)
     settings = asked.proxy
@@ -99,15 +99,15 @@ def make_proxy(
 
 
 def find_port(wanted: int, taken: tuple[int, ...]) -> int:
-    """The first port from this one on that is free inside."""
+    """The first free port inside, from this one on."""
     return next(port for port in range(wanted, 1 << 16) if port not in taken)
 
 
 def check(process_id: str, asked: wire.NetworkProxy) -> None:
-    """Refuse what cannot be meant, or is not to be had here.
+    """Refuse settings that are invalid or not supported here.
 
     Raises:
-        UsageError: that is so.
+        UsageError: a setting is invalid or not supported here.
     """
     if not asked.proxy.enabled:
         raise UsageError(f"{_INVALID}: a proxy is launched for a process only if it is enabled")
@@ -124,10 +124,10 @@ def check(process_id: str, asked: wire.NetworkProxy) -> None:
 
 
 def policy_of(settings: wire.ProxySettings) -> ProxyPolicy:
-    """The rules of these settings; a pattern without a port is about every port.
+    """Parse the rules of these settings; a pattern without a port applies to every port.
 
     Raises:
-        UsageError: a pattern is none.
+        UsageError: a pattern is invalid.
     """
     domains = settings.domains or {}
     return ProxyPolicy(
@@ -165,7 +165,7 @@ async def _ask(ask: AskClient, process_id: str, timeout_s: float, attempt: Attem
 
 
 def read_answer(answer: JsonValue) -> Verdict:
-    """What the client decided; anything but an answer is a denial."""
+    """Parse the client's decision; an invalid answer is a denial."""
     try:
         decision = decoding.convert(answer, wire.PolicyReply).decision
     except msgspec.ValidationError:
@@ -179,7 +179,7 @@ def read_answer(answer: JsonValue) -> Verdict:
 
 
 def tell_decision(process_id: str, attempt: Attempt, verdict: Verdict, now: datetime) -> bytes:
-    """The record of a decision, as a message."""
+    """Encode the record of a decision as a message."""
     method = attempt.method
     return notification(
         "network/policyDecision",

@@ -1,4 +1,4 @@
-"""Shell snapshots of one session: start-up files run once for a scope, later commands replay the result."""
+"""Shell snapshots of one session: start-up files run once per scope, later commands restore the result."""
 
 import asyncio
 import logging
@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 MAX_ENTRIES: Final = 16  # each holds up to CAPTURE_BYTES
 CAPTURE_BYTES: Final = 512 * 1024
 CAPTURE_S: Final = 10.0
-RETRY_S: Final = 60.0  # a broken or slow start-up file must not be paid for twice on every command
+RETRY_S: Final = 60.0  # a broken or slow start-up file must not delay every command twice
 
-# A command with its directory, environment, limit of output and of time: its output, or None for any failure.
+# Runs a command with its directory, environment, limits of output and time; None after any failure.
 Capture: TypeAlias = Callable[[list[str], str, dict[str, str], int, float], Awaitable[bytes | None]]
 _Key: TypeAlias = tuple[str, ShellInfo, str, EnvPolicy | None, SandboxContext | None]
 
@@ -41,7 +41,10 @@ class Prepared(NamedTuple):
 
 @dataclass(slots=True)
 class _Entry:
-    """One scope. Concurrent starts share a capture by its lock; a cancelled one leaves it to the next."""
+    """One scope.
+
+    Its lock lets concurrent starts share a capture; after a cancelled one the next start captures.
+    """
 
     key: _Key
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -50,22 +53,21 @@ class _Entry:
 
 
 class ShellSnapshots:
-    """The snapshots of one session, least recently used last to stay."""
+    """The snapshots of one session; the least recently used one is dropped first."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._entries: list[_Entry] = []  # a list: keys hold maps and cannot be hashed, and there are few
+        self._entries: list[_Entry] = []  # a list: keys contain maps and cannot be hashed, and there are few
 
     async def apply(self, params: StartParams, cwd: str, env: dict[str, str], capture: Capture) -> Prepared:
-        """The command as it is to be started; unchanged if it asks for no snapshot.
+        """Return the command to start; unchanged if it requests no snapshot.
 
-        Where none can be taken start-up files run as usual, or not at all if the policy excludes anything of
-        what they might export. `env` is the child's final environment, `params.env` what the request itself
-        asked for in it.
-        `capture` must confine start-up files as the command will be.
+        If no snapshot can be taken, start-up files run as usual, or not at all if the policy excludes
+        anything that they might export. `env` is the child's final environment, `params.env` the part that
+        the request set. `capture` must confine start-up files in the same way as the command.
 
         Raises:
-            UsageError: the snapshot request makes no sense.
+            UsageError: the snapshot request is invalid.
         """
         argv = params.argv
         unchanged = Prepared(argv, env, None)
@@ -121,7 +123,7 @@ async def read_output(
     stdout_limit: int,
     timeout_s: float,
 ) -> bytes | None:
-    """What a helper command without input prints on its standard output; None for any failure."""
+    """Return the standard output of a helper command without input; None after any failure."""
     ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
     read, write = os.pipe2(os.O_CLOEXEC)
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
@@ -143,7 +145,7 @@ async def read_output(
             if output is not None and (await ended).code == 0:
                 return output
     except (HoldfastError, TimeoutError, OSError):
-        pass  # whatever went wrong, the caller goes on without
+        pass  # after any failure the caller continues without a snapshot
     finally:
         if launch_id and not ended.done():
             launcher.signal(launch_id, signal.SIGKILL)
@@ -154,7 +156,7 @@ async def read_output(
 
 
 async def _read_all(fd: int, limit: int) -> bytes | None:
-    """Everything until end of file, or None once it is more than `limit` bytes."""
+    """Return everything until end of file; None once it is more than `limit` bytes."""
     loop = asyncio.get_running_loop()
     os.set_blocking(fd, False)
     done: asyncio.Future[bytes | None] = loop.create_future()

@@ -1,7 +1,7 @@
-"""What a child wrote while nobody read it, in order, on disk.
+"""Output that a child wrote while it could not be sent, in order, on disk.
 
-A child that waits for a slow reader may give up its output: some programs end without it. So output can be
-taken as it comes, and what does not fit into the connection waits here.
+A child that waits for a slow reader may give up its output: some programs end if they cannot write. So output
+can be read as it comes, and what does not fit into the connection is kept here.
 """
 
 import os
@@ -9,16 +9,19 @@ import tempfile
 from collections import deque
 from typing import IO, Final
 
-MAX_SPOOL_BYTES: Final = 1 << 30  # of one process; beyond it the child waits after all
+MAX_SPOOL_BYTES: Final = 1 << 30  # of one process; beyond it the child must wait
 
 
 class OutputSpool:
-    """First in, first out. It never fails: what the disk does not take is kept in memory, and it is full."""
+    """A FIFO of output chunks.
+
+    It never fails: data that cannot be written to disk is kept in memory, and the spool is full.
+    """
 
     def __init__(self) -> None:
-        self._chunks: deque[tuple[str, int, bytes | None]] = deque()  # stream, size, and what is not on disk
+        self._chunks: deque[tuple[str, int, bytes | None]] = deque()  # stream, size, data not on disk
         self._file: IO[bytes] | None = None
-        self._read = self._written = 0  # places in the file
+        self._read = self._written = 0  # positions in the file
         self._refused = False
 
     def __bool__(self) -> bool:
@@ -40,7 +43,7 @@ class OutputSpool:
         self._chunks.append((stream, len(data), kept))
 
     def take(self) -> tuple[str, bytes]:
-        """The oldest that is here."""
+        """Return the oldest chunk."""
         stream, size, kept = self._chunks.popleft()
         if kept is None and self._file is not None:
             kept = os.pread(self._file.fileno(), size, self._read)

@@ -1,4 +1,4 @@
-"""An executor that nobody can dial: it registers itself, dials a relay, and serves the streams that come in
+"""An executor that cannot be dialled: it registers itself, dials a relay, and serves the streams that come in
 there, each of which is a connection like any other; or it dials one host (`direct`), with signed requests.
 
 Imports: decoding, errors, local, log, rendezvous, server, wire.

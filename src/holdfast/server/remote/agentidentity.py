@@ -1,8 +1,8 @@
-"""An agent identity as what an executor shows its registry: `CODEX_ACCESS_TOKEN`, a token with a key in it.
+"""An agent identity as the credential for a registry: `CODEX_ACCESS_TOKEN`, a token with a key in it.
 
-The identity registers a task with its vendor, once, and then signs an assertion for every request: its id,
-the task and the time. Who issued the token is for the registry to check, as it does with every token; we look
-only at what we need of it. Seen of the released executor; there is no published description.
+The identity registers a task with its vendor once, and then signs an assertion for every request: its id, the
+task and the time. The registry checks the issuer of the token, as it does with every token; we check only the
+members that we use. Derived from the released executor; there is no published description.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     pass
 
 VARIABLE: Final = "CODEX_ACCESS_TOKEN"
-ACCOUNTS: Final = "https://auth.openai.com/api/accounts"  # the vendor's, and nobody else's
+ACCOUNTS: Final = "https://auth.openai.com/api/accounts"  # the vendor's only
 REGISTER_S: Final = 10.0
 ATTEMPTS: Final = 3
 MAX_ANSWER_BYTES: Final = 16 * 1024
-_AGENT: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}")  # it becomes a part of an address
+_AGENT: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}")  # it becomes part of an address
 _NONE: Final = f"what {VARIABLE} holds is no agent identity"
 
 
@@ -45,10 +45,10 @@ class _Task(msgspec.Struct):
 
 
 class AgentIdentity:
-    """What is in a token. It shows nothing of it."""
+    """The content of a token. It appears in no repr."""
 
     def __init__(self, token: str) -> None:
-        """Raises: StartupError: this is no identity."""
+        """Raises: StartupError: this is not an agent identity."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         from cryptography.hazmat.primitives.serialization import load_der_private_key
 
@@ -91,7 +91,7 @@ class AgentIdentity:
 
 
 class AgentLogin:
-    """An identity and its task. `clock` gives the seconds since 1970."""
+    """An identity and its task. `clock` returns the seconds since 1970."""
 
     def __init__(
         self, identity: AgentIdentity, clock: Callable[[], float], accounts_url: str = ACCOUNTS
@@ -102,7 +102,7 @@ class AgentLogin:
         self._task: str | None = None
 
     def headers(self) -> dict[str, str]:
-        """What to show now. Raises: TokenRefused: the identity has expired, or has no task yet."""
+        """The current headers. Raises: TokenRefused: the identity has expired, or has no task yet."""
         identity, now = self._identity, self._clock()
         if self._task is None or identity.expires <= now:
             raise TokenRefused("the agent identity has expired", remedy=f"start again with a new {VARIABLE}")
@@ -114,7 +114,10 @@ class AgentLogin:
         return shown | fedramp
 
     async def register_task(self) -> None:
-        """Before `headers`. Raises: StartupError: the vendor does not take the identity, or is silent."""
+        """Register a task; to be called before `headers`.
+
+        Raises: StartupError: the vendor refuses it or is silent.
+        """
         for _ in range(ATTEMPTS):
             try:
                 async with asyncio.timeout(REGISTER_S):
@@ -126,7 +129,7 @@ class AgentLogin:
         raise StartupError("the agent identity is not taken by its vendor, or that cannot be reached")
 
     async def _ask(self) -> str | None:
-        """The task; None: nobody answers. Raises: StartupError: it is refused."""
+        """Return the task; None: there is no answer. Raises: StartupError: it is refused."""
         import httpx2
 
         body = self._identity.ask_for_task(self._clock())
@@ -147,10 +150,10 @@ class AgentLogin:
 def find_identity(
     registry_url: str, environ: MutableMapping[str, str], clock: Callable[[], float]
 ) -> AgentLogin:
-    """The identity of the variable, which is taken out of there.
+    """Take the identity from the variable, which is removed from the environment.
 
     Raises:
-        StartupError: there is none, or it may not be shown to this registry.
+        StartupError: there is none, or it must not be sent to this registry.
     """
     token = environ.pop(VARIABLE, "")
     if not token.strip():

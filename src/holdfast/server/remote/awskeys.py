@@ -1,8 +1,9 @@
-"""AWS keys of an executor, and its signatures: where the reference's tools look, as far as we look there.
+"""AWS keys of an executor, and its signatures. Keys are found in some of the places that AWS tools use.
 
-A profile that is named comes first, then variables, then the profile of AWS_PROFILE or `default`. A profile
-has keys, or a program that prints them (`credential_process`); nobody else is asked: no metadata service,
-no single sign-on, no role that is assumed. Files are read anew for every signature: keys may change.
+An explicitly named profile comes first, then variables, then the profile of AWS_PROFILE or `default`. A
+profile has keys, or a program that prints them (`credential_process`). Other sources are not supported: no
+metadata service, no single sign-on, no assumed role. Files are read again for every signature, because keys
+may change.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from holdfast.wire.sigv4 import AwsKeys, HttpRequest, Scope
 
 SERVICE: Final = "execute-api"
 PROCESS_S: Final = 30.0  # for the program that prints keys
-EARLY_S: Final = 60.0  # before the end of keys that others are asked for
+EARLY_S: Final = 60.0  # how long before the expiry of a program's keys the program is run again
 
 _KEYS: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _REGION: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
@@ -34,7 +35,7 @@ _REMEDY: Final = (
 
 
 class _Printed(msgspec.Struct, rename="pascal"):
-    """What a credential_process prints."""
+    """The output of a credential_process."""
 
     version: int
     access_key_id: str
@@ -49,7 +50,7 @@ class _Lent(NamedTuple):
 
 
 class AwsSigner:
-    """Signs with the keys of the moment. Made by `find`."""
+    """Signs with the current keys. Create it with `find`."""
 
     def __init__(self, scope: Scope, keys: AwsKeys | None, profile: str, environ: Mapping[str, str]) -> None:
         self.scope = scope
@@ -59,12 +60,12 @@ class AwsSigner:
         self._lent: _Lent | None = None
 
     async def sign(self, request: HttpRequest) -> Mapping[str, str]:
-        """The headers that sign this request now. Raises: StartupError: there are no keys."""
+        """Return the headers that sign this request now. Raises: StartupError: there are no keys."""
         keys = await asyncio.get_running_loop().run_in_executor(None, self.find_keys)
         return sigv4.sign(request, keys, self.scope, time())
 
     def find_keys(self) -> AwsKeys:
-        """Raises: StartupError: there are none; no text says what was found instead."""
+        """Raises: StartupError: there are no keys; the text does not quote what was found instead."""
         if self._keys is not None:
             return self._keys
         if self._lent is not None and (self._lent.until is None or time() < self._lent.until):
@@ -86,10 +87,10 @@ class AwsSigner:
 def find(
     profile: str | None, region: str | None, service: str, environ: MutableMapping[str, str]
 ) -> AwsSigner:
-    """A signer. Keys in variables are taken out of there: no command that is run here shall have them.
+    """Create a signer. Keys in variables are removed from the environment, so that no command gets them.
 
     Raises:
-        StartupError: there are no keys, or it is not said for which region.
+        StartupError: there are no keys, or there is no region.
     """
     key_id, secret, token = (environ.get(name, "").strip() for name in _KEYS)
     named = profile or environ.get("AWS_PROFILE", "").strip() or "default"
@@ -106,10 +107,10 @@ def find(
 
 
 def read_profile(name: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """What both files say of a profile; of keys the file of credentials has the last word.
+    """Read a profile from both files; for keys the credentials file takes precedence.
 
     Raises:
-        StartupError: a file cannot be read, or makes no sense.
+        StartupError: a file cannot be read, or is invalid.
     """
     home = environ.get("HOME") or os.path.expanduser("~")
     said: dict[str, str] = {}
@@ -118,14 +119,14 @@ def read_profile(name: str, environ: Mapping[str, str]) -> dict[str, str]:
         ("AWS_SHARED_CREDENTIALS_FILE", "credentials", name),
     ):
         path = environ.get(variable) or os.path.join(home, ".aws", file)
-        # No section is special: `[DEFAULT]` is a profile like others.
+        # No section is special: `[DEFAULT]` is an ordinary profile.
         parser = configparser.RawConfigParser(strict=False, default_section="\0", delimiters=("=",))
         try:
             with open(path, encoding="utf-8") as source:
                 parser.read_file(source)
         except FileNotFoundError:
             continue
-        except (OSError, UnicodeDecodeError, configparser.Error):  # whose text may quote it
+        except (OSError, UnicodeDecodeError, configparser.Error):  # the error's text may quote the file
             raise StartupError(f"cannot read the AWS profiles in {path}") from None
         if parser.has_section(section):
             said |= {key: value.strip() for key, value in parser.items(section)}
@@ -133,7 +134,7 @@ def read_profile(name: str, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _run(command: str, environ: Mapping[str, str]) -> _Lent:
-    """Raises: StartupError: the program prints no keys; what it prints instead is not shown."""
+    """Raises: StartupError: the program prints no keys; its other output is not shown."""
     try:
         done = subprocess.run(  # noqa: S603 - the user's own file names it
             ["/bin/sh", "-c", command],

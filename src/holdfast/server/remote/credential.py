@@ -1,7 +1,7 @@
-"""What an executor shows its registry, and what it reads on standard input. Pure module.
+"""The credential of an executor for its registry, and the one that comes on standard input. Pure module.
 
-A token is given by a file or a variable and stays, or comes by a pipe, line by line, and each replaces the
-last:
+A token is given by a file or a variable and stays, or comes through a pipe, line by line, and each line
+replaces the last:
 
     {"version": 1, "environment_id": "box", "token": "…", "expires_at": 1800000000}
 """
@@ -39,14 +39,14 @@ class Credential(NamedTuple):
 
 
 class Shown(Protocol):
-    """Whatever an executor shows its registry."""
+    """A credential for a registry, of any kind."""
 
     def headers(self) -> dict[str, str]:
-        """What to show now. Raises: TokenRefused: there is nothing, or nothing that is good any more."""
+        """The current headers. Raises: TokenRefused: there is no credential, or it is no longer valid."""
 
 
 class CredentialHolder:
-    """The credential of the moment; `clock` gives the seconds since 1970."""
+    """The current credential; `clock` returns the seconds since 1970."""
 
     def __init__(
         self, environment_id: str, clock: Callable[[], float], first: Credential | None = None
@@ -62,15 +62,15 @@ class CredentialHolder:
         return {"authorization": f"Bearer {held.token}"}
 
     def take(self, line: bytes) -> None:
-        """A line of the pipe.
+        """Take a line of the pipe.
 
         Raises:
-            StartupError: it is none, or not for us, or too late.
+            StartupError: it is not a credential, not for us, or expired.
         """
         try:
             said = decoding.decode(line, _Line)
             token = check_header(said.token, "the credential")
-        except (msgspec.DecodeError, UsageError):  # whose text may quote it
+        except (msgspec.DecodeError, UsageError):  # the error's text may quote the line
             raise StartupError("what came on standard input is no credential") from None
         if said.environment_id != self._environment_id:
             raise StartupError("the credential on standard input is for another environment")
@@ -82,10 +82,10 @@ class CredentialHolder:
 def choose(
     registry_url: str, token_file_text: str | None, environ: Mapping[str, str]
 ) -> tuple[Credential, str | None]:
-    """The token to show, and the variable that it came from: a file's, ours, or the vendor's API key.
+    """Choose the token, and the variable that it came from: a file's, ours, or the vendor's API key.
 
     Raises:
-        StartupError: there is none, or the vendor's would go to somebody else.
+        StartupError: there is none, or the vendor's would go to another party.
     """
     try:
         if token_file_text is not None:
@@ -108,12 +108,12 @@ def choose(
 
 
 def is_given(token_file_text: str | None, environ: Mapping[str, str]) -> bool:
-    """Whether `choose` would look at anything."""
+    """Whether `choose` would find anything."""
     return token_file_text is not None or any(environ.get(name, "").strip() for name in (VARIABLE, API_KEY))
 
 
 def is_for_vendor(url: str) -> bool:
-    """Whether an API key may go there: TLS to the vendor, or this machine."""
+    """Whether an API key may be sent there: TLS to the vendor, or this machine."""
     if is_loopback(url):
         return True
     parts = urlsplit(url.strip())

@@ -1,8 +1,9 @@
-"""An executor that dials its host, without a relay between them: the direct transport.
+"""An executor that dials its host, without a relay in between: the direct transport.
 
 The registry's answer names the host. Both requests, the registration and the upgrade, are signed with AWS
-keys. On the connection the host is the client: it says `initialize`, in texts, and what runs here is its.
-There is no channel inside: TLS is all that keeps others out, so a host elsewhere is dialled by wss:// only.
+keys. On the connection the host is the client: it sends `initialize`, in text messages, and runs commands
+here. There is no encrypted channel inside: TLS is the only protection, so a host elsewhere is dialled by
+wss:// only.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class DirectRoute:
-    """By the host that the registry names. `lead` makes what the connection leads to."""
+    """The route by the host that the registry names. `lead` creates the end of the connection."""
 
     waits_for_registry = False
 
@@ -65,15 +66,18 @@ class DirectRoute:
 
 
 def new_request_id() -> str:
-    """With it two requests of one second differ. The reference's do not: a host takes one for a replay."""
+    """A new id, by which two requests of one second differ.
+
+    Without it a host takes the second for a replay.
+    """
     return f"req_{secrets.token_hex(16)}"
 
 
 def upgrade_of(url: str, request_id: str) -> HttpRequest:
-    """The request that opens a WebSocket there, as far as it is signed.
+    """The signed part of the request that opens a WebSocket there.
 
     Raises:
-        ProtocolMismatch: this is no address of a host, or one on the way to which others could read along.
+        ProtocolMismatch: this is not a host's address, or the traffic to it could be read on the way.
     """
     try:
         uri = parse_uri(url)
@@ -88,7 +92,10 @@ def upgrade_of(url: str, request_id: str) -> HttpRequest:
 
 
 class DirectEdge:
-    """One connection to a host, and the port of what it leads to. `ended` is why it is over, once it is."""
+    """One connection to a host, and the port of its stream's end.
+
+    `ended` completes with the reason of its end.
+    """
 
     def __init__(self, lead: Lead) -> None:
         self.ended: asyncio.Future[HoldfastError] = asyncio.get_running_loop().create_future()
@@ -142,7 +149,7 @@ class DirectEdge:
             self._socket.close()
 
     async def aclose(self) -> None:
-        """Drop the connection and what came by it."""
+        """Drop the connection and its stream."""
         if self._socket is not None:
             self.abort()
             await self.ended

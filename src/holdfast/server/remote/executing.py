@@ -1,9 +1,9 @@
 """The life of an executor behind a registry: register, dial, serve, and dial again.
 
-How it is reached is a route: through a relay (`RelayRoute`), or by a host that it dials (`direct`).
-The first registration decides: whatever goes wrong with it ends the process, but for a relay's registry that
-cannot tell right now who asks. After that an ended connection is dialled again at the same address; only who
-refuses the address, in words that `rendezvous.attempts` knows, makes us register again or give up.
+A route is how the executor is reached: through a relay (`RelayRoute`), or by a host that it dials (`direct`).
+Any failure of the first registration ends the process, except that of a relay's registry that cannot
+authenticate at the moment. After that an ended connection is dialled again at the same address. Only a
+refusal of the address, as `rendezvous.attempts` interprets it, makes us register again or give up.
 """
 
 import asyncio
@@ -33,26 +33,26 @@ R = TypeVar("R")
 
 class Pace(Protocol):
     def after(self, lasted_s: float) -> float:
-        """How long to wait after a connection that lasted so long; one that never was lasted 0."""
+        """Return how long to wait after a connection that lasted so long, 0 if there was none."""
 
 
 class Route(Protocol[R]):
-    """How an executor is reached. `R` is what a registration says."""
+    """How an executor is reached. `R` is the answer to a registration."""
 
     registry: Registry
-    waits_for_registry: bool  # is one asked again that cannot tell right now who asks?
+    waits_for_registry: bool  # whether to retry while the registry cannot authenticate
 
     @property
     def redial(self) -> Pace: ...
 
     def judge(self, status: int) -> AfterRefusal:
-        """What an upgrade means that was refused with this status."""
+        """Interpret the status of a refused upgrade."""
 
     async def register(self) -> R:
-        """Raises: HoldfastError: the registry does not take us, or not now."""
+        """Raises: HoldfastError: the registry refuses us, or is unavailable."""
 
     async def serve(self, registered: R) -> HoldfastError:
-        """Dial and serve; why the connection ended. Raises: HoldfastError: there was none."""
+        """Dial and serve; return why the connection ended. Raises: HoldfastError: there was none."""
 
 
 class ExecStream:
@@ -94,7 +94,7 @@ class RemoteExecutor(Generic[R]):
         """Serve until cancelled.
 
         Raises:
-            StartupError: the registry does not take us, at first or again.
+            StartupError: the registry refuses us, at first or later.
         """
         route = self._route
         try:
@@ -144,7 +144,7 @@ class RemoteExecutor(Generic[R]):
 
 
 class RelayRoute:
-    """Through a relay, by streams that it cannot read. `lead` makes what a stream leads to."""
+    """The route through a relay, by streams that it cannot read. `lead` creates the end of a stream."""
 
     waits_for_registry = True
 

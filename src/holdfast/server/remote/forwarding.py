@@ -1,8 +1,8 @@
-"""A stream that leads to an exec server elsewhere: each has a WebSocket of its own to it.
+"""A stream that leads to an exec server elsewhere: each has its own WebSocket to it.
 
 Messages are opaque: nothing is parsed, repeated or kept for another connection, so sessions and their
-recovery are between the client and that server. What the server said before it hung up still reaches the
-client.
+recovery are between the client and that server. Messages that the server sent before it closed the connection
+still reach the client.
 """
 
 import asyncio
@@ -26,12 +26,15 @@ from holdfast.wire.sizes import MAX_MESSAGE_BYTES
 log = logging.getLogger(__name__)
 
 FRAGMENT_BYTES: Final = 8 * 1024 * 1024  # half of the frame that an exec server accepts
-MAX_WAITING: Final = 16  # messages for the server before the relay's are kept back
-CLOSE_S: Final = 1.0  # to acknowledge its farewell
+MAX_WAITING: Final = 16  # messages for the server before reading from the relay is paused
+CLOSE_S: Final = 1.0  # to acknowledge its closing message
 
 
 def check_destination(url: str) -> str:
-    """The address without space around it. Raises: StartupError: no exec server can be there."""
+    """Return the address without surrounding space.
+
+    Raises: StartupError: it is not an exec server's address.
+    """
     address = url.strip()
     try:
         parse_uri(address)
@@ -72,7 +75,7 @@ class ForwardedStream:
         self._writable.set()
 
     def close(self) -> None:
-        """The client is gone, and so are we, without a word."""
+        """End without a closing message, because the client is gone."""
         self._task.cancel()
 
     # --- the server's side

@@ -1,8 +1,8 @@
-"""A login that the Codex CLI keeps (`auth.json` in its home), as what an executor shows its registry.
+"""A login of the Codex CLI (`auth.json` in its home) as an executor's credential for its registry.
 
-It is read before every request, because codex renews it; we do not, and never write there. An API key goes
-where `CODEX_API_KEY` would; the tokens of a ChatGPT account go to their vendor and to this machine only,
-where the reference sends them anywhere.
+It is read before every request, because codex renews it; we do not renew it, and never write there. An API
+key is sent to the same places as `CODEX_API_KEY`. The tokens of a ChatGPT account are sent to their vendor
+and to this machine only; the reference sends them anywhere.
 """
 
 import os
@@ -46,7 +46,7 @@ class _Claims(msgspec.Struct):
 
 
 class Login:
-    """The file of one home, for one registry. `clock` gives the seconds since 1970."""
+    """The file of one home, for one registry. `clock` returns the seconds since 1970."""
 
     def __init__(self, path: str, registry_url: str, clock: Callable[[], float]) -> None:
         self._path = path
@@ -54,10 +54,10 @@ class Login:
         self._clock = clock
 
     def headers(self) -> dict[str, str]:
-        """What to show now.
+        """The current headers.
 
         Raises:
-            TokenRefused: there is nothing that may be shown there, or nothing that is good any more.
+            TokenRefused: there is no login that may be sent there, or it is no longer valid.
         """
         try:
             with open(self._path, "rb") as file:
@@ -70,10 +70,10 @@ class Login:
 
 
 def find_login(registry_url: str, environ: Mapping[str, str], clock: Callable[[], float]) -> Login | None:
-    """The Codex CLI's login, if there is one that may be shown to this registry.
+    """Find the Codex CLI's login, if there is one that may be sent to this registry.
 
     Raises:
-        StartupError: there is one, and it is of no use.
+        StartupError: there is one, but it is not usable.
     """
     home = environ.get("CODEX_HOME") or (
         os.path.join(environ["HOME"], ".codex") if environ.get("HOME") else None
@@ -89,7 +89,7 @@ def find_login(registry_url: str, environ: Mapping[str, str], clock: Callable[[]
 
 
 def may_go_there(url: str) -> bool:
-    """Whether any login may be shown there."""
+    """Whether any login may be sent there."""
     parts = urlsplit(url.strip())
     host = parts.hostname or ""
     account = parts.scheme == "https" and (host == _ACCOUNT_HOST or host.endswith(f".{_ACCOUNT_HOST}"))
@@ -97,10 +97,10 @@ def may_go_there(url: str) -> bool:
 
 
 def read_login(content: bytes, registry_url: str, now: float) -> dict[str, str]:
-    """The headers of a login.
+    """Return the headers of a login.
 
     Raises:
-        TokenRefused: it holds none that may be shown to this registry, or one that has expired.
+        TokenRefused: it has none that may be sent to this registry, or has expired.
     """
     try:
         said = decoding.decode(content, _File)
@@ -110,7 +110,7 @@ def read_login(content: bytes, registry_url: str, now: float) -> dict[str, str]:
         if by_key or said.tokens is None:
             raise TokenRefused("the Codex CLI's login is not for this registry, or none", remedy=_RENEW)
         return _of_account(said.tokens, now)
-    except (msgspec.DecodeError, UsageError, ValueError):  # whose text may quote it
+    except (msgspec.DecodeError, UsageError, ValueError):  # the error's text may quote the file
         raise TokenRefused("the Codex CLI's login makes no sense", remedy=_RENEW) from None
 
 
@@ -127,7 +127,7 @@ def _of_account(tokens: _Tokens, now: float) -> dict[str, str]:
 
 
 def _claims(token: str) -> _Claims:
-    """What a token says of itself; nothing, if it is opaque. It is the registry that checks it."""
+    """Parse the claims of a token; none if it is opaque. The registry verifies the token, not we."""
     parts = token.split(".")
     if len(parts) != 3:
         return _Claims()

@@ -1,8 +1,8 @@
-"""Streams on one connection to a relay, each carried to whatever it leads to.
+"""Streams on one connection to a relay, each passed on to its end.
 
-The connection is read without waiting for anybody: what a stream's end does not take now is kept for it, up
-to a bound, and beyond that the stream is reset. Output of all streams takes turns, a record each, so that no
-stream waits for the whole of another's message.
+The connection is read without waiting for any stream: messages that a stream's end does not take now are kept
+for it, up to a bound; beyond that the stream is reset. The streams take turns to send, one record each, so
+that no stream waits for the whole of another's message.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ log = logging.getLogger(__name__)
 
 MAX_KEPT: Final = 128  # messages for an end that does not take them now
 MAX_KEPT_BYTES: Final = MAX_MESSAGE_BYTES
-WRITE_HIGH_BYTES: Final = 2 * 1024 * 1024  # unsent messages of a stream before its end is told to wait
+WRITE_HIGH_BYTES: Final = 2 * 1024 * 1024  # unsent messages of a stream before its end must wait
 WRITE_LOW_BYTES: Final = WRITE_HIGH_BYTES // 4
 MAX_UNSENT: Final = 4 * 1024 * 1024  # before resets are left out; records stop at an eighth of it
 
 
 class StreamEnd(Protocol):
-    """What a stream leads to."""
+    """The end that a stream leads to."""
 
     def receive(self, message: bytes) -> None: ...
 
@@ -36,11 +36,11 @@ class StreamEnd(Protocol):
     def on_writing_resumed(self) -> None: ...
 
     def close(self) -> None:
-        """The other side is gone."""
+        """Note that the other side is gone."""
 
 
 class Port(Protocol):
-    """What an end uses of whatever leads to it: a wire, and a way to say that it is done."""
+    """The interface of an end to its stream: a wire, and methods to end it."""
 
     def send(self, message: bytes) -> None: ...
 
@@ -49,17 +49,17 @@ class Port(Protocol):
     def resume_reading(self) -> None: ...
 
     def abort(self) -> None:
-        """This end is done; what it has not sent yet is for nobody."""
+        """End the stream now; messages that were not sent are dropped."""
 
     def finish(self) -> None:
-        """This end is done once everything that it sent is on its way."""
+        """End the stream after everything queued was sent."""
 
 
 Lead = Callable[[Port], StreamEnd]
 
 
 class StreamPort:
-    """A stream as its end sees it."""
+    """A stream as seen by its end."""
 
     def __init__(self, edge: "RelayEdge", number: int) -> None:
         self.end: StreamEnd
@@ -108,7 +108,7 @@ class StreamPort:
     # --- what the edge uses
 
     def deliver(self, message: bytes) -> None:
-        """Raises: RemoteProtocolError: the end does not keep up."""
+        """Raises: RemoteProtocolError: the end is too slow."""
         if self._reading and not self._kept:
             self.end.receive(message)
             return
@@ -118,7 +118,7 @@ class StreamPort:
             raise RemoteProtocolError("more came than anybody reads")
 
     def next_frame(self, seal: Callable[[int, bytes], Iterator[bytes]]) -> bytes | None:
-        """The next frame of what is to be sent, if anything is. Raises: RemoteProtocolError."""
+        """Return the next frame to send, if there is one. Raises: RemoteProtocolError."""
         while True:
             if self._frames is None:
                 if not self._output:
@@ -137,7 +137,7 @@ class StreamPort:
 
 
 class RelayEdge:
-    """The receiver of one connection. `ended` is why it is over, once it is."""
+    """The receiver of one connection. `ended` completes with the reason of its end."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class RelayEdge:
         validate: Callable[[Validate], Awaitable[bool]],
         lead: Lead,
     ) -> None:
-        """`lead` makes what a new stream leads to."""
+        """`lead` creates the end of a new stream."""
         loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[HoldfastError] = loop.create_future()
         self._loop = loop
@@ -191,18 +191,18 @@ class RelayEdge:
         return number in self._ports
 
     def enqueue(self, number: int) -> None:
-        """A stream has something to send."""
+        """Note that a stream has something to send."""
         self._ready.append(number)
         self._pump()
 
     def end(self, number: int) -> None:
-        """A stream's own end is done."""
+        """End a stream from our side."""
         if self._ports.pop(number, None) is not None:
             log.debug("a stream through the relay ended here")
             self._do(self._streams.end(number))
 
     async def aclose(self) -> None:
-        """Drop the connection and everything that came by it."""
+        """Drop the connection and all its streams."""
         if self._socket is not None:
             self._socket.abort(ConnectionLost("the connection was closed here"))
             await self.ended
@@ -232,7 +232,7 @@ class RelayEdge:
                         port_or_none.end.close()
 
     def _send(self, what: Send) -> None:
-        """Not in the turns of streams, so a relay that takes nothing is not written to without end."""
+        """Send outside of the streams' turns. The amount is bounded if the relay reads nothing."""
         if self._socket is None:
             return
         if self._socket.unsent <= MAX_UNSENT:
@@ -256,7 +256,7 @@ class RelayEdge:
     def _deliver(self, number: int, message: bytes) -> None:
         port = self._ports.get(number)
         if port is None:
-            return  # it ended over a message that came with this one
+            return  # it was ended by a message that arrived together with this one
         try:
             port.deliver(message)
         except RemoteProtocolError:
@@ -265,7 +265,7 @@ class RelayEdge:
             self.end(number)
 
     async def _ask(self, asked: Validate) -> None:
-        """Anything but a clear yes is a no."""
+        """Ask the registry; only an explicit yes admits."""
         allowed = False
         try:
             allowed = await self._validate(asked)
@@ -279,7 +279,7 @@ class RelayEdge:
 
     def _pump(self) -> None:
         if self._pumping:
-            return  # whoever is at it goes on until nothing is left
+            return  # the running call continues until nothing is left
         self._pumping = True
         try:
             while self._writable and self._ready and self._socket is not None:
@@ -293,7 +293,7 @@ class RelayEdge:
             return
         try:
             frame = port.next_frame(self._streams.seal)
-        except RemoteProtocolError:  # no numbers are left
+        except RemoteProtocolError:  # the sequence numbers are used up
             port.end.close()
             self.end(number)
             return

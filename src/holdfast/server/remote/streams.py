@@ -1,12 +1,13 @@
-"""The streams on one connection to a relay: who may come in, what is whose. Pure module.
+"""The streams on one connection to a relay: admission, and the state of each stream. Pure module.
 
-Feed it frames and the registry's verdicts, with the time; do what it returns, in order. A stream begins with
-a handshake that we can read, exists once the registry has said that its caller may come in, and ends with a
-reset. Ids of streams are chosen by others and come again, so streams and verdicts are told apart by numbers
-of our own.
+The caller passes in frames and the registry's verdicts, with the time, and carries out the returned actions
+in order. A stream begins with a handshake that we can read, exists once the registry has admitted its client,
+and ends with a reset. Ids of streams are chosen by others and may be reused, so streams and verdicts are
+identified by numbers of our own.
 
-Whoever can write to the relay can make us work. So handshakes under way are bounded, and after MAX_FAILURES
-that came to nothing no further one is looked at for PAUSE_S; streams that are open are not touched by that.
+Any peer that can write to the relay can cause work here. So the number of handshakes under way is bounded,
+and after MAX_FAILURES failed ones no further handshake is processed for PAUSE_S. Open streams are not
+affected.
 """
 
 from collections.abc import Iterator
@@ -30,8 +31,11 @@ PAUSED: Final = f"{MAX_FAILURES} handshakes came to nothing: no other is looked 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Put this frame on the connection. One that is `spare` may be left out while the relay takes nothing:
-    whoever writes to the relay can make us say it without end."""
+    """Send this frame on the connection.
+
+    A `spare` one may be left out while the relay reads nothing: any peer that writes to the relay can cause
+    an unlimited number of them.
+    """
 
     frame: bytes = field(repr=False)
     spare: bool = False
@@ -39,7 +43,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Validate:
-    """Ask the registry, and report by `settle` with this number."""
+    """Ask the registry, and report the verdict to `settle` with this number."""
 
     attempt: int
     stream_id: str
@@ -49,14 +53,14 @@ class Validate:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """A stream exists, by this number."""
+    """A stream was opened, with this number."""
 
     stream: int
 
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """A message for a stream."""
+    """Deliver a message to a stream."""
 
     stream: int
     message: bytes = field(repr=False)
@@ -71,7 +75,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Say why a client is not let in: words of ours, each at most once in PAUSE_S."""
+    """Log why a client was not admitted: fixed texts, each at most once in PAUSE_S."""
 
     reason: str
 
@@ -93,7 +97,7 @@ class _Stream:
 
 
 class Streams:
-    """Those of one connection, under one registration."""
+    """The streams of one connection, under one registration."""
 
     def __init__(self, identity: KeyPair, environment_id: str, registration_id: str) -> None:
         self._identity = identity
@@ -111,7 +115,7 @@ class Streams:
     # --- what comes in
 
     def take(self, raw: bytes | None, now: float) -> list[Action]:
-        """One message of the connection; what is no frame is dropped, whoever sent it."""
+        """Take one message of the connection; an invalid frame is dropped."""
         if raw is None:
             return []
         try:
@@ -128,14 +132,14 @@ class Streams:
                 self._pending.pop(frame.stream_id, None)
                 return self._drop(frame.stream_id)
             case _:
-                return []  # claims, acknowledgements and heartbeats are the relay's business
+                return []  # claims, acknowledgements and heartbeats are handled by the relay
 
     def _greet(self, frame: RelayFrame, now: float) -> list[Action]:
-        """A handshake. The order is the specification."""
+        """Process a handshake. The order is the specification."""
         id_ = frame.stream_id
         refusal = [_reset(id_)]
         if id_ in self._active:
-            return [*refusal]  # what is open stays open
+            return [*refusal]  # an open stream stays open
         if self._pending.pop(id_, None) is not None:
             return [*self._count_failure(now), *refusal]
         if len(self._active) >= MAX_STREAMS or len(self._validating) >= MAX_VALIDATIONS:
@@ -175,7 +179,7 @@ class Streams:
 
     @property
     def gap_ends(self) -> float | None:
-        """When to `check`, if a record is missing anywhere."""
+        """When to call `check`, if a record is missing anywhere."""
         return min(self._gaps.values(), default=None)
 
     def check(self, now: float) -> list[Action]:
@@ -187,7 +191,7 @@ class Streams:
         return done
 
     def settle(self, attempt: int, *, allowed: bool, now: float) -> list[Action]:
-        """The registry's verdict; one about a handshake that was given up meanwhile changes nothing."""
+        """Take the registry's verdict; one about a handshake that has ended changes nothing."""
         self._validating.discard(attempt)
         found = [(id_, one) for id_, one in self._pending.items() if one.attempt == attempt]
         if not found:
@@ -210,17 +214,17 @@ class Streams:
     # --- what goes out
 
     def seal(self, stream: int, message: bytes) -> Iterator[bytes]:
-        """The frames of a message, each made when it is asked for.
+        """Yield the frames of a message, each created on demand.
 
         Raises:
-            RemoteProtocolError: the stream has no numbers left.
+            RemoteProtocolError: the stream's sequence numbers are used up.
         """
         found = self._by_number[stream]
         for seq, sealed in found.channel.seal(message):
             yield relayframes.data(found.stream_id, seq, sealed)
 
     def end(self, stream: int) -> list[Action]:
-        """Our side of a stream is done; the other is told, unless it knows."""
+        """End a stream from our side; return the reset for the other side, unless it has ended already."""
         found = self._by_number.get(stream)
         if found is None:
             return []
