@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -370,16 +371,20 @@ async def watcher_of(executor: Executor, *, other_than: int = 0) -> int:
     """The watcher's pid; it is a child of the launcher."""
     current = executor.launcher._current
     assert current is not None
-    async with asyncio.timeout(WAIT_S):
-        while True:
-            for pid in processes(PARENT, current.process.pid):
-                try:
-                    name = Path(f"/proc/{pid}/comm").read_bytes()
-                except OSError:
-                    continue
+    return await asyncio.to_thread(await_watcher, current.process.pid, other_than=other_than)
+
+
+def await_watcher(parent: int, *, other_than: int) -> int:
+    """The pid of the watcher that is a child of this process, or will be one soon."""
+    until = time.monotonic() + WAIT_S
+    while time.monotonic() < until:
+        for pid in processes(PARENT, parent):
+            with contextlib.suppress(OSError):
+                name = Path(f"/proc/{pid}/comm").read_bytes()
                 if name.strip() == watcher.NAME and pid != other_than:
                     return pid
-            await asyncio.sleep(0.01)
+        time.sleep(0.01)
+    raise AssertionError("no watcher runs")
 
 
 async def test_a_repeated_denial_is_counted_and_told_before_the_exit(top: Path) -> None:
@@ -440,6 +445,20 @@ async def test_a_killed_watcher_is_replaced_and_the_command_goes_on(top: Path) -
         assert peer.exit_code("p") == 0
         assert peer.output("p", "stdout") == b"over\n"
         assert [one["path"] for one in denials(peer)] == [str(top / "outside/late")]
+
+
+def test_exec_replaces_its_watcher_too(anyone: Place) -> None:
+    script = "while [ ! -e stop ]; do echo x > f; done; mkdir ../outside/late && exit 3; echo over"
+    with anyone.start("--watch", "--json", "--", "sh", "-c", script) as child:
+        pid = 0
+        for _ in range(3):
+            pid = await_watcher(child.pid, other_than=pid)
+            os.kill(pid, signal.SIGKILL)
+        await_watcher(child.pid, other_than=pid)
+        (anyone.workspace / "stop").touch()
+        out, err = child.communicate(timeout=WAIT_S)
+    assert (child.returncode, out) == (0, b"over\n")
+    assert told(json.loads(err.splitlines()[-1])) == {("create", str(anyone.outside / "late"), "EROFS")}
 
 
 async def test_a_watcher_holds_nothing_of_its_launcher_and_ends_with_it(top: Path) -> None:

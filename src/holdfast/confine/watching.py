@@ -295,7 +295,10 @@ class CommandWatch:
     def _replace(self) -> None:
         if self._watcher and self._then is None:
             self._told = Counted(0, 0)
-            self._tasks.start(self._start_again())
+            self._restart()
+
+    def _restart(self) -> None:
+        self._tasks.start(self._start_again())
 
     async def _start_again(self) -> None:
         try:
@@ -394,7 +397,7 @@ class LocalWatch(CommandWatch):
         with theirs:
             self._on_joined(self._owned.start_watcher(theirs.fileno(), self._on_died), ours)
 
-    def _again(self) -> None:
+    def _restart(self) -> None:
         try:
             self._fork()
         except OSError:
