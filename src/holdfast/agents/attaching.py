@@ -1,7 +1,7 @@
 """Attaches a person to a worker's terminal: output, input, and size.
 
-The exec server owns the worker's terminal; this module only connects to it. Detaching does not end the worker.
-If the supervisor restarts meanwhile, the view is restored automatically.
+The exec server owns the worker's terminal; this module only shows it. Detaching does not end the worker. If
+the supervisor restarts meanwhile, the view is restored automatically.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Agents described by records, in the form that the doctor checks.
 
-The doctor does not run a program for its version if only a user's record names it: such programs run only in a
-sandbox. The paths that count as logins are those that the catalogue knows as credentials.
+The doctor does not run a program for its version if only a user's record names it: such programs run only in
+a sandbox. Only our own records say which files mean that the user is logged in.
 """
 
 from holdfast.agents.catalog.agent import Agent

@@ -245,7 +245,7 @@ class Agent:
     asking: tuple[str, ...] = ()  # replace {unattended} otherwise: make it ask where it would not
     asking_environment: Mapping[str, str] = field(default_factory=dict)
     prompt_by: PromptBy = PromptBy.ARGUMENT
-    on_terminal: tuple[str, ...] = ()  # how to pass the prompt without stdin; replaces a "-"
+    on_terminal: tuple[str, ...] = ()  # passes the prompt without stdin
     acp: tuple[str, ...] | None = None  # arguments of its ACP server; without {model}, ACP chooses the model
     parser: str = TEXT  # of stdout in a headless run; stderr is always text
     stderr_is_work: bool = False  # a line there means progress, as it does for a compiler

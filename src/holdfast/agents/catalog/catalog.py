@@ -214,7 +214,7 @@ class KnownAgents(Mapping[str, Agent]):
         return len(self._names)
 
     def find_programs(self) -> dict[str, str]:
-        """Return, for each agent described by a shipped or user's record, the program it needs on the PATH."""
+        """Return the program that must be on the PATH for each agent of a shipped or user's record."""
         described = [name for name in self if name not in CATALOG]
         return {
             name: self._own[name].binary if name in self._own else self._shipped.find_program(name)

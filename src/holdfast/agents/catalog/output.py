@@ -37,7 +37,7 @@ from holdfast.doctor.explain.redaction import redact_line
 
 LIMITS = (Failure.QUOTA, Failure.RATE_LIMIT)
 MAX_CONTINUED = 8  # lines after an error that still belong to it, up to an empty line: errors wrap
-MAX_LOOKED: Final = 64 * 1024  # characters of a line that are searched; errors are shorter, their quotes may not be
+MAX_LOOKED: Final = 64 * 1024  # searched characters of a line: an error is shorter, its quotes may not be
 MAX_WORDS: Final = 120  # characters of an announcement
 MAX_AHEAD: Final = timedelta(days=8)  # the longest limit is a week; a later date is not an announcement
 _MINUTE: Final = timedelta(minutes=1)  # a time of day without seconds has passed only when its minute has

@@ -2,8 +2,9 @@
 
 *Reports* state a condition (working, idle, wants, obstructed, a result) and stand until something voids them.
 *Edges* state that something happened and have no duration. We go through the sources, strongest first. A
-report is void if anything from a stronger source, or an edge from its own source, is newer. So a weaker source
-counts only if it is newer than all stronger ones, and a decayed report still voids the older ones after it.
+report is void if anything from a stronger source, or an edge from its own source, is newer. So a weaker
+source counts only if it is newer than all stronger ones, and a decayed report still voids older reports of
+weaker sources.
 """
 
 from collections import Counter
@@ -60,14 +61,17 @@ _ORDER_ASKING: Final = tuple(
 _START_UP: Final = (Want.TRUST, Want.LOGIN)
 MAX_ITEMS: Final = 200  # classify looks at all of them, for every worker, twice a second
 
-_KEPT: Final = 3  # repeats that are kept: the first for its age, two more because a sign decays after two looks
+_KEPT: Final = 3  # repeats that are kept: the first for its age, two more because a sign goes after two looks
 _COUNTED: Final = (Denied, Requested)  # every item counts, also a repeat
 
 _Kind: TypeAlias = tuple[Source, type, Work | None]
 
 
 def began(items: Iterable[Evidence]) -> bool:
-    """Return whether the worker has taken part. A dialog before the first prompt, or a changing screen, is not that."""
+    """Return whether the worker has taken part.
+
+    A dialog before the first prompt, or a changing screen, does not count.
+    """
     return any(map(_takes_part, items))
 
 
@@ -174,7 +178,7 @@ class Digest:
         return at
 
     def _find_glanced_away(self) -> int:
-        """Return the index of the kernel's last proof of waiting if only very recent looks missed it, else -1."""
+        """Return where the kernel showed what it waits for, if only very recent looks did not; else -1."""
         denied_at = None
         for index in reversed(range(len(self.items))):
             item = self.items[index]
