@@ -267,7 +267,7 @@ class Agent:
     relocation_arguments: tuple[str, ...] = ()
     host_files: tuple[HostFile, ...] = ()  # user files that it gets when its state is relocated
     keys: tuple[str, ...] = ()  # variables with its key or its provider's address
-    key_hosts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # the hosts that each key may be sent to
+    key_hosts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # hosts that each key may go to
     environment: Mapping[str, str] = field(default_factory=dict)  # keep it quiet and offline
     exits: ExitRules = field(default_factory=ExitRules)
     provider: Provider | None = None

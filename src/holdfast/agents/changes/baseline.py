@@ -3,8 +3,8 @@
 The first look delays the start, so it is bounded in seconds as well as in files and bytes; the baseline says
 if it is incomplete. It reads the most recently changed files. The rest is read while the worker runs
 (`read_rest`), if still unchanged. Content is identified by its git object name. So if the directory is a git
-work tree, most old content can be read from the repository's objects and need not be kept. Unchanged files are
-recognised by their ctime, which the kernel keeps and no worker can set back.
+work tree, most old content can be read from the repository's objects and need not be kept. Unchanged files
+are recognised by their ctime, which the kernel keeps and no worker can set back.
 """
 
 import asyncio
@@ -151,7 +151,10 @@ def _read_unchanged(folder: Path, shown: str, known: KnownFile) -> bytes | None:
 
 @dataclass(slots=True)
 class _Difference:
-    """Differences by the kernel's path. `gone` is by shown path, because only that is known of those files."""
+    """Differences by the kernel's path.
+
+    `gone` is by shown path, because only that is known of those files.
+    """
 
     before: dict[str, KnownFile] = field(default_factory=dict)
     after: dict[str, ManifestEntry] = field(default_factory=dict)

@@ -1,8 +1,8 @@
 """Finds what a worker left in its workspace, from outside and without trusting its content.
 
-Directories are read by descriptor and no link is followed. Git provides the content of a commit (`git.py`). We
-read the files themselves, so nothing that a worker can write decides what is seen: no index, no attribute, no
-exclusion and no nested repository. Entries that cannot be shown are listed with their kind.
+Directories are read by descriptor and no link is followed. Git provides the content of a commit (`git.py`).
+We read the files themselves, so nothing that a worker can write decides what is seen: no index, no attribute,
+no exclusion and no nested repository. Entries that cannot be shown are listed with their kind.
 """
 
 import asyncio
@@ -53,7 +53,10 @@ def look(folder: Path) -> Manifest:
 
 
 def walk(folder: Path, most: int) -> TreeWalk:
-    """Walk a tree, in each directory byproducts of tools last: in a too large tree those may be missed."""
+    """Walk a tree with byproducts of tools last in each directory.
+
+    So these are what is missed in a tree that is too large.
+    """
     return TreeWalk(
         folder,
         most=most,
@@ -74,7 +77,7 @@ def glance(folder: Path) -> tuple[int, int] | None:
 
 
 def describe(found: TreeEntry, read: Callable[[], str | None]) -> ManifestEntry | None:
-    """Return the manifest entry for something in a tree; None for a directory that was entered and for ours."""
+    """Return the manifest entry for something in a tree; None for entered directories and our own."""
     if found.path in (_GIT, _OWN):  # of the workspace itself, which no worker changes
         return None
     kind, mode = stat.S_IFMT(found.status.st_mode), stat.S_IMODE(found.status.st_mode)
@@ -96,7 +99,10 @@ def describe(found: TreeEntry, read: Callable[[], str | None]) -> ManifestEntry 
 
 
 def _read_text(found: TreeEntry, left: int) -> str | None:
-    """Return the text of a file, None if it is too long. Raises OSError for an unreadable file in any case."""
+    """Return the text of a file, None if it is too long.
+
+    Raises OSError for an unreadable file in any case.
+    """
     check_readable(found)
     if found.status.st_size > min(MAX_TEXT, left):
         return None
@@ -244,7 +250,7 @@ def _is_same(found: TreeEntry, old: Blob, digits: int) -> bool:
 
 
 def holds(found: TreeEntry, oid: str, size: int) -> bool:
-    """Return whether a file holds the content with this object name. At most `size` + 1 bytes are read."""
+    """Return whether a file has the content with this object name; at most `size` + 1 bytes are read."""
     try:
         data = read_regular(found.name, found.folder, size + 1)
     except OSError:
@@ -296,7 +302,7 @@ async def _drop_converted(
 
 @dataclass(frozen=True, slots=True)
 class IgnoreRules:
-    """Where .gitignore files are: `below` the workspace, which is at `prefix` in its repository, or `above`."""
+    """Where .gitignore files are: `below` the workspace or `above` it; `prefix` is its place in the repository."""
 
     repository: Repository | None
     base: str
@@ -307,7 +313,10 @@ class IgnoreRules:
 
 
 async def find_ignored(session: GitSession, rules: IgnoreRules, asked: Mapping[str, int]) -> dict[str, int]:
-    """Return which of these files a .gitignore names, with their sizes. Git sees copies of the .gitignores."""
+    """Return which of these files a .gitignore names, with their sizes.
+
+    Git sees copies of the .gitignores.
+    """
     if not asked or not (rules.below or rules.above):
         return {}
     tree = session.own / "tree"

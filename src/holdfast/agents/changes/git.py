@@ -86,7 +86,7 @@ FIXED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """`top` is the work tree, `folder` its git directory, `shared` the directory that all work trees share."""
+    """`top` is the work tree, `folder` its git directory, `shared` what all its work trees share."""
 
     top: Path
     folder: Path
@@ -201,7 +201,7 @@ def find_git(home: str, user: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Git:
-    """Git for one Holdfast home. `reach` opens a session with the exec server of that home, which confines git.
+    """Git for one Holdfast home. `reach` opens a session with that home's exec server, which confines git.
 
     `user` is the home directory of the person.
     """

@@ -9,11 +9,11 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-# --- the differing lines, in time that grows linearly with the number of lines
+# --- the differing lines, in time that grows with the number of lines
 #
-# Lines that occur exactly once on both sides, in the same order, are anchors. The lines between two anchors are
-# compared one by one if they are few, and otherwise replaced as a whole. So no text takes long to compare, and
-# every difference is in the patch.
+# Lines that occur exactly once on both sides, in the same order, are anchors. The lines between two anchors
+# are compared one by one if they are few, and otherwise replaced as a whole. So no text takes long to
+# compare, and every difference is in the patch.
 
 MAX_PAIRS: Final = 10_000  # pairs of lines between two anchors that are compared: a millisecond or so
 MAX_ALL_PAIRS: Final = 400_000  # pairs compared in one text

@@ -119,7 +119,7 @@ class Courier:
 
 
 def _read_beside(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the files that a dispatcher put there for the worker, without letters and answers of earlier ones."""
+    """Yield the files that a dispatcher put there for the worker, without earlier letters and answers."""
     left, count = MAX_BESIDE, 0
     for entry in TreeWalk(folder, most=MAX_FILES, enter=lambda path: path not in (OUTBOX, ANSWERS)):
         if entry.is_folder or entry.path in (GRANT, ".gitignore"):

@@ -102,8 +102,8 @@ async def _differ(
 async def apply(git: Git, carried: Carried, own: Path, commit: str, *, resumed: bool = False) -> Applied:
     """Write what the worker changed into the directory that was carried; all of it, or nothing.
 
-    `resumed`: an earlier attempt may have been killed, so a file that already equals the result does not count
-    as changed by others.
+    `resumed`: an earlier attempt may have been killed, so a file that already equals the result does not
+    count as changed by others.
 
     Raises:
         InvalidRequest: something that it changed has changed here too; nothing was written.
@@ -203,7 +203,7 @@ def _is_as_sent(top: Path, path: str, sent: Blob | None, plan: _Plan) -> bool:
             return hash_blob(file.read(sent.size + 1), len(sent.oid)) == sent.oid
     except FileNotFoundError:
         return sent is None
-    except NotADirectoryError:  # the worker turned a file into a directory; the file itself is checked separately
+    except NotADirectoryError:  # a file replaced by a directory; the file is checked separately
         return sent is None and any(path.startswith(f"{one}/") for one in plan.remove)
     except OSError:
         return False

@@ -34,7 +34,7 @@ _NOBODY: Final = "0" * 40
 
 
 class Carried(msgspec.Struct, frozen=True, kw_only=True):
-    """What was sent: commit `sent`, on top of `base` if there is one. `below` is the worker's directory in it."""
+    """What was sent: commit `sent`, on `base` if there is one. `below` is the worker's directory in it."""
 
     top: str
     below: str

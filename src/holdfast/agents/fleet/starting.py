@@ -179,7 +179,7 @@ def _policy(wish: WorkerSpec, reach: WorkerReach, cwd: str, state: str, hidden: 
 
 
 def _limit(wish: WorkerSpec, *, limited: bool) -> tuple[Limits | None, list[str]]:
-    """Return the requested limits; without any there is no default, because that machine's size is unknown."""
+    """Return the requested limits. There are no default ones, because that machine's size is unknown."""
     if "timeout" in wish.limits:
         raise UsageError("the time of a worker is not among its limits", remedy="give it a wall limit")
     limits = parse(wish.limits)

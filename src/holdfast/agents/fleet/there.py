@@ -190,7 +190,7 @@ async def gather(environment: Environment, carried: Carried, place: str) -> Gath
                     f"it changed more than {MAX_RETURNED >> 20} MiB, packed, which is not brought back",
                     remedy=f"its files are still there, in {place}/work: `holdfast cp -r`",
                 )
-    ignored = tuple(show_bytes(name) for name in rest[:MAX_IGNORED].split(b"\n") if name)  # bounded even if the machine lies
+    ignored = tuple(show_bytes(name) for name in rest[:MAX_IGNORED].split(b"\n") if name)  # bounded here, too
     return Gathered(tree.decode("ascii"), bytes(pack), ignored)
 
 
