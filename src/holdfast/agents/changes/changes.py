@@ -302,7 +302,7 @@ async def _drop_converted(
 
 @dataclass(frozen=True, slots=True)
 class IgnoreRules:
-    """Where .gitignore files are: `below` the workspace or `above` it; `prefix` is its place in the repository."""
+    """Where .gitignore files are: `below` the workspace or `above`; `prefix` is its path in the repository."""
 
     repository: Repository | None
     base: str

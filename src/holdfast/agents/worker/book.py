@@ -239,7 +239,7 @@ class WorkerRecords:
             there = self.read(record.id)
             if there.phase != "prepared" or there.session_id is not None:  # it did start
                 raise UsageError(f"there is a worker {record.id} already")
-        (folder / "state" / "tmp").mkdir(mode=0o700, parents=True, exist_ok=True)  # may exist from an interrupted start
+        (folder / "state" / "tmp").mkdir(mode=0o700, parents=True, exist_ok=True)  # an aborted start may have left it
         self.write(record)
 
     def discard(self, worker: str) -> None:
@@ -301,7 +301,7 @@ class WorkerRecords:
             ) from None
 
     def add_baseline(self, record: Record) -> KeptBaseline:
-        """Record the content of its directory now; a restarted worker takes over the baseline of the one before.
+        """Record the content of its directory now; a restarted worker takes over the earlier baseline.
 
         If it cannot be stored, the changes of the worker will be unknown.
         """

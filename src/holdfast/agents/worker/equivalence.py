@@ -43,7 +43,7 @@ class Case:
     agent: Agent
     cwd: str
     tty: bool = False
-    state: Mapping[str, StatePath] = field(default_factory=dict)  # compared path → the state that the CLI keeps there
+    state: Mapping[str, StatePath] = field(default_factory=dict)  # compared path → what the CLI keeps there
     chosen: frozenset[str] = frozenset()  # variables that we set, not its caller
     on_loopback: bool = False  # its provider is on this machine
     supervision: tuple[str, ...] = ()  # other supervision, in words
