@@ -432,8 +432,8 @@ class Workers:
         written as for `holdfast exec --secret`: `GITHUB_TOKEN@api.github.com`. A confined worker cannot read
         credentials of its user (`find_withheld`) unless they are allowed. Without `env` it inherits the
         variables that configure its CLI, but no keys if it is sent to another provider. A worker on another
-        machine (`host`, an environment) inherits neither: it gets only the basic variables or those in `env`,
-        and `key`.
+        machine (`host`, an environment) inherits neither: it gets only the variables in
+        `env` (by default locale and time zone), and `key`.
         """
         secret = list(more.pop("secret", ()))
         if not allow_credentials:

@@ -302,7 +302,8 @@ async def _drop_converted(
 
 @dataclass(frozen=True, slots=True)
 class IgnoreRules:
-    """Where .gitignore files are: `below` the workspace or `above`; `prefix` is its path in the repository."""
+    """Where .gitignore files are: `below` the workspace or `above` it. Its path in the repository is `prefix`.
+    """
 
     repository: Repository | None
     base: str
