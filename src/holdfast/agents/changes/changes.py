@@ -302,8 +302,7 @@ async def _drop_converted(
 
 @dataclass(frozen=True, slots=True)
 class IgnoreRules:
-    """Where .gitignore files are: `below` the workspace or `above` it. Its path in the repository is `prefix`.
-    """
+    """Where .gitignore files are: `below` or `above` the workspace, which is at `prefix` in its repository."""
 
     repository: Repository | None
     base: str

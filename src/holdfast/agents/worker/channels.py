@@ -41,7 +41,7 @@ def channel_of(
 
 
 class _Lines:
-    """Feeds a parser with complete lines; a line longer than MAX_LINE is passed in pieces, which it refuses."""
+    """Feeds complete lines to a parser; a line above MAX_LINE is passed in pieces, which the parser refuses."""
 
     def __init__(self, parser: Parser) -> None:
         self._parser = parser
@@ -63,7 +63,7 @@ class _Lines:
 
 
 class _About:
-    """Evidence beside a worker's output: from /proc, including that an earlier report is over; from its log."""
+    """Evidence from a worker's log and from /proc, including `Idle` for a report that is over."""
 
     _SOURCES: Final = (Source.SYSCALL, Source.TTY, Source.CHILDREN)
 

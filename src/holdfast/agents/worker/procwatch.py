@@ -1,4 +1,4 @@
-"""Reads from /proc which process waits for the worker's terminal or stdin, what runs below it, what is stopped.
+"""Reads from /proc what waits for the worker's terminal or stdin, what runs below it, what is stopped.
 
 Everything is found from the pid of its first process, so it works although another process, the exec server,
 owns the terminal. It also works through namespaces: descriptors are compared by device number or inode, never

@@ -84,7 +84,7 @@ def decide_reach(
     own_sandbox: bool = False,
     unnamed: str | None = None,
 ) -> WorkerReach:
-    """Decide what a worker of this request reaches. `unnamed` is the reason if names cannot be enforced there.
+    """Decide what a worker of this request reaches. `unnamed`: why names cannot be enforced there.
 
     Without an explicit request the worker may get more than its provider's hosts; then `lost` says so.
 

@@ -82,7 +82,7 @@ class Whose:
 
 
 def make_evidence(refusal: Refusal | Denied, whose: Whose, at: float) -> Evidence:
-    """Return evidence of a refusal, with the path's role in the CLI's state and the variable that moves it."""
+    """Return evidence of a refusal, with the path's role in the CLI's state and the variable to move it."""
     agent, state = whose.agent, whose.state
     moved = launch(agent, state=state).environment if whose.relocated else {}
     kept = state_of(agent, refusal.path, home=whose.home, work=whose.work, environment=moved)
@@ -110,7 +110,7 @@ def make_evidence(refusal: Refusal | Denied, whose: Whose, at: float) -> Evidenc
 
 
 def command_line(pid: int, output: str, *, strace: str = "strace") -> list[str]:
-    """Return the command that attaches strace to a process, with output for failed calls of it and its children.
+    """Return the command to attach strace to a process; it writes failed calls of it and its children.
 
     Not with --seccomp-bpf, which would be faster: strace supports it only for processes that it starts
     itself.
