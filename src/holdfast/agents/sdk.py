@@ -426,14 +426,14 @@ class Workers:
         `allow_host` (as for `Policy.allow_host`). With `network=True` it reaches all hosts, with
         `network=False` only those in `allow_host`, except that a CLI with its own sandbox keeps its provider.
         `allow_net` adds hosts from a client's settings on this machine, as `Policy.allow_net` does, and
-        `net_limit` bounds the traffic, as `Policy.limit_net` does. With
-        `ask_network` a connection to another host waits until a client answers (`Worker.approve`). Keys that
-        its CLI takes from variables stay outside (with `keys_inside=True` they enter), and so do `secrets`,
-        written as for `holdfast exec --secret`: `GITHUB_TOKEN@api.github.com`. A confined worker cannot read
-        credentials of its user (`find_withheld`) unless they are allowed. Without `env` it inherits the
-        variables that configure its CLI, but no keys if it is sent to another provider. A worker on another
-        machine (`host`, an environment) inherits neither: it gets only the variables in
-        `env` (by default locale and time zone), and `key`.
+        `net_limit` bounds the traffic, as `Policy.limit_net` does.
+        With `ask_network` a connection to another host waits until a client answers (`Worker.approve`).
+        Keys that its CLI takes from variables stay outside (with `keys_inside=True` they enter), and so do
+        `secrets`, written as for `holdfast exec --secret`: `GITHUB_TOKEN@api.github.com`.
+        A confined worker cannot read credentials of its user (`find_withheld`) unless they are allowed.
+        Without `env` it inherits the variables that configure its CLI, but no keys if it is sent to another
+        provider. A worker on another machine (`host`, an environment) inherits neither: it gets only the
+        variables in `env` (by default locale and time zone), and `key`.
         """
         secret = list(more.pop("secret", ()))
         if not allow_credentials:

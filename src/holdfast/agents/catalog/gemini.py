@@ -120,7 +120,7 @@ class GeminiEvents(JsonEvents):
 _LIST = re.compile(r"^[ │]*[●\u203a] 1\. (?:Allow|Yes)", re.MULTILINE)
 _ONCE = re.compile(
     r"^[ │]*[●\u203a] 1\. (?:Allow once|Yes, allow once) *(?:│| █|$)", re.MULTILINE
-)  # is selected
+)  # this choice is selected
 
 _STARTS_PROGRAMS = ("mcpServers", "hooks", "hooksConfig", "tools.sandbox", "tools.*Command", "sandbox")
 _LOGIN = ("access_token", "refresh_token", "id_token", "token_type", "scope", "expiry_date")
@@ -178,7 +178,7 @@ GEMINI = Agent(
     ),
     failures=(
         *_FAILED_TURN,
-        re.compile(  # above the choice whether to keep trying
+        re.compile(  # shown above the question whether to keep trying
             r"^[ │]*(?P<message>(?:Usage limit reached|We are currently experiencing high demand"
             r'|Model ".+" was not found).*?)[ │]*$',
             re.MULTILINE,

@@ -22,7 +22,7 @@ Document: TypeAlias = dict[str, Any]
 Place: TypeAlias = tuple[str, ...]
 
 MAX_FILE: Final = 1 << 20  # bytes of one file that is copied: settings are some kilobytes
-MAX_LOGIN: Final = 64 << 10  # likewise of a login, also of what a worker left there
+MAX_LOGIN: Final = 64 << 10  # bytes of a login, also of the copy that a worker left
 _SECRET_LENGTH: Final = 12  # shorter secrets would match ordinary words
 _END_OF_TIME: Final = 1e15  # ms; JSON numbers can be larger, or not finite
 _MAX_TOKEN: Final = 16 << 10

@@ -78,7 +78,7 @@ def glance(folder: Path) -> tuple[int, int] | None:
 
 def describe(found: TreeEntry, read: Callable[[], str | None]) -> ManifestEntry | None:
     """Return the manifest entry for something in a tree; None for entered directories and our own."""
-    if found.path in (_GIT, _OWN):  # of the workspace itself, which no worker changes
+    if found.path in (_GIT, _OWN):  # at the top of the workspace, where no worker changes them
         return None
     kind, mode = stat.S_IFMT(found.status.st_mode), stat.S_IMODE(found.status.st_mode)
     size, changed = found.status.st_size, found.status.st_mtime_ns
@@ -302,7 +302,7 @@ async def _drop_converted(
 
 @dataclass(frozen=True, slots=True)
 class IgnoreRules:
-    """Where .gitignore files are: `below` or `above` the workspace, which is at `prefix` in its repository."""
+    """Where .gitignore files are: `below` or `above` the workspace, which is `prefix` in its repository."""
 
     repository: Repository | None
     base: str
@@ -390,7 +390,7 @@ async def read_contents(
     for oid in wanted:
         end = said.index(b"\n", at)
         head = said[at:end].split()
-        size = int(head[2]) if len(head) == 3 else -1  # missing: the line stands alone
+        size = int(head[2]) if len(head) == 3 else -1  # a missing object has only this line
         data, at = said[end + 1 : end + 1 + max(size, 0)], end + 2 + size
         held[oid] = data if hash_blob(data, len(oid)) == oid else None
     return held

@@ -43,7 +43,7 @@ _REPORTS: Final = (Working, Idle, Wants, Unread, Obstructed, Result)
 _EDGES: Final = (Progress, Retrying, ToolFailed, Answered, Requested)
 _PROGRESSING: Final = (Ready, Working, Progress, Retrying, ToolFailed, Answered, Requested, Result)
 
-LIFE_ONLY: Final = frozenset({Source.STABILITY, Source.CLOCK})  # a screen that moves shows life, not work
+LIFE_ONLY: Final = frozenset({Source.STABILITY, Source.CLOCK})  # a changing screen shows life, not work
 # `Idle` and `Unread` from these mean that what they saw is gone, not that the worker waits.
 WITHDRAWING: Final = frozenset({Source.DENIAL, Source.SYSCALL, Source.TTY, Source.SOCKET, Source.CHILDREN})
 # Reports by a program about itself, and by its screen, stand until a new command below the worker begins.

@@ -45,11 +45,11 @@ from holdfast.agents.evidence.verdict import RULES as VERDICTS
 from holdfast.agents.evidence.verdict import ExitRules, denial_words, http_failure, verdict
 
 START_S: Final = (
-    30.0  # most take part within 10 s; one that needs longer on a cold, busy host has it in its record
+    30.0  # most take part within 10 s; records of CLIs that need longer on a cold, busy host say so
 )
-HOLD_S: Final = 3.0  # between two steps a CLI looks idle for less
+HOLD_S: Final = 3.0  # between two steps a CLI looks idle for a shorter time
 _SAID: Final = (Source.TITLE, Source.ESCAPE)  # what a program reports to its terminal about itself
-QUIET_S: Final = 90.0  # a model that thinks, or a tool that works, shows something sooner
+QUIET_S: Final = 90.0  # a thinking model or a working tool shows something sooner
 PROVIDER_QUIET_S: Final = 120.0  # a provider under load may take so long for its first byte
 STORM_REQUESTS: Final = 20  # a CLI that backs off makes far fewer; a loop made 120 per minute
 STORM_S: Final = 60.0

@@ -111,7 +111,7 @@ async def look(environment: Environment, program: str, names: Sequence[str]) -> 
     parts = said.decode("utf-8", "surrogateescape").split("\0")[:-1]
     if len(parts) < 7 or not parts[0].startswith("/") or not parts[1].startswith("/"):
         raise RemoteProtocolError("the other machine does not say where its home is")
-    found, git, own = (path if path.startswith("/") else "" for path in parts[4:7])  # not an alias
+    found, git, own = (path if path.startswith("/") else "" for path in parts[4:7])  # "" for an alias
     return FarMachine(
         parts[0], parts[1], parts[2], show_bytes(parts[3].encode()), found, git, own, tuple(parts[7:])
     )

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RESUME_S: Final = 60.0  # how long the exec server may take to notice that the previous supervisor is gone
-START_S: Final = 20.0  # for an interpreter, on a machine that is busy with agents
+START_S: Final = 20.0  # for an interpreter to start, on a machine that is busy with agents
 ALREADY: Final = 75  # exit status of a supervisor that finds another one at work
 KEEP: Final = "7d"  # how long workers are kept if no supervisor comes back
 _LOG_TAIL: Final = 2000

@@ -100,7 +100,7 @@ def find_lock_holder(path: Path) -> ProcessInfo | None:
         for line in Path("/proc/locks").read_text("ascii").splitlines():
             fields = line.split()
             wanted = fields[1:2] == ["FLOCK"] and fields[3:4] == ["WRITE"] and fields[5:6] == [device]
-            if wanted and int(fields[4]) > 0:  # 0 is of another PID namespace
+            if wanted and int(fields[4]) > 0:  # 0: the process is in another PID namespace
                 return find_process(int(fields[4]))
     return None
 

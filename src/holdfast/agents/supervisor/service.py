@@ -371,7 +371,7 @@ async def _supervise(home: Path, idle_s: float) -> None:
                 if supervisor.alive or server.connections:
                     needed_at = asyncio.get_running_loop().time()
                 elif asyncio.get_running_loop().time() - needed_at > idle_s:
-                    _end_exec_server(home)  # it has nothing to do without workers
+                    _end_exec_server(home)  # without workers it has nothing to do
                     break
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK_S):

@@ -223,7 +223,7 @@ class AcpEvents(JsonEvents):
         if isinstance(error, dict):
             words, status = _words(error), _status(error)
             if status == _ANY and self.failed(words).failure is not None:
-                status = None  # its words say more
+                status = None  # the text is more precise
             return [self._give_up(words, http=status, failure=_failure(error, step))]
         match step:
             case _Step.INITIALIZE:

@@ -41,7 +41,7 @@ def channel_of(
 
 
 class _Lines:
-    """Feeds complete lines to a parser; a line above MAX_LINE is passed in pieces, which the parser refuses."""
+    """Feeds complete lines to a parser; a line above MAX_LINE is passed in pieces, which it refuses."""
 
     def __init__(self, parser: Parser) -> None:
         self._parser = parser

@@ -30,7 +30,7 @@ from holdfast.doctor.compare.equivalence import (
 CONFINEMENT: Final = "confinement"
 ITSELF: Final = "the process itself"
 _DECIDING: Final = ("identity", CONFINEMENT)
-_SEARCHED: Final = frozenset({"HOME", "PATH"})  # every CLI finds something by these
+_SEARCHED: Final = frozenset({"HOME", "PATH"})  # every CLI uses these to find files
 _TO_A_PROVIDER: Final = frozenset({"interfaces", "families", "default route", "name servers"})
 EXITS: Final = {"yes": 0, "no": 1, "unknown": 2}
 

@@ -36,7 +36,7 @@ _PLACED: Final = ("write", "create", "remove")  # kinds of access that the watch
 _SHELL: Final = "/bin/sh"
 _MARK: Final = "holdfast-explain"
 _SCRIPT: Final = 'unset $1; shift; kill -STOP $$; exec "$@"'
-_ADDED: Final = ("PWD", "OLDPWD", "SHLVL")  # by shells, to every environment
+_ADDED: Final = ("PWD", "OLDPWD", "SHLVL")  # variables that shells add to every environment
 _HELD: Final = f"{_SHELL}\0-c\0{_SCRIPT}\0{_MARK}\0".encode()
 
 

@@ -34,7 +34,7 @@ from holdfast.agents.evidence.evidence import (
 MAX_PROCESSES: Final = 256  # of one worker, and threads of one process: a fork bomb must not delay us
 MOMENT_S: Final = 10.0  # an OOM kill longer ago than this is not attributed to the worker
 MAX_NAMED: Final = 6  # commands that are listed by name
-MAX_DESCRIPTORS: Final = 1024  # of one poll or select: more than select can name
+MAX_DESCRIPTORS: Final = 1024  # of one poll or select call: select supports at most as many
 
 _READ, _POLL, _SELECT, _EPOLL, _RING = range(5)
 _CALLS: Final = {

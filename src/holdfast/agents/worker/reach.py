@@ -110,7 +110,7 @@ def decide_reach(
         )
     if agent.reach is None:
         whole = not asked.reaches_any and (wish.network is None or own_sandbox)
-        lost = UNNAMED if whole and agent.keys else ""  # with keys it has a provider
+        lost = UNNAMED if whole and agent.keys else ""  # a CLI with keys has a provider
         return WorkerReach(whole, asked, asked, whole and not own_sandbox, lost)
     if wish.network is False and not own_sandbox:
         return WorkerReach(hosts=asked, commands=asked)
@@ -241,7 +241,7 @@ async def find_unnamed(environment: "Environment") -> str | None:
 
 async def try_host(hosts: HostWish, name: str, port: int) -> dict[str, str] | None:
     """Try a connection as the worker's broker makes it; return None if it succeeds, else step and error."""
-    from holdfast.confine.names import make_dialer, read_rules  # which needs Linux
+    from holdfast.confine.names import make_dialer, read_rules  # imported late: it needs Linux
 
     rules, dialer = read_rules(hosts), make_dialer(hosts)
     try:

@@ -1,5 +1,5 @@
-"""Compares a worker's surroundings with the host: by a probe on the host, a probe in the worker's sandbox, and
-a look at its process.
+"""Compares a worker's surroundings with the host: by a probe on the host, a probe in the worker's sandbox,
+and a look at its process.
 
 The worker does not wait for this. The process is examined as soon as it exists, and the probes run while the
 worker works, for one worker after the other. A fact that cannot be found out is an unknown with its reason.

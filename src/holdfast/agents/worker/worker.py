@@ -281,7 +281,7 @@ class FollowedWorker:
                     self.explaining.place(refusal)
                 continue
             fresh = self._tally().fresh(refusal)
-            traced = None if refusal.command else self.explaining  # strace follows the worker itself
+            traced = None if refusal.command else self.explaining  # strace sees only the worker itself
             if fresh and not (traced is not None and traced.sees(refusal)):
                 self._add_refusal(msgspec.structs.replace(refusal, count=fresh))
                 self.judge()
