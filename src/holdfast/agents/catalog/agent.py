@@ -209,7 +209,7 @@ class EventRule:
     """The meaning of one kind of event, for a CLI with events that its record describes.
 
     A place is a path of keys, item indexes (-1 is the last) and `*` for any item. `when` maps places to the
-    values that they may have. A rule with an empty place for a value ignores that value.
+    values that they may have. Values that `when` does not name may be anything.
     """
 
     when: tuple[tuple[tuple[str, ...], tuple[object, ...]], ...]
@@ -245,7 +245,7 @@ class Agent:
     asking: tuple[str, ...] = ()  # replace {unattended} otherwise: make it ask where it would not
     asking_environment: Mapping[str, str] = field(default_factory=dict)
     prompt_by: PromptBy = PromptBy.ARGUMENT
-    on_terminal: tuple[str, ...] = ()  # passes the prompt without stdin
+    on_terminal: tuple[str, ...] = ()  # how to pass the prompt if stdin cannot carry it; replaces a "-"
     acp: tuple[str, ...] | None = None  # arguments of its ACP server; without {model}, ACP chooses the model
     parser: str = TEXT  # of stdout in a headless run; stderr is always text
     stderr_is_work: bool = False  # a line there means progress, as it does for a compiler

@@ -167,7 +167,7 @@ class ShippedAgents(Mapping[str, Agent]):
 
     def __getitem__(self, name: str) -> Agent:
         if name not in self._read:
-            from holdfast.agents.catalog.userrecords import parse_file  # late: most homes use none
+            from holdfast.agents.catalog.userrecords import parse_file  # late: most homes need none
 
             found = parse_file(self._texts[name], f"{name}.toml", taken=CATALOG, trusted=True)
             self._read[name] = found.agents[name]

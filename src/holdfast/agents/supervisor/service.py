@@ -152,7 +152,7 @@ def _calls(worker: FollowedWorker) -> messages.ReportedCalls | None:
 
 
 def _limit_s(items: list[Evidence], at: float) -> float | None:
-    """Return how long the provider's limit still lasts, if the last error that announces that is usable."""
+    """Return how long a limit of the provider still lasts, from the last error that announces its end."""
     for item in reversed(items):
         if isinstance(item.claim, Trouble | Result) and item.claim.announced:
             now_ = datetime.now(UTC)

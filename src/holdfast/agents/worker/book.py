@@ -239,7 +239,8 @@ class WorkerRecords:
             there = self.read(record.id)
             if there.phase != "prepared" or there.session_id is not None:  # it did start
                 raise UsageError(f"there is a worker {record.id} already")
-        (folder / "state" / "tmp").mkdir(mode=0o700, parents=True, exist_ok=True)  # may exist
+        # An interrupted start may have left the directory.
+        (folder / "state" / "tmp").mkdir(mode=0o700, parents=True, exist_ok=True)
         self.write(record)
 
     def discard(self, worker: str) -> None:
