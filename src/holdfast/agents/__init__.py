@@ -1,1 +1,1 @@
-"""Supervision of external agent CLIs: what they are doing, and the proof of it."""
+"""Supervision of external agent CLIs: what they are doing, and the evidence for it."""

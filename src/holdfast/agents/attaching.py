@@ -1,7 +1,7 @@
-"""A person at a worker's terminal: what it shows, what is typed, its size.
+"""Attaches a person to a worker's terminal: output, input, and size.
 
-The worker's terminal is the exec server's; this only looks at it. Leaving ends nothing, and when the
-supervisor is restarted meanwhile, the view comes back by itself.
+The exec server owns the worker's terminal; this module only shows it. Detaching does not end the worker. If
+the supervisor restarts meanwhile, the view is restored automatically.
 """
 
 import asyncio
@@ -30,17 +30,17 @@ from holdfast.unixrpc.client import PeerGone
 
 LEAVE: Final = b"\x1c"  # Ctrl-\
 _CLEAR: Final = b"\x1b[2J\x1b[H"
-# What a program may have left on, or off: other screen, paste marks, mouse, keys, cursor.
+# Resets modes that a program may have left on or off: alternate screen, paste marks, mouse, keys, cursor.
 _CALM: Final = (
     b"\x1b[?1049l\x1b[?2004l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[<u\x1b[?25h\x1b[0m\r\n"
 )
 
 
 async def attach(home: Path, worker: str) -> WorkerReport:
-    """Be at the worker's terminal until it ends or the person leaves; the last report.
+    """Attach to the worker's terminal until it ends or the person leaves; return the last report.
 
     Raises:
-        InvalidRequest: there is no person here, or the worker has no terminal.
+        InvalidRequest: we have no terminal ourselves, or the worker has none.
     """
     if not on_terminal():
         raise InvalidRequest("this is not a terminal", remedy=f"holdfast worker logs {worker}")
@@ -110,7 +110,7 @@ async def _show_output(
 
 @contextlib.asynccontextmanager
 async def _sized(workers: Workers, worker: str) -> AsyncIterator[None]:
-    """The worker's terminal is as large as ours; a full-screen program then draws itself anew."""
+    """Keep the worker's terminal as large as ours; a full-screen program redraws itself on each change."""
     loop = asyncio.get_running_loop()
     tasks = TaskSet()
 

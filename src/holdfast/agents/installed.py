@@ -1,7 +1,7 @@
-"""Agents of records, as the doctor looks for them.
+"""Agents described by records, in the form that the doctor checks.
 
-A program that only a record of the user's names is not run to ask for its version: described programs run in
-a sandbox. Which places mean that somebody logged in, only our own records say.
+The doctor does not run a program for its version if only a user's record names it: such programs run only in
+a sandbox. Only our own records say which files mean that the user is logged in.
 """
 
 from holdfast.agents.catalog.agent import Agent
@@ -11,7 +11,7 @@ from holdfast.sandbox.policy.credentials import is_credential
 
 
 def describe_installed(known: KnownAgents) -> tuple[InstalledAgent, ...]:
-    """Those of records that can be used, ours and the user's."""
+    """Return the agents of all usable records, shipped and the user's."""
     return tuple(
         _describe(agent, ours=known.source(name) == SHIPPED)
         for name, agent in known.items()

@@ -5,8 +5,8 @@
         async for change in worker.changes():
             print(change.state, change.about)
 
-Workers belong to the supervisor, not to the connection: closing it ends nothing. A report is the object that
-`holdfast worker status --json` prints, as a struct.
+Workers belong to the supervisor, not to the connection: closing the connection does not end them. A report is
+the object that `holdfast worker status --json` prints, as a struct.
 """
 
 import asyncio
@@ -54,20 +54,20 @@ _UNNESTED: Final = ("TMUX", "TMUX_PANE")
 P = TypeVar("P")
 R = TypeVar("R")
 
-RUN_S: Final = 120.0  # to start a worker: its sandbox, its preflight
-CARRY_S: Final = 1800.0  # likewise, with a workspace that goes over a slow line first
-# What a worker gets of its caller's environment unless told otherwise: enough to find programs and a home.
+RUN_S: Final = 120.0  # to start a worker, with its sandbox and its preflight
+CARRY_S: Final = 1800.0  # to start a worker after its workspace was sent over a slow line
+# The variables that a worker gets of its caller's environment by default: enough to find programs and a home.
 PASSED: Final = ("HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TZ", "USER")
 
 
 def own_variables(agent: str, *, keys: bool = True) -> tuple[str, ...]:
-    """Variables by which this CLI is configured: where its user keeps its files, and its keys."""
+    """Return the variables that configure this CLI: the places of its files, and its keys."""
     known = find_vouched(agent)
     return () if known is None else (*known.relocation, *(known.keys if keys else ()))
 
 
 def select_variables(names: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The variables that a worker inherits, and those named besides."""
+    """Return the variables that a worker inherits by default, and those in `names`."""
     wanted = {*PASSED, *names, *(name for name in environ if name.startswith("LC_"))}
     return {name: environ[name] for name in sorted(wanted) if name in environ}
 
@@ -75,12 +75,12 @@ def select_variables(names: Sequence[str] = (), environ: Mapping[str, str] = os.
 def take_keys(
     wishes: Sequence[str], environ: Mapping[str, str] = os.environ, outside: Sequence[str] = ()
 ) -> list[SecretKey]:
-    """Keys that stay outside of a worker, as `--secret` has them, from where they are.
+    """Read the keys that stay outside of a worker, given as for `--secret`, from their sources.
 
-    A program that gives one is not run from below the directories `outside`. It may ask a person.
+    A program that provides a key is not run from below the directories `outside`. It may ask a person.
 
     Raises:
-        UsageError: one cannot be had.
+        UsageError: a key cannot be read.
     """
     found: dict[str, SecretKey] = {}
     for wish in map(parse_secret, wishes):
@@ -92,7 +92,7 @@ def take_keys(
 
 
 def find_key_files(wishes: Sequence[str]) -> list[str]:
-    """The files that these keys are taken from, which no worker is to read. Raises UsageError."""
+    """Return the files that these keys are read from, which workers must not read. Raises UsageError."""
     paths = [path for path in (find_file(parse_secret(text)) for text in wishes) if path is not None]
     return list(dict.fromkeys((*paths, *map(os.path.realpath, paths))))
 
@@ -100,10 +100,10 @@ def find_key_files(wishes: Sequence[str]) -> list[str]:
 def find_withheld(
     agent: str, *, cwd: str, granted: Sequence[str] = (), environ: Mapping[str, str] = os.environ
 ) -> list[str]:
-    """Credentials of the user that a worker does not get: the list that dispatched workers have.
+    """Return the user's credentials that a worker must not read: the same list as for dispatched workers.
 
-    What the CLI keeps itself, by its record in the catalogue, stays its own, as does what was granted by name
-    (a grant of the whole home names none of it), and where it works.
+    Exceptions are the CLI's own state by its record in the catalogue, paths that were granted by name (a
+    grant of the whole home names none), and the working directory.
     """
     home = environ.get("HOME") or os.path.expanduser("~")
     named = [path for path in map(os.path.abspath, granted) if not within(home, path)]
@@ -118,17 +118,20 @@ def find_withheld(
 
 
 def _is_its_own(agent: Agent, path: str, home: str, cwd: str, environ: Mapping[str, str]) -> bool:
-    """Does the CLI keep it? A directory that all programs share, as ~/.local, makes nothing in it its own."""
+    """Return whether it is the CLI's own state.
+
+    Nothing becomes that by being in a shared one such as ~/.local.
+    """
     kept = state_of(agent, path, home=home, work=cwd, environment=environ)
     return kept is not None and not (kept.variable.startswith("XDG_") and not kept.below)
 
 
 class WaitFor(StrEnum):
-    """What somebody waits for who does not follow every change; an end is waited for by all."""
+    """What a caller of `wait` waits for; the end of a worker always ends the wait."""
 
     ENDED = "ended"
     WAITING = "waiting"  # for an answer, or another prompt
-    BLOCKED = "blocked"  # by the sandbox, a lock, a signal; or nobody knows by what
+    BLOCKED = "blocked"  # by the sandbox, a lock, a signal; or by an unknown cause
 
 
 _AWAITED: Final = {
@@ -143,7 +146,7 @@ def is_awaited(report: messages.WorkerReport, until: Collection[WaitFor]) -> boo
 
 
 class Worker:
-    """A handle; `report` is the newest that was seen."""
+    """A handle of a worker; `report` is the newest report that was received."""
 
     def __init__(self, workers: "Workers", report: messages.WorkerReport) -> None:
         self._workers = workers
@@ -152,12 +155,12 @@ class Worker:
         self.id = report.id
 
     async def status(self) -> messages.WorkerReport:
-        """Raises NotFound."""
+        """Fetch the present report. Raises NotFound."""
         self.report = await self._workers.call(messages.STATUS, self._named)
         return self.report
 
     async def changes(self) -> AsyncIterator[messages.WorkerReport]:
-        """Every report from now on, the present one first, until it has ended.
+        """Yield every report from now on, the present one first, until the worker has ended.
 
         Raises:
             ConnectionLost: the supervisor is gone; connect again.
@@ -176,39 +179,41 @@ class Worker:
         raise ConnectionLost("the supervisor is gone", remedy="connect again; the worker is not affected")
 
     async def why(self) -> messages.ExplainedReport:
-        """Its report, with why it is taken to be in its state."""
+        """Return its report, with the reasons for its state."""
         return await self._workers.call(messages.WHY, self._named)
 
     async def equivalence(self) -> EquivalenceReport:
-        """Whether it is where its CLI would be without us, as `holdfast worker equivalence --json` prints it.
+        """Return whether its surroundings are those that its CLI would have without us.
 
-        Waits until that has been found out, some seconds after the start.
+        `holdfast worker equivalence --json` prints the same. Waits until the comparison is done, some seconds
+        after the start.
         """
         return await self._workers.call(messages.EQUIVALENCE, self._named, timeout_s=None)
 
     async def logs(self, max_bytes: int) -> bytes:
-        """The end of what it said."""
+        """Return the end of its output."""
         return (await self._workers.call(messages.LOGS, messages.LogsParams(self.id, max_bytes))).data
 
     async def output(self, max_bytes: int = 16 * 1024) -> str:
-        """What it said, as text: the end of it, or what its terminal shows now if it has one."""
+        """Return the end of its output as text, or the present content of its terminal if it has one."""
         if self.report.tty:
             return (await self.result()).screen
         return strip_sequences((await self.logs(max_bytes)).decode("utf-8", "replace"))
 
     async def result(self) -> messages.WorkerResult:
-        """Its report with what it answered: its last words after its last tool call."""
+        """Return its report with its answer: the text after its last tool call."""
         found = await self._workers.call(messages.RESULT, self._named)
         self.report = found
         return found
 
     async def diff(self) -> messages.WorkerDiff:
-        """What changed in its directory since it was started, as a patch; also while it runs.
+        """Return what changed in its directory since it was started, as a patch; also while it runs.
 
-        Of one that was started again with one more grant, since the first one was started.
+        For a worker that was restarted with another grant, the changes since the first start.
 
         Raises:
-            NotFound: nobody looked at its directory before it was started.
+            NotFound: its directory was not recorded before it was started; or its results did not return from
+                another machine.
         """
         home = self._workers.home
         if self.report.host is not None:
@@ -259,11 +264,11 @@ class Worker:
     async def apply(self, branch: str | None = None) -> messages.AppliedWork:
         """Write what a worker on another machine changed into the directory that was carried there.
 
-        All of it or nothing; with a `branch` that is made in its repository, and no file is touched.
+        Writes all of it or nothing. With `branch`, makes that branch in the repository and touches no file.
 
         Raises:
             NotFound: nothing came back.
-            InvalidRequest: something of it has changed here meanwhile.
+            InvalidRequest: some of these files have changed here meanwhile.
             UsageError: it worked on this machine; or there is such a branch.
         """
         git, carried, own, commit = await self._find_returned()
@@ -278,10 +283,10 @@ class Worker:
     async def wait(
         self, until: Collection[WaitFor] = (WaitFor.ENDED,), *, timeout_s: float | None = None
     ) -> messages.WorkerReport:
-        """Its report once it has ended, or is in one of these states.
+        """Wait until it has ended or is in one of these states; return its report.
 
         Raises:
-            TimeoutError: it is not, after this time.
+            TimeoutError: that did not happen within `timeout_s`.
         """
         async with asyncio.timeout(timeout_s):
             if set(until) == {WaitFor.ENDED}:
@@ -304,10 +309,10 @@ class Worker:
         key: str | None = None,
         environ: Mapping[str, str] = os.environ,
     ) -> "Worker":
-        """End it if it runs, and start it again with this besides: the new worker.
+        """End it if it runs, and start it again with these additional grants; return the new worker.
 
-        It begins anew, with the same prompt, where the old one worked. What it was passed of the environment
-        it is passed again, as it is now.
+        The new worker begins anew, with the same prompt and in the same directory. It gets the same variables
+        of the environment, with their present values.
 
         Raises:
             UsageError: it has that already, or needs a key that is not given, or works on a task of a board.
@@ -330,7 +335,7 @@ class Worker:
         return started
 
     async def send(self, text: str = "", keys: Sequence[str] = ()) -> str:
-        """Type a text and submit it, then press keys; whether the text was seen to be taken.
+        """Type a text and submit it, then press keys; return whether the program was seen to take the text.
 
         Raises:
             InvalidRequest: it does not wait for that now.
@@ -340,12 +345,12 @@ class Worker:
         ).outcome
 
     async def approve(self, option: str | None = None, *, request: str | None = None) -> messages.GivenAnswer:
-        """Allow what it asks: with this option, or just this once; what was answered.
+        """Allow what it asks: with this option, or just this once; return what was answered.
 
-        `request` is the question that is meant, from `report.asks`.
+        `request` is the id of the question to answer, from `report.asks`.
 
         Raises:
-            InvalidRequest: nothing is asked, or something else, or nobody knows how to answer it.
+            InvalidRequest: there is no open question, or a different one, or no known way to answer it.
             UsageError: that option is not offered.
         """
         return await self._workers.call(
@@ -353,13 +358,13 @@ class Worker:
         )
 
     async def deny(self, option: str | None = None, *, request: str | None = None) -> messages.GivenAnswer:
-        """Likewise, deny it."""
+        """Deny what it asks; parameters and errors as for `approve`."""
         return await self._workers.call(
             messages.APPROVE, messages.ApproveParams(self.id, option, True, request)
         )
 
     async def show_in_tmux(self) -> str:
-        """Let a person find it with `tmux attach -t holdfast-ID`; the id of the pane.
+        """Show it in tmux (`tmux attach -t holdfast-ID`); return the id of the pane.
 
         Raises:
             NotFound: tmux is not installed.
@@ -369,7 +374,7 @@ class Worker:
         return pane
 
     async def stop(self, *, grace_s: float | None = None) -> messages.WorkerReport:
-        """End it, gracefully if it takes the time; its last report."""
+        """End it, gracefully if it ends within `grace_s`; return its last report."""
         self.report = await self._workers.call(
             messages.STOP, messages.StopParams(self.id, grace_s), timeout_s=None
         )
@@ -386,7 +391,7 @@ class Workers:
     @classmethod
     @contextlib.asynccontextmanager
     async def connect(cls, home: Path | None = None) -> AsyncIterator["Workers"]:
-        """The supervisor of `home`, which is started if there is none.
+        """Connect to the supervisor of `home`, which is started if there is none.
 
         Raises:
             OperationFailed: it does not start.
@@ -415,18 +420,20 @@ class Workers:
         secrets: Sequence[str] = (),
         **more: Any,
     ) -> Worker:
-        """Start a worker. `more` are the other members of a wish (`agents/launching.py`).
+        """Start a worker. `more` are other members of `WorkerSpec` (`agents/worker/launching.py`).
 
-        It reaches the hosts of its model provider, where the record of its CLI names them, and those that are
-        allowed by name, as `Policy.allow_host` has them; with `network=True` all, with `network=False` none.
-        `allow_net` adds those that a client's settings on this machine name, as `Policy.allow_net` does, and
-        `net_limit` bounds what passes, as `Policy.limit_net` does.
-        With `ask_network` a connection to another host waits until somebody answers (`Worker.approve`).
-        Keys that its CLI takes by variables stay outside (with `keys_inside=True` they enter), and so do
-        `secrets`, as `holdfast exec --secret` has them: `GITHUB_TOKEN@api.github.com`.
-        A confined one reads no credentials of its user (`find_withheld`) unless they are allowed. Without
-        `env` it inherits what its CLI is configured by; its keys not, if it is sent to another provider. One
-        on another machine (`host`, an environment) gets neither: only what is named in `env`, and a `key`.
+        It reaches the hosts of its model provider, if the record of its CLI names them, and those in
+        `allow_host` (as for `Policy.allow_host`). With `network=True` it reaches all hosts, with
+        `network=False` only those in `allow_host`, except that a CLI with its own sandbox keeps its provider.
+        `allow_net` adds hosts from a client's settings on this machine, as `Policy.allow_net` does, and
+        `net_limit` bounds the traffic, as `Policy.limit_net` does.
+        With `ask_network` a connection to another host waits until a client answers (`Worker.approve`).
+        Keys that its CLI takes from variables stay outside (with `keys_inside=True` they enter), and so do
+        `secrets`, written as for `holdfast exec --secret`: `GITHUB_TOKEN@api.github.com`.
+        A confined worker cannot read credentials of its user (`find_withheld`) unless they are allowed.
+        Without `env` it inherits the variables that configure its CLI, but no keys if it is sent to another
+        provider. A worker on another machine (`host`, an environment) inherits neither: it gets only the
+        variables in `env` (by default locale and time zone), and `key`.
         """
         secret = list(more.pop("secret", ()))
         if not allow_credentials:
@@ -449,7 +456,7 @@ class Workers:
         return Worker(self, await self.call(messages.RUN, wish, timeout_s=limit_s))
 
     async def find(self, worker: str) -> Worker:
-        """Raises NotFound."""
+        """Return a handle of an existing worker. Raises NotFound."""
         return Worker(self, await self.call(messages.STATUS, messages.WorkerParams(worker)))
 
     async def list(self, *, ended: bool = False) -> list[messages.WorkerReport]:
@@ -458,10 +465,10 @@ class Workers:
     async def stop(
         self, ids: Collection[str], *, grace_s: float | None = None
     ) -> Sequence[messages.WorkerReport]:
-        """End these at the same time; their last reports.
+        """End these workers concurrently; return their last reports.
 
         Raises:
-            NotFound: there is no such worker; none is ended then.
+            NotFound: one of them does not exist; then none is ended.
         """
         found = [await self.find(id) for id in ids]
         return await asyncio.gather(*(worker.stop(grace_s=grace_s) for worker in found))
@@ -469,9 +476,10 @@ class Workers:
     async def prune(
         self, *, kept_s: float | None = None, kept_bytes: int | None = None
     ) -> Sequence[messages.PrunedWorker]:
-        """Remove what is left of workers that ended longer ago, and of more than so many bytes the oldest.
+        """Remove the data of ended workers that are older than `kept_s`, and the oldest beyond `kept_bytes`.
 
-        Without bounds by the default ones, which the supervisor keeps to by itself. Their dead panes go too.
+        The defaults are the bounds that the supervisor itself applies. Their dead tmux panes are removed,
+        too.
         """
         asked = messages.PruneParams(kept_s=kept_s, kept_bytes=kept_bytes)
         gone = await self.call(messages.PRUNE, asked, timeout_s=None)
@@ -482,11 +490,11 @@ class Workers:
         return gone
 
     async def subscribe(self) -> Sequence[messages.WorkerReport]:
-        """Have `changes` on this connection from now on; those that are alive now."""
+        """Subscribe this connection to `changes`; return the reports of the living workers."""
         return await self.call(messages.CHANGES, messages.ListParams())
 
     async def changes(self) -> AsyncIterator[messages.WorkerReport]:
-        """The report of every worker that changes, after `subscribe`, until the supervisor is gone."""
+        """Yield the report of every worker that changes, after `subscribe`, until the supervisor is gone."""
         async for said in self.notices():
             if isinstance(said, messages.WorkerReport):
                 yield said
@@ -498,12 +506,14 @@ class Workers:
         *,
         timeout_s: float = 30.0,
     ) -> Sequence[messages.WorkerReport]:
-        """All of these, or all that are alive, as soon as one of them has ended or is in one of these states.
+        """Wait until one of these workers, or of all living ones, has ended or is in one of these states.
 
-        After `timeout_s` as they are then. A subscription is a connection of its own.
+        Returns the reports of all of them, after `timeout_s` at the latest. Opens a connection of its own for
+        the subscription.
 
         Raises:
             NotFound: there is no such worker.
+            ConnectionLost: the supervisor is gone.
         """
         async with Workers.connect(self.home) as own:
             reports = {report.id: report for report in await own.subscribe()}
@@ -522,22 +532,22 @@ class Workers:
         return [reports[id] for id in chosen]
 
     def notices(self) -> AsyncIterator[object]:
-        """Everything that the supervisor says on this connection unasked."""
+        """Yield all notifications of the supervisor on this connection."""
         return self._client.notices()
 
     async def call(self, method: RpcMethod[P, R], params: P, *, timeout_s: float | None = CALL_S) -> R:
-        """Raises HoldfastError as the supervisor does; PeerGone, a ConnectionLost, when it is gone."""
+        """Call the supervisor. Raises its HoldfastError; PeerGone, a ConnectionLost, if it is gone."""
         return await self._client.call(method, params, timeout_s=timeout_s)
 
 
 async def show_in_pane(home: Path, worker: str, *, socket: str | None = None) -> str:
-    """Make a detached tmux session with the worker's view in it, which owns nothing; the pane's id.
+    """Make a detached tmux session with a view of the worker, which owns nothing; return the pane's id.
 
     Raises:
         NotFound: tmux is not installed.
-        OperationFailed: it refuses.
+        OperationFailed: tmux refuses.
     """
-    # -P: the pane starts in a directory that the worker owns, and nothing there is to be imported.
+    # -P: the pane may start in a directory that the worker can write, and Python must import nothing from it.
     view = [sys.executable, "-P", "-m", "holdfast", "worker", "attach", worker, "--home", str(home)]
     return await _tmux(
         socket,
@@ -565,7 +575,7 @@ async def _tmux(socket: str | None, *words: str) -> str:
 
 def _answer(argv: list[str]) -> str:
     env = {name: value for name, value in os.environ.items() if name not in _UNNESTED}
-    # Into files: the server that this may start holds on to what it inherits, and a pipe would never end.
+    # Output goes to files: a tmux server started here inherits the descriptors, and a pipe would never end.
     with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as complaint:
         try:
             code = subprocess.run(  # noqa: S603 - tmux, with our own words

@@ -1,6 +1,6 @@
-"""What is known about each agent CLI, as data: one record per CLI (how it is started, where it keeps its
-state), the parser of its events, the texts it fails with. A new CLI is added here and nowhere else, or by
-a record in TOML: `records/` has those that we ship; Qwen Code, a descendant of Gemini, is in its file.
+"""The catalogue of agent CLIs, as data. Each CLI has one record (how to start it, where it keeps its state),
+a parser for its events, and the error texts it prints. Add a new CLI here and nowhere else, or with a TOML
+record: `records/` holds the ones we ship. Qwen Code, a descendant of Gemini, is in Gemini's file.
 
 Imports: agents.evidence, decoding, doctor.explain, egress, egress.keys, errors, home, local, sandbox.policy,
 wire.

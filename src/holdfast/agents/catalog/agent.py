@@ -1,10 +1,10 @@
-"""What is known of one agent CLI, as data, and what follows from it for a start. Pure module.
+"""The record of one agent CLI, as data, and how to build its command line from it. Pure module.
 
 Templates hold words in braces: `{state}` is the worker's private state directory, `{home}` the home, `{work}`
-the directory it works in, `{prompt}` and `{model}` what they say, `{base}` and `{key}` a provider's address
-and key; `{command}`, `{options}` and `{argv}` are the command of an MCP server, its arguments, and both, as
-JSON, which is TOML as well. In an argument list `{model}` and `{unattended}`, alone, stand for the options of
-that name, and vanish when there are none.
+the working directory, `{prompt}` and `{model}` the prompt and the model, `{base}` and `{key}` a provider's
+address and key. `{command}`, `{options}` and `{argv}` are the command of an MCP server, its arguments, and
+both, as JSON, which is also valid TOML. An argument that is only `{model}` or `{unattended}` stands for the
+options of that name, and disappears if there are none.
 """
 
 import enum
@@ -20,11 +20,11 @@ from holdfast.agents.evidence.evidence import Claim, Failure
 from holdfast.agents.evidence.holdups import BusySign, WantSign
 from holdfast.agents.evidence.verdict import ExitRules
 
-DEFAULT_START_LIMIT_S = 30.0  # until the first sign of life; opencode says more
+DEFAULT_START_LIMIT_S = 30.0  # until the first sign of life; opencode's record has a longer limit
 MAX_ARGUMENT = 100_000  # bytes of one argument: Linux takes 128 KiB for argument and name together
 
-TEXT = "text"  # the parser of a CLI that says nothing but words for people
-DESCRIBED = "described"  # the parser of a CLI whose record describes its events
+TEXT = "text"  # the parser for a CLI that prints only text for people
+DESCRIBED = "described"  # the parser for a CLI with events that its record describes
 CANNOT_START = "cannot start"
 NOT_SAVED = "starts without saving"
 RETRIES = "retries for ever"
@@ -35,7 +35,7 @@ _WORD: Final = re.compile(
 
 
 class PromptBy(enum.StrEnum):
-    STDIN = "stdin"  # written whole, then closed: no limit of length, and no other user can read it
+    STDIN = "stdin"  # written whole, then closed: no length limit, and other users cannot read it
     ARGUMENT = "argument"
 
 
@@ -46,14 +46,14 @@ class Package:
 
     @property
     def install(self) -> str:
-        """What to type so that its program is on the PATH."""
+        """The command that installs its program."""
         how = "npm install -g" if self.registry == "npm" else "pipx install"
         return f"{how} {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """What the record was made for: `least` up to, without, `below`; `recorded` is what was run."""
+    """The versions that the record is for: from `least` up to, excluding, `below`; `recorded` was tested."""
 
     least: tuple[int, ...]
     below: tuple[int, ...]
@@ -71,10 +71,10 @@ def _numbers(version: str) -> tuple[int, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class Dialog:
-    """A question on the screen whose keys are known: they answer it just this once.
+    """A question on the screen with known keys, which answer it for this one time.
 
-    With `click` these words are clicked to approve: where the screen does not show which choice is selected
-    no key is known to be the right one.
+    With `click`, clicking on these words approves. It is for screens that do not show which choice is
+    selected, so that no key is known to be right.
     """
 
     pattern: re.Pattern[str]
@@ -85,9 +85,9 @@ class Dialog:
 
 @dataclass(frozen=True, slots=True)
 class StartDialog:
-    """A question before the first prompt that whoever started it to act unasked has answered with that.
+    """A question before the first prompt. The user answered it by starting the worker unattended.
 
-    The pattern holds the choice that is selected: the keys lead from there to the one that goes on.
+    The pattern includes the selected choice; the keys lead from there to the choice that continues.
     """
 
     pattern: re.Pattern[str]
@@ -96,40 +96,40 @@ class StartDialog:
 
 @dataclass(frozen=True, slots=True)
 class RetrySign:
-    """A line that tells of another attempt.
+    """A line that reports another attempt.
 
     Named groups, each optional: `attempt`, `of`, `in_s`, `in_ms`, `http`, `cause`.
     """
 
     pattern: re.Pattern[str]
-    failure: Failure | None = None  # when the line itself does not say the cause
+    failure: Failure | None = None  # if the line itself does not name the cause
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorSign:
-    """A line that reports an error in words of the CLI's own; `cause` and `http`, if there, say which."""
+    """A line that reports an error in the CLI's own words; the groups `cause` and `http` are optional."""
 
     pattern: re.Pattern[str]
-    failure: Failure | None = None  # when the line itself does not say the cause
+    failure: Failure | None = None  # if the line itself does not name the cause
 
 
 @dataclass(frozen=True, slots=True)
 class StatePath:
-    """Something it keeps: where, what it is, what happens without it, and the variable that moves it."""
+    """A piece of the CLI's state: its path, its role, what happens without it, the variable that moves it."""
 
     path: str  # `{home}/…`, `{work}/…` or absolute; components may be patterns
     role: str
     without: str
     variable: str = ""
-    below: str = ""  # where it is below the variable's value
+    below: str = ""  # path below the variable's value
 
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """Where it writes down what its session has used; that is then also what its events count.
+    """The file in which the CLI records the token usage of its session; its events count the same usage.
 
     Components of `place`, below the state directory, may be patterns; `{session}` is the session's name. The
-    groups of `tokens` add up to what has been used so far; the last place in the file counts.
+    groups of `tokens` add up to the usage so far; the last match in the file counts.
     """
 
     place: str
@@ -138,10 +138,10 @@ class Transcript:
 
 @dataclass(frozen=True, slots=True)
 class RunLog:
-    """A log in its state directory that tells of attempts which nothing else tells of.
+    """A log in the state directory that reports attempts which the CLI reports nowhere else.
 
-    Components of `place` may be patterns. It is read where that directory is the worker's own. A CLI that
-    has to be told where to keep it has a variable for that.
+    Components of `place` may be patterns. The log is read only if that directory belongs to the worker alone.
+    `variable` sets the path of the log, for a CLI that needs that.
     """
 
     place: str
@@ -151,20 +151,20 @@ class RunLog:
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """How to send it to another provider: templates."""
+    """How to point the CLI at another provider: templates."""
 
-    wire: str  # responses, chat, anthropic or gemini: the protocol it then speaks
+    wire: str  # the protocol that it then speaks: responses, chat, anthropic or gemini
     environment: Mapping[str, str]
     arguments: tuple[str, ...] = ()  # go before all others, after the subcommand
     files: Mapping[str, str] = field(default_factory=dict)  # below the state directory → content
-    model: str = "{model}"  # how the model is then called
+    model: str = "{model}"  # the name of the model for that provider
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Where its model provider is: the hosts that a worker reaches unless more is asked for.
+    """The hosts of its model provider, which are all that a worker reaches unless the user asks for more.
 
-    `variables` and `settings`, which are dotted names in files of its user's, hold the address of another.
+    `variables` and `settings` (dotted names in the user's files) may hold the address of another provider.
     """
 
     hosts: tuple[str, ...]  # rules, as `--allow-host` has them
@@ -174,9 +174,9 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Mcp:
-    """How to give it an MCP server on stdio, which it then calls `holdfast`: templates.
+    """How to give the CLI an MCP server on stdio, under the name `holdfast`: templates.
 
-    The server's tools may be used without asking: whoever gave it decided that.
+    The CLI may use the server's tools without asking: the user who passed the server decided that.
     """
 
     arguments: tuple[str, ...] = ()  # go after those of the provider
@@ -187,104 +187,104 @@ class Mcp:
 
 @dataclass(frozen=True, slots=True)
 class OwnSandbox:
-    """How it keeps a sandbox of its own around each command, which an executor of ours then runs: templates.
+    """How the CLI keeps its own sandbox around each command while our executor runs them: templates.
 
-    `{network}` and `{writable}` are what commands may have, `{work}` is where they begin, `{bridge}` and
-    `{options}` are the program on whose pipes the executor answers.
+    `{network}` and `{writable}` are what commands may use, `{work}` is their working directory. `{bridge}`
+    and `{options}` are the program that connects the CLI to the executor over pipes.
     """
 
-    least: tuple[int, ...]  # the first version that can
+    least: tuple[int, ...]  # the first version that supports it
     unattended: tuple[str, ...]  # instead of the record's own
     asking: tuple[str, ...]
     files: Mapping[str, str]  # below the state directory → content
     offline: tuple[
         str, ...
-    ] = ()  # besides, where commands have no network: nothing else looks things up either
-    mcp_arguments: tuple[str, ...] = ()  # have the executor start the MCP server too; go after those of `Mcp`
-    withheld: tuple[str, ...] = ()  # variables that are for the CLI, and not for its commands
+    ] = ()  # added if commands have no network, so that the CLI does not look things up either
+    mcp_arguments: tuple[str, ...] = ()  # make the executor start the MCP server too; go after those of `Mcp`
+    withheld: tuple[str, ...] = ()  # variables that the CLI gets and its commands do not
 
 
 @dataclass(frozen=True, slots=True)
 class EventRule:
-    """What one kind of event means, for a CLI whose events are described by its record.
+    """The meaning of one kind of event, for a CLI with events that its record describes.
 
-    A place is a path of keys, numbers of items (-1 is the last) and `*` for any item. `when` are places with
-    the values that they may have; a rule without one for a value takes whatever is there.
+    A place is a path of keys, item indexes (-1 is the last) and `*` for any item. `when` maps places to the
+    values that they may have. Values that `when` does not name may be anything.
     """
 
     when: tuple[tuple[tuple[str, ...], tuple[object, ...]], ...]
     means: str
     tool: tuple[str, ...] = ()
     input: tuple[str, ...] = ()
-    message: tuple[tuple[str, ...], ...] = ()  # the first place where something is said
+    message: tuple[tuple[str, ...], ...] = ()  # the first place that holds text counts
     http: tuple[str, ...] = ()
     code: tuple[str, ...] = ()
     attempt: tuple[str, ...] = ()
     of: tuple[str, ...] = ()
     in_ms: tuple[str, ...] = ()
-    failure: Failure | None = None  # when the event itself does not say the cause
+    failure: Failure | None = None  # if the event itself does not name the cause
     usage: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    usage_adds: bool = False  # it counts a step, and not the run so far
+    usage_adds: bool = False  # usage is per step, not for the run so far
 
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """One CLI. Everything it does differently from others is here."""
+    """The record of one CLI: everything it does differently from others."""
 
     name: str
     binary: str
     package: Package | None
     versions: Versions | None
-    subcommand: tuple[str, ...] = ()  # what comes before every option
+    subcommand: tuple[str, ...] = ()  # comes before every option
     headless: tuple[str, ...] = ()
     interactive: tuple[str, ...] = ()
     model_options: tuple[str, ...] = ()
-    unattended: tuple[str, ...] = ()  # lets it act without asking: the sandbox around it is the boundary
+    unattended: tuple[str, ...] = ()  # make it act without asking: the sandbox around it is the boundary
     unattended_environment: Mapping[str, str] = field(default_factory=dict)
-    unattended_note: str = ""  # what of its own it then does without, if somebody should know that
-    asking: tuple[str, ...] = ()  # stands for {unattended} otherwise: lets it ask where it would not
+    unattended_note: str = ""  # what it then does without, if users should know
+    asking: tuple[str, ...] = ()  # replace {unattended} otherwise: make it ask where it would not
     asking_environment: Mapping[str, str] = field(default_factory=dict)
     prompt_by: PromptBy = PromptBy.ARGUMENT
-    on_terminal: tuple[str, ...] = ()  # how it is given where stdin cannot carry it, instead of a last "-"
+    on_terminal: tuple[str, ...] = ()  # how to pass the prompt if stdin cannot carry it; replaces a "-"
     acp: tuple[str, ...] | None = None  # arguments of its ACP server; without {model}, ACP chooses the model
     parser: str = TEXT  # of stdout in a headless run; stderr is always text
     stderr_is_work: bool = False  # a line there means progress, as it does for a compiler
-    ready: tuple[re.Pattern[str], ...] = ()  # on the screen: it takes input
+    ready: tuple[re.Pattern[str], ...] = ()  # on the screen: it accepts input
     wants: tuple[WantSign, ...] = ()
     busy: tuple[BusySign, ...] = ()
     dialogs: tuple[Dialog, ...] = ()
     start_dialogs: tuple[StartDialog, ...] = ()
-    titles: tuple[tuple[str, Claim], ...] = ()  # prefix of the window title, the first that fits
+    titles: tuple[tuple[str, Claim], ...] = ()  # window title prefixes; the first match counts
     transcript: Transcript | None = None
     retries: tuple[RetrySign, ...] = ()
-    errors: tuple[ErrorSign, ...] = ()  # besides those that begin as most CLIs begin them
+    errors: tuple[ErrorSign, ...] = ()  # in addition to those that begin like most CLIs' errors
     log: RunLog | None = None
-    shown_retries: tuple[RetrySign, ...] = ()  # the same on its screen, without what marks the line there
+    shown_retries: tuple[RetrySign, ...] = ()  # the same on its screen, without the bullet of the line
     failures: tuple[re.Pattern[str], ...] = ()  # on its screen: the turn failed; `message` says why …
-    said: tuple[re.Pattern[str], ...] = ()  # … unless a line below it is the beginning of something newer
+    said: tuple[re.Pattern[str], ...] = ()  # … unless a line below it begins something newer
     state: tuple[StatePath, ...] = ()  # the most specific first
     relocation: Mapping[str, str] = field(default_factory=dict)  # variable → template
     relocation_arguments: tuple[str, ...] = ()
-    host_files: tuple[HostFile, ...] = ()  # what of its user's it is given when its state is relocated
-    keys: tuple[str, ...] = ()  # variables that hold its key or say where its provider is
-    key_hosts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of its keys, where each may go
-    environment: Mapping[str, str] = field(default_factory=dict)  # keeps it quiet and offline
+    host_files: tuple[HostFile, ...] = ()  # user files that it gets when its state is relocated
+    keys: tuple[str, ...] = ()  # variables with its key or its provider's address
+    key_hosts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # hosts that each key may go to
+    environment: Mapping[str, str] = field(default_factory=dict)  # keep it quiet and offline
     exits: ExitRules = field(default_factory=ExitRules)
     provider: Provider | None = None
-    reach: Reach | None = None  # None: nobody knows, and a worker has the whole network
+    reach: Reach | None = None  # None: unknown, so a worker gets the whole network
     mcp: Mcp | None = None
     own_sandbox: OwnSandbox | None = None
     start_limit_s: float = DEFAULT_START_LIMIT_S
-    events: tuple[EventRule, ...] = ()  # of the parser DESCRIBED, the first that fits
-    tried: str = ""  # for people: with which version and how
-    untried: str = ""  # likewise: what nobody saw
+    events: tuple[EventRule, ...] = ()  # for the parser DESCRIBED; the first match counts
+    tried: str = ""  # for people: with which version and how it was tested
+    untried: str = ""  # for people: what was not tested
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A start: arguments without the binary, what to write to stdin before closing it, variables to set.
+    """How to start the CLI: arguments without the binary, what to write to stdin, variables to set.
 
-    `model` is what is left to be chosen over ACP.
+    stdin is closed afterwards. `model` is set if the model remains to be chosen over ACP.
     """
 
     arguments: tuple[str, ...]
@@ -294,7 +294,7 @@ class Launch:
 
 
 def fill(template: str, words: Mapping[str, str]) -> str:
-    """The template with its words; braces around anything else stay."""
+    """Replace the known words in the template; other braces stay."""
     return _WORD.sub(lambda match: words.get(match[1], match[0]), template)
 
 
@@ -312,13 +312,13 @@ def launch(
     headless_arguments: Sequence[str] | None = None,
     own_sandbox: Mapping[str, str] | None = None,
 ) -> Launch:
-    """A headless run of `prompt`, or without one the interactive program; with `acp` the ACP server.
+    """Return how to start a headless run of `prompt`; without one the interactive program; or the ACP server.
 
     `state` is the worker's private directory; None leaves its state in the home. `base` is another provider's
-    address; its key is not in here, but in what `provider_secrets` returns. `mcp` is the command of an MCP
-    server. Files that either needs are what `state_files` returns. `headless_arguments` stand for the
-    record's own, to go on with a session for example. On a `tty` the prompt is an argument. With the words of
-    its `own_sandbox` it keeps that.
+    address; `provider_secrets` returns its key, which is not in the result. `mcp` is the command of an MCP
+    server. `state_files` returns the files that provider and MCP server need. `headless_arguments` replace
+    those of the record, for example to resume a session. On a `tty` the prompt is an argument. `own_sandbox`
+    holds the template words for the CLI's own sandbox; if given, the CLI keeps that sandbox.
     """
     words = {"state": state or "", "model": model or "", "prompt": prompt or "", "base": base or ""}
     words |= _server_words(mcp)
@@ -360,7 +360,7 @@ def launch(
 
 
 def _boundary(agent: Agent, own_sandbox: Mapping[str, str] | None, *, unattended: bool) -> Sequence[str]:
-    """What says who confines it: the sandbox around it, or one of its own."""
+    """Return the options that depend on what confines the CLI: our sandbox around it, or its own."""
     own = agent.own_sandbox
     if own is None or own_sandbox is None:
         return agent.unattended if unattended else agent.asking
@@ -378,7 +378,7 @@ def _is_offline(own_sandbox: Mapping[str, str]) -> bool:
 def notes_on(
     agent: Agent, *, version: str | None, unattended: bool, confined: bool, own_sandbox: bool
 ) -> list[str]:
-    """What about a start somebody should know; `version` is None where nobody knows it."""
+    """Return notes about a start for the user; `version` is None if it is unknown."""
     without = unattended and not own_sandbox
     notes = [f"{agent.name}: {agent.unattended_note}"] if without and agent.unattended_note else []
     if not confined:
@@ -402,7 +402,7 @@ def provider_variables(agent: Agent) -> tuple[str, ...]:
 
 
 def provider_secrets(agent: Agent, key: str) -> dict[str, str]:
-    """Those with this key: for the worker's environment and for redaction, nowhere else."""
+    """Return those variables with this key: for the worker's environment and for redaction, nowhere else."""
     if agent.provider is None:
         return {}
     templates = agent.provider.environment
@@ -417,10 +417,10 @@ def state_files(
     mcp: Sequence[str],
     own_sandbox: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Files below the state directory that must be there before a start.
+    """Return the files below the state directory that must exist before a start, with their content.
 
-    Those of another provider and those of an MCP server; where both have settings in one file, it holds both.
-    And those that lead to the executor of its commands.
+    These are the files for another provider and for an MCP server, merged if both use the same file, and the
+    files that connect the CLI to the executor of its commands.
     """
     words = {"base": base or "", "model": model} | _server_words(mcp)
     found: dict[str, str] = {}
@@ -436,7 +436,7 @@ def state_files(
 def state_paths(
     agent: Agent, *, home: str, work: str, environment: Mapping[str, str]
 ) -> list[tuple[str, StatePath]]:
-    """Where its state really is, with these variables; the most specific first. A place may be a pattern."""
+    """Return the actual paths of its state with these variables, most specific first; may be patterns."""
     places = {"home": home.rstrip("/"), "work": work.rstrip("/")}
     return [(_place(kept, places, environment), kept) for kept in agent.state]
 
@@ -444,7 +444,7 @@ def state_paths(
 def state_of(
     agent: Agent, path: str, *, home: str, work: str, environment: Mapping[str, str]
 ) -> StatePath | None:
-    """What of the agent's state this path is, or lies in."""
+    """Return the piece of the agent's state that this path is or lies in."""
     parts = path.split("/")
     for place, kept in state_paths(agent, home=home, work=work, environment=environment):
         pattern = place.split("/")
@@ -454,7 +454,7 @@ def state_of(
 
 
 def relocation_of(agent: Agent, kept: StatePath, *, state: str) -> str:
-    """NAME=PATH that moves this state into the private directory, or nothing if no variable does."""
+    """Return NAME=PATH that moves this state into the private directory; empty if no variable does."""
     template = agent.relocation.get(kept.variable)
     return "" if template is None else f"{kept.variable}={fill(template, {'state': state})}"
 

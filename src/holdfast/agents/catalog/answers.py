@@ -1,7 +1,7 @@
-"""What a worker answered, read from what it printed. Pure module.
+"""Finds a worker's answer in its output. Pure module.
 
-Its last words after its last tool call: that is what its CLI would show a person at the end. Each shape of
-event is a row; a CLI that prints no events answers with the end of its output.
+The answer is the text after its last tool call, which is what its CLI would show a person at the end. Each
+shape of event is a row in SIGNS. For a CLI that prints no events, the answer is the end of its output.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,12 +12,15 @@ import msgspec
 from holdfast.agents.catalog.output import at_path, text_at
 from holdfast.local.shown import strip_sequences
 
-MAX_ANSWER: Final = 64 * 1024  # characters: more than a person reads of it
-MAX_PLAIN: Final = 4096  # of the output of a CLI without events
+MAX_ANSWER: Final = 64 * 1024  # characters: more than a person reads
+MAX_PLAIN: Final = 4096  # bytes from the end of the output of a CLI without events
 
 
 class Says(NamedTuple):
-    """Events with these members have words of the agent at this path; `whole` are all of them, at the end."""
+    """Events with these members hold text of the agent at this path.
+
+    With `whole` it is the complete answer and replaces earlier text; otherwise it is appended.
+    """
 
     members: Mapping[tuple[str, ...], str]
     path: tuple[str, ...]
@@ -25,7 +28,7 @@ class Says(NamedTuple):
 
 
 class Acts(NamedTuple):
-    """Events with these members begin something new: what was said before was on the way."""
+    """Events with these members begin something new: earlier text was not the answer."""
 
     members: Mapping[tuple[str, ...], str]
 
@@ -43,7 +46,7 @@ SIGNS: Final[tuple[Says | Acts, ...]] = (
     # opencode
     Says({("type",): "text"}, ("part", "text")),
     Acts({("type",): "step_start"}),
-    # whoever is led over ACP
+    # any CLI driven over ACP
     Says({_ACP: "agent_message_chunk"}, ("params", "update", "content", "text")),
     Acts({_ACP: "tool_call"}),
     Acts({_ACP: "user_message_chunk"}),
@@ -51,7 +54,7 @@ SIGNS: Final[tuple[Says | Acts, ...]] = (
 
 
 def find_answer(output: bytes) -> str:
-    """The last words in what a worker printed; empty when there are none."""
+    """Return the worker's answer from its output; empty if there is none."""
     said, events = "", False
     for line in output.splitlines():
         for event in _events(line):
@@ -85,7 +88,7 @@ def _events(line: bytes) -> Iterable[object]:
 
 
 def _parts(event: object) -> Iterable[object]:
-    """An event, or the parts of an assistant's message."""
+    """Return the event, or for an assistant's message its parts."""
     if at_path(event, "type") == "assistant":
         parts = at_path(event, "message", "content")
         return parts if isinstance(parts, list) else ()

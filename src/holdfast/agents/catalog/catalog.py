@@ -1,7 +1,7 @@
-"""Every agent CLI that we know, and which parser reads what it says. Pure module.
+"""Every known agent CLI, and the parser for its output. Pure module.
 
-The records here are of CLIs that tell what they do only in words: aider, Hermes, and any other program.
-To add one: a record, and recorded evidence of it, in tests/unit/agents/recorded (`tools/record_agent.py`).
+The records in this module are of CLIs that print only text: aider, Hermes, and any other program. To add one,
+add a record, and recorded evidence of it in tests/unit/agents/recorded (`tools/record_agent.py`).
 """
 
 import re
@@ -33,7 +33,7 @@ from holdfast.agents.evidence.holdups import WantSign
 from holdfast.agents.evidence.verdict import ExitRules
 from holdfast.errors import UsageError
 
-# Without these it edits .gitignore, and says much of itself before it begins.
+# Without these it edits .gitignore, and prints many notices before it begins.
 _AIDER_QUIET = ("--no-gitignore", "--no-check-update", "--no-show-model-warnings", "--no-show-release-notes")
 
 AIDER = Agent(
@@ -126,13 +126,13 @@ PARSERS: Final = frozenset({*_EVENTS, TEXT, DESCRIBED})
 
 
 class Parser(Protocol):
-    """Reads one stream of one run; it remembers, so each stream has its own."""
+    """Reads one stream of one run. It keeps state, so each stream needs its own."""
 
     def feed(self, line: str, at: float) -> list[Evidence]: ...
 
 
 def parser_of(agent: Agent, secrets: Sequence[str] = ()) -> Parser:
-    """For stdout of a headless run. `secrets` never appear in the evidence."""
+    """Create the parser for stdout of a headless run. `secrets` never appear in the evidence."""
     if agent.parser == DESCRIBED:
         return DescribedEvents(agent.events, agent.retries, errors=agent.errors, secrets=secrets)
     events = _EVENTS.get(agent.parser)
@@ -142,16 +142,16 @@ def parser_of(agent: Agent, secrets: Sequence[str] = ()) -> Parser:
 
 
 def text_parser_of(agent: Agent, secrets: Sequence[str] = ()) -> Parser:
-    """For stderr: notices, attempts and errors, and only where the record says so signs of work."""
+    """Create the parser for stderr: notices, attempts and errors; work only if the record says so."""
     return TextLines(agent.retries, errors=agent.errors, secrets=secrets, progress=agent.stderr_is_work)
 
 
 def log_parser_of(agent: Agent, secrets: Sequence[str] = ()) -> Parser:
-    """For the log that it keeps: attempts alone."""
+    """Create the parser for the CLI's log, which reads only attempts."""
     return LogLines(agent.log.retries if agent.log is not None else (), secrets=secrets)
 
 
-# --- by name: ours, those whose records we ship, and those of a user's own records
+# --- by name: built-in agents, shipped records, and the user's own records
 
 FILE: Final = "agents.toml"
 BUILT_IN: Final = "built in"
@@ -159,7 +159,7 @@ SHIPPED: Final = "shipped record"
 
 
 class ShippedAgents(Mapping[str, Agent]):
-    """The records that come with us, by name, as texts; one is read when somebody first asks for it."""
+    """The shipped records, by name, as texts. Each is parsed on first access."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._texts = texts
@@ -167,7 +167,7 @@ class ShippedAgents(Mapping[str, Agent]):
 
     def __getitem__(self, name: str) -> Agent:
         if name not in self._read:
-            from holdfast.agents.catalog.userrecords import parse_file  # most homes use none of them
+            from holdfast.agents.catalog.userrecords import parse_file  # late: most homes need none
 
             found = parse_file(self._texts[name], f"{name}.toml", taken=CATALOG, trusted=True)
             self._read[name] = found.agents[name]
@@ -180,19 +180,22 @@ class ShippedAgents(Mapping[str, Agent]):
         return len(self._texts)
 
     def find_program(self, name: str) -> str:
-        """What must be on the PATH for it; nothing else of its record is read."""
+        """Return the program that must be on the PATH for it, without validating the rest of the record."""
         return str(tomllib.loads(self._texts[name])[name]["binary"])
 
 
 class KnownAgents(Mapping[str, Agent]):
-    """By name; `invalid` says of the other names why they cannot be used, and `source` who described one."""
+    """All usable agents by name. `invalid` maps other names to the reason why they cannot be used.
+
+    `source` returns where an agent is described.
+    """
 
     def __init__(
         self, shipped: ShippedAgents, own: Mapping[str, Agent], invalid: Mapping[str, str], file: str
     ) -> None:
         self._own, self._shipped, self._file = own, shipped, file
         self.invalid = invalid
-        # A wrong record does not leave the shipped one in its place: somebody meant another program.
+        # An invalid user's record hides the shipped one of its name: the user meant another program.
         others = [name for name in shipped if name not in invalid]
         self._names = dict.fromkeys((*others, *own, *CATALOG))
 
@@ -211,7 +214,7 @@ class KnownAgents(Mapping[str, Agent]):
         return len(self._names)
 
     def find_programs(self) -> dict[str, str]:
-        """What must be on the PATH for each that a record describes, ours or the user's."""
+        """Return the program that must be on the PATH for each agent of a shipped or user's record."""
         described = [name for name in self if name not in CATALOG]
         return {
             name: self._own[name].binary if name in self._own else self._shipped.find_program(name)
@@ -219,7 +222,7 @@ class KnownAgents(Mapping[str, Agent]):
         }
 
     def is_record(self, name: str) -> bool:
-        """Is it described by a record, ours or the user's?"""
+        """Return whether a record describes it, a shipped one or a user's."""
         return name in self and self.source(name) != BUILT_IN
 
     def source(self, name: str) -> str:
@@ -229,7 +232,11 @@ class KnownAgents(Mapping[str, Agent]):
 
 
 def find_agent(known: Mapping[str, Agent], name: str) -> Agent:
-    """Raises UsageError: there is none, or its record is wrong."""
+    """Return the agent of this name.
+
+    Raises:
+        UsageError: there is none, or its record is invalid.
+    """
     agent = known.get(name)
     if agent is not None:
         return agent
@@ -245,5 +252,8 @@ def find_agent(known: Mapping[str, Agent], name: str) -> Agent:
 
 
 def describe_unknown(name: str) -> Agent:
-    """For a worker whose record is gone: its words are for people, and its exit code means little."""
+    """Return an agent for a worker whose record is gone: its output is plain text for people.
+
+    Its exit code means little.
+    """
     return Agent(name=name, binary=name, package=None, versions=None)

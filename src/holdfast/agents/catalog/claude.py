@@ -1,7 +1,7 @@
 """Claude Code: its record, and the parser of its stream, which Qwen Code's follows. Pure module.
 
-`subtype` stays "success" when the provider failed: `is_error` decides. A message of the model "<synthetic>"
-is the CLI's own, and tells of an error.
+`subtype` stays "success" when the provider failed, so `is_error` decides. The CLI itself writes the messages
+of the model "<synthetic>"; they report errors.
 """
 
 import re
@@ -55,7 +55,7 @@ from holdfast.agents.evidence.evidence import (
 from holdfast.agents.evidence.holdups import BusySign, WantSign
 from holdfast.agents.evidence.verdict import ExitRules
 
-_QUIET = {  # what the CLI says of itself and nobody needs
+_QUIET = {  # subtypes of `system` events that are ignored
     "status",
     "compact_boundary",
     "hook_started",
@@ -78,7 +78,7 @@ _REASONS = {
     "max_turns": Failure.TIMEOUT,
     "error_max_budget_usd": Failure.QUOTA,
 }
-_ERRORS = {  # the word in `error` of an attempt, and in `api_error` of a result
+_ERRORS = {  # values of `error` in an attempt and of `api_error` in a result
     "authentication_failed": Failure.AUTH,
     "oauth_org_not_allowed": Failure.AUTH,
     "billing_error": Failure.QUOTA,
@@ -89,18 +89,18 @@ _ERRORS = {  # the word in `error` of an attempt, and in `api_error` of a result
     "invalid_request": Failure.CONFIGURATION,
     "max_output_tokens": Failure.CONTEXT,
 }
-_OWN_ERROR = re.compile(r"\[API Error: [^\]]*\]")  # qwen says it in the model's name
+_OWN_ERROR = re.compile(r"\[API Error: [^\]]*\]")  # qwen sends it as a message of the model
 _ANSWERS = (AnswerOption("allow", "allow_once", "Allow"), AnswerOption("deny", "reject_once", "Deny"))
 
 
-MAX_LEFT = 8  # commands that are named
+MAX_LEFT = 8  # commands that are listed
 
 
 class ClaudeEvents(JsonEvents):
-    _answer = ""  # the one that is being told, and what it used; before it is what the others did
+    _answer = ""  # id of the current answer; _counted is its usage, _before the usage of all earlier answers
     _counted = TokenUsage()
     _before = TokenUsage()
-    _left: tuple[str, ...] = ()  # commands that it does not wait for
+    _left: tuple[str, ...] = ()  # background commands that the CLI does not wait for
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
@@ -133,7 +133,7 @@ class ClaudeEvents(JsonEvents):
                 return self.drift(f"system {subtype}")
 
     def _retrying(self, event: JsonEvent, at: float) -> Retrying:
-        """claude says it in the event; qwen below `data`, in other words, or without any number."""
+        """Read an attempt: claude has it in the event; qwen below `data`, with other keys or no number."""
         said = at_path(event, "data") if "data" in event else event
         http = _first(said, "error_status", "errorStatus", "status")
         word = text_at(said, "error")
@@ -173,7 +173,7 @@ class ClaudeEvents(JsonEvents):
         return claims
 
     def _used(self, event: JsonEvent) -> list[Claim]:
-        """One answer of the model is told in several events, and each repeats what it used."""
+        """Count usage once per answer: the CLI splits an answer into events that all repeat its usage."""
         message = at_path(event, "message")
         name, counted = text_at(message, "id"), replace(_usage(message), turns=1)
         if not counted.tokens:
@@ -234,10 +234,10 @@ class ClaudeEvents(JsonEvents):
 
 
 def _usage(event: object) -> TokenUsage:
-    """All input counts as input, cached or not, as other CLIs count it."""
+    """Return the usage. All input counts as input, cached or not, as other CLIs count it."""
     usage = at_path(event, "usage")
     cached = count_at(usage, "cache_read_input_tokens")
-    # qwen's input includes what was cached, and its total says so.
+    # qwen's input count includes cached tokens; the presence of its total identifies qwen.
     included = int_at(usage, "total_tokens") is not None
     fresh = count_at(usage, "input_tokens") + count_at(usage, "cache_creation_input_tokens")
     return TokenUsage(
@@ -254,7 +254,7 @@ def _first(event: object, *names: str) -> int | None:
 
 
 _DIR = "CLAUDE_CONFIG_DIR"
-_NEXT = ("down", "enter")  # it begins with the choice that leaves
+_NEXT = ("down", "enter")  # the dialog opens with its exit choice selected
 _LOGIN = Renewal(
     refresh="claudeAiOauth.refreshToken",
     tokens=("claudeAiOauth.accessToken", "claudeAiOauth.refreshToken", "claudeAiOauth.expiresAt"),
@@ -264,7 +264,7 @@ _STARTS_PROGRAMS = (
     *("hooks", "statusLine", "apiKeyHelper", "awsAuthRefresh", "awsCredentialExport", "otelHeadersHelper"),
     *("enabledPlugins", "extraKnownMarketplaces", "sandbox"),
 )
-_KEPT = (  # of a file in which every project that it was ever used in is named
+_KEPT = (  # the rest of that file lists every project the CLI was ever used in
     *("hasCompletedOnboarding", "lastOnboardingVersion", "theme", "userID", "oauthAccount", "primaryApiKey"),
     *("customApiKeyResponses", "bypassPermissionsModeAccepted"),
 )
@@ -283,8 +283,8 @@ CLAUDE = Agent(
     interactive=("{unattended}", "{model}"),
     model_options=("--model", "{model}"),
     unattended=("--permission-mode", "bypassPermissions"),
-    asking=("--permission-mode", "default"),  # without it a classifier decides, and most is done unasked
-    unattended_environment={"IS_SANDBOX": "1"},  # root may not bypass without it
+    asking=("--permission-mode", "default"),  # without it a classifier decides, and it rarely asks
+    unattended_environment={"IS_SANDBOX": "1"},  # without it, root may not use bypassPermissions
     prompt_by=PromptBy.STDIN,
     on_terminal=("--", "{prompt}"),
     parser="claude",
@@ -310,7 +310,7 @@ CLAUDE = Agent(
     ),
     start_dialogs=(
         StartDialog(re.compile(r"^ *\u276f No, exit\n +Yes, I (?:trust|accept)\b", re.MULTILINE), _NEXT),
-        StartDialog(  # the key is the one that its owner gave it
+        StartDialog(  # the user gave it this key
             re.compile(r"Do you want to use this API key\?\n\s*Yes\n *\u276f No\b"), ("up", "enter")
         ),
     ),
@@ -329,7 +329,7 @@ CLAUDE = Agent(
         ),
     ),
     said=(re.compile(r"^(?:●|\u276f \S)"),),
-    titles=(("◐", Working(Work.THINKING)), ("◑", Working(Work.THINKING))),  # "✳" is idle and waiting alike
+    titles=(("◐", Working(Work.THINKING)), ("◑", Working(Work.THINKING))),  # "✳" means either idle or waiting
     state=(
         StatePath("{home}/.claude.json*", "claude's settings and its lock", NOT_SAVED, _DIR, ".claude.json*"),
         StatePath("{home}/.claude/projects", "claude's transcripts", NOT_SAVED, _DIR, "projects"),
@@ -375,14 +375,14 @@ CLAUDE = Agent(
         environment={"ANTHROPIC_BASE_URL": "{base}", "ANTHROPIC_API_KEY": "{key}"},
         files={
             "config/.claude.json": '{"hasCompletedOnboarding":true}'
-        },  # the first start asks its maker's servers
+        },  # the first start contacts the vendor's servers
     ),
     mcp=Mcp(
         arguments=(
-            "--mcp-config",  # loaded always: otherwise the model has to search for its tools first
+            "--mcp-config",  # always loaded; otherwise the model must search for its tools first
             '{"mcpServers":{"holdfast":{"command":{command},"args":{options},"alwaysLoad":true}}}',
             *("--allowedTools", "mcp__holdfast"),
         ),
-        environment={"MCP_TIMEOUT": "60000"},  # ms until it has started
+        environment={"MCP_TIMEOUT": "60000"},  # ms for the server to start
     ),
 )

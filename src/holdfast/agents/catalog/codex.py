@@ -1,8 +1,8 @@
 """Codex: its record, and the parser of `codex exec --json`. Pure module.
 
-An `error` event is no end: attempts have that type. An item of type `error` is a notice. Only
-`turn.completed` and `turn.failed` end a turn, and a completed turn may consist of failed commands. A command
-that codex's own sandbox refused has no event at all.
+An `error` event does not end the turn: attempts have that type, too. An item of type `error` is a notice.
+Only `turn.completed` and `turn.failed` end a turn, and a completed turn may consist of failed commands. codex
+emits no event at all for a command that its own sandbox refused.
 """
 
 import re
@@ -50,8 +50,8 @@ _TOOLS = {"command_execution", "file_change", "mcp_tool_call", "web_search", "co
 _PLANS = {"todo_list", "plan"}
 _THOUGHTS = {"reasoning", *_PLANS}
 _NO_SANDBOX = re.compile(r"bwrap: |(?:error|Error): (?:Landlock|seccomp|sandbox)\b|codex-linux-sandbox: ")
-MAX_OPEN = 64  # commands at once: ids are the worker's word
-_VARY = {"id", "type", "status", "exit_code", "aggregated_output", "result", "error"}  # not what was called
+MAX_OPEN = 64  # open commands: the worker chooses the ids, so their number is bounded
+_VARY = {"id", "type", "status", "exit_code", "aggregated_output", "result", "error"}  # not part of the call
 
 
 class CodexEvents(JsonEvents):
@@ -63,7 +63,7 @@ class CodexEvents(JsonEvents):
         secrets: Sequence[str] = (),
     ) -> None:
         super().__init__(retries, errors=errors, secrets=secrets)
-        self._open: dict[str, str] = {}  # commands that were started and have not ended, by their id
+        self._open: dict[str, str] = {}  # started commands that have not ended, by id
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
@@ -119,7 +119,7 @@ class CodexEvents(JsonEvents):
             self.refused.append(what)
         if not code and status not in ("failed", "declined"):
             return []
-        # Its own sandbox did not come up, so no command of this run can work: that is not the command's end.
+        # codex's own sandbox failed to start. No command of this run can work; this one did not really run.
         nested = _NO_SANDBOX.match(text_at(event, "item", "aggregated_output")) is not None
         return [ToolFailed(what, code), *([Trouble(Failure.SANDBOX)] if nested else [])]
 
@@ -149,7 +149,7 @@ def _name_tool(event: JsonEvent) -> str:
 
 _HOME = "CODEX_HOME"
 _AUTH_CLAIM = "https://api.openai.com/auth"
-_LOGIN = Renewal(  # of ChatGPT; a key has no refresh token
+_LOGIN = Renewal(  # for ChatGPT logins; an API key has no refresh token
     refresh="tokens.refresh_token",
     tokens=("tokens.id_token", "tokens.access_token", "tokens.refresh_token", "last_refresh"),
     expires="tokens.access_token",
@@ -159,7 +159,7 @@ _STARTS_PROGRAMS = ("mcp_servers", "notify", "hooks", "plugins", "marketplaces",
 
 _BRAILLE = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏⣷⣯⣟⡿⢿⣻⣽⣾"
 
-_OWN = ("-c", 'sandbox_mode="workspace-write"', "-c")  # as settings, which every subcommand takes
+_OWN = ("-c", 'sandbox_mode="workspace-write"', "-c")  # as settings, because every subcommand accepts those
 _ALL = "sandbox_workspace_write={network_access={network},writable_roots={writable}}"
 _ASKED_FOR = "sandbox_workspace_write={network_access=false,writable_roots={writable}}"
 
@@ -257,16 +257,16 @@ CODEX = Agent(
         ),
     ),
     mcp=Mcp(
-        arguments=(  # unless it is required, the first turns go without its tools
+        arguments=(  # unless the server is required, the first turns run without its tools
             "-c",
             "mcp_servers.holdfast={command={command},args={options},required=true,startup_timeout_sec=60,"
             'default_tools_approval_mode="approve"}',
         ),
     ),
     own_sandbox=OwnSandbox(
-        least=(0, 166),  # that it was tried with
+        least=(0, 166),  # the oldest version it was tried with
         unattended=(*_OWN, _ALL, "-c", 'approval_policy="never"'),
-        # Who can be asked is asked for the network: what is approved has what the run allows.
+        # With approvals, network access needs one. An approved command gets what the run allows.
         asking=(*_OWN, _ASKED_FOR, "-c", 'approval_policy="on-request"'),
         files={
             "environments.toml": 'default = "holdfast"\ninclude_local = false\n\n[[environments]]\n'

@@ -1,8 +1,8 @@
-"""The parser of a stream of JSON events whose kinds a record describes by data. Pure module.
+"""Parser of a stream of JSON events whose kinds the record describes as data. Pure module.
 
-The first rule that fits an event decides what it means; what no rule fits is counted as unknown, as with
-every other parser. The first event that is known means that the CLI takes part. A turn that failed has
-failed: some say `complete` right behind it, and are not believed until they went on working.
+The first rule that matches an event decides what it means. As in every other parser, an event that no rule
+matches is counted as unknown. The first known event means that the CLI has started. A failed turn stays
+failed: some CLIs send `complete` right after a failure, and it is ignored until the CLI has worked again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,16 +31,16 @@ from holdfast.agents.evidence.evidence import (
     Working,
 )
 
-ANY: Final = "*"  # alone among the values of a `when`: whatever is there; behind a text: that begins with it;
-# in a place: any item of a list
-MAX_ITEMS: Final = 1000  # of one list that are looked at
+# As a value of `when`: any value. At the end of a text: any text with this prefix. In a place: any list item.
+ANY: Final = "*"
+MAX_ITEMS: Final = 1000  # items of one list that are examined
 COUNTS: Final = ("input", "output", "cached", "cost")
 
 Place = tuple[str, ...]
 
 
 def find(event: object, place: Place) -> list[object]:
-    """What lies at this place, in order; several things where it says any item."""
+    """Return the values at this place, in order; several if the place contains `*` (any item)."""
     found = [event]
     for key in place:
         below: list[object] = []
@@ -56,7 +56,7 @@ def find(event: object, place: Place) -> list[object]:
 
 
 def fits(rule: EventRule, event: object) -> bool:
-    """Is the event of this rule's kind?"""
+    """Return whether the event matches the `when` of this rule."""
     for place, allowed in rule.when:
         found = find(event, place)
         if not found or not (
@@ -67,19 +67,19 @@ def fits(rule: EventRule, event: object) -> bool:
 
 
 def first_that_fits(rules: Sequence[EventRule], event: object) -> int:
-    """Its number, -1 when none does."""
+    """Return the index of the first rule that matches the event, or -1."""
     return next((number for number, rule in enumerate(rules) if fits(rule, event)), -1)
 
 
 def _is_same(value: object, other: object) -> bool:
-    """As JSON has it: true is not 1. What ends with `*` is the beginning of a text."""
+    """Compare as JSON does: true is not 1. A value that ends with `*` matches any text with that prefix."""
     if isinstance(other, str) and other.endswith(ANY):
         return isinstance(value, str) and value.startswith(other.removesuffix(ANY))
     return isinstance(value, bool) == isinstance(other, bool) and value == other
 
 
 class DescribedEvents(JsonEvents):
-    """Reads by the rules of a record."""
+    """Parses events by the rules of a record."""
 
     def __init__(
         self,
@@ -93,9 +93,9 @@ class DescribedEvents(JsonEvents):
         self._rules = rules
         self._handlers = {str(number): self._handler(rule) for number, rule in enumerate(rules)}
         self._usage: TokenUsage | None = None
-        self._tool = ""  # the last one that was called
+        self._tool = ""  # the tool called last
         self._began = False
-        self._failure: Result | None = None  # of the turn, if it did nothing since
+        self._failure: Result | None = None  # of the turn, unless the CLI has worked since
 
     def kind(self, event: JsonEvent) -> str:
         number = first_that_fits(self._rules, event)
@@ -219,9 +219,9 @@ class DescribedEvents(JsonEvents):
 
 
 Meaning = Callable[[DescribedEvents, EventRule, JsonEvent, float], Sequence[Claim]]
-# What a rule may say of an event, as a record writes it.
+# The values that `means` of a rule may have in a record.
 MEANINGS: Final[Mapping[str, Meaning]] = {
-    "start": lambda *_: [],  # its first event means that anyway
+    "start": lambda *_: [],  # every first event already yields Ready
     "turn": lambda *_: [Working(Work.THINKING)],
     "thinking": lambda *_: [Progress(Work.THINKING)],
     "text": lambda *_: [Progress(Work.STREAMING)],

@@ -1,9 +1,9 @@
-"""An HTTP status, an error message or a line of output → why something failed. Pure module.
+"""Finds the cause of a failure from an HTTP status, an error message or a line of output. Pure module.
 
-Three doors, from sure to unsure. `of_status` takes a number that is known to be an HTTP status. `of_message`
-takes a text that is known to be an error's message. `of_line` takes any line a program printed, and looks
-only at one that begins like an error: agents talk about errors all day. The rows are in order, the first that
-fits decides: "usage limit" before "429".
+There are three entry points, from certain to uncertain. `of_status` takes a number known to be an HTTP
+status. `of_message` takes a text known to be an error message. `of_line` takes any output line, and considers
+only lines that begin like an error, because agents often write about errors. The rows are in order, and the
+first match decides: "usage limit" comes before "429".
 """
 
 import re
@@ -15,7 +15,7 @@ MAX_MESSAGE = 2000  # characters looked at; causes come first, dumps after
 
 
 def _row(failure: Failure, phrases: str) -> tuple[Failure, re.Pattern[str]]:
-    """One pattern a line, each from the beginning of a word."""
+    """Compile the phrases, one pattern per line; each must match at the beginning of a word."""
     each = (line.strip() for line in phrases.strip().splitlines())
     return failure, re.compile(rf"\b(?:{'|'.join(each)})", re.IGNORECASE)
 
@@ -222,7 +222,7 @@ _AFTER_STATUS: Final = (
         """,
     ),
 )
-# A number counts where a status is said, and as one whole number: "15290ms" and "line 401" are none.
+# A number counts only after words that introduce a status, and only whole: not "15290ms" or "line 401".
 _STATUS: Final = re.compile(
     r"(?:^|\b(?:status(?: code)?|http(?:/[\d.]+)?|(?:api )?error(?: code)?|code|rejected)\"?[:=]?\s*\(?|\()"
     r"([45]\d\d)(?![\w.,]*\d|\w)",
@@ -251,7 +251,10 @@ _ERROR_LINE: Final = re.compile(
 
 
 def of_status(http: int, message: str = "") -> Failure | None:
-    """What an HTTP status of a provider means; the message tells a missing model from a wrong address."""
+    """Return the failure that a provider's HTTP status means.
+
+    With 404, the message distinguishes a missing model from a wrong address.
+    """
     for failure, pattern in _OVER_STATUS:
         if pattern.search(message[:MAX_MESSAGE]):
             return failure
@@ -273,7 +276,7 @@ def of_status(http: int, message: str = "") -> Failure | None:
 
 
 def of_message(message: str, http: int | None = None) -> Trouble | None:
-    """What the message of an error means; None if nothing in it is known."""
+    """Return the failure that an error message means; None if no pattern matches."""
     text = message[:MAX_MESSAGE]
     if http is not None:
         failure = of_status(http, text)
@@ -292,15 +295,15 @@ def of_message(message: str, http: int | None = None) -> Trouble | None:
 
 
 def begins_as_error(line: str) -> bool:
-    """Does this line begin as the CLIs begin their errors?"""
+    """Return whether the line begins the way the CLIs begin their errors."""
     return _ERROR_LINE.match(_ESCAPES.sub("", line[:MAX_MESSAGE])) is not None
 
 
 def of_line(line: str) -> Trouble | None:
-    """What a line of output reports, if it begins as the CLIs begin their errors, and not otherwise."""
+    """Return the failure that an output line reports, if it begins the way the CLIs begin their errors."""
     text = _ESCAPES.sub("", line[:MAX_MESSAGE])
     begun = _ERROR_LINE.match(text)
     if begun is None:
         return None
-    # "Error: 401 …": the status is read where the message begins, too.
+    # "Error: 401 …": a status counts at the beginning of the message, too.
     return of_message(text) or of_message(text[begun.end() :].lstrip())

@@ -1,6 +1,6 @@
 """Gemini CLI and its descendant Qwen Code: their records, and the parser of Gemini's events. Pure module.
 
-Attempts are told on stderr only.
+Headless, Gemini CLI reports attempts only on stderr.
 """
 
 import re
@@ -43,20 +43,20 @@ from holdfast.agents.evidence.evidence import (
 from holdfast.agents.evidence.holdups import BusySign, WantSign
 from holdfast.agents.evidence.verdict import ExitRules
 
-# It ends its turn by itself: the work is not done, whatever its status says.
+# The CLI itself cut the turn short: the work is not done, whatever its status says.
 _GIVEN_UP = re.compile(
     r"Loop detected|Maximum session turns exceeded|max(?:imum)? (?:session )?turns", re.IGNORECASE
 )
 
 
-MAX_LEFT = 8  # commands that are named
+MAX_LEFT = 8  # commands that are listed
 _LEFT = "Command moved to background "
 
 
 class GeminiEvents(JsonEvents):
-    _cut = ""  # the last error, if nothing followed it: a "success" after it is none
-    _failure: Failure | None = None  # what that was, where its words alone do not say it
-    _left: tuple[str, ...] = ()  # commands that it does not wait for
+    _cut = ""  # the last error, if nothing followed it: a "success" right after it does not count
+    _failure: Failure | None = None  # the failure of _cut, if its words alone do not show it
+    _left: tuple[str, ...] = ()  # background commands that the CLI does not wait for
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
@@ -120,7 +120,7 @@ class GeminiEvents(JsonEvents):
 _LIST = re.compile(r"^[ │]*[●\u203a] 1\. (?:Allow|Yes)", re.MULTILINE)
 _ONCE = re.compile(
     r"^[ │]*[●\u203a] 1\. (?:Allow once|Yes, allow once) *(?:│| █|$)", re.MULTILINE
-)  # is selected
+)  # this choice is selected
 
 _STARTS_PROGRAMS = ("mcpServers", "hooks", "hooksConfig", "tools.sandbox", "tools.*Command", "sandbox")
 _LOGIN = ("access_token", "refresh_token", "id_token", "token_type", "scope", "expiry_date")
@@ -154,7 +154,7 @@ GEMINI = Agent(
     package=Package("npm", "@google/gemini-cli"),
     versions=Versions((0, 40), (1, 0), "0.61.0"),
     headless=("-o", "stream-json", "--skip-trust", "{unattended}", "{model}"),
-    interactive=("--skip-trust", "{unattended}", "{model}"),  # after that dialog it would start anew
+    interactive=("--skip-trust", "{unattended}", "{model}"),  # after the trust dialog it would restart
     model_options=("-m", "{model}"),
     unattended=("--approval-mode", "yolo"),
     asking=("--approval-mode", "default"),
@@ -178,7 +178,7 @@ GEMINI = Agent(
     ),
     failures=(
         *_FAILED_TURN,
-        re.compile(  # above the choice whether to keep trying
+        re.compile(  # shown above the question whether to keep trying
             r"^[ │]*(?P<message>(?:Usage limit reached|We are currently experiencing high demand"
             r'|Model ".+" was not found).*?)[ │]*$',
             re.MULTILINE,
@@ -191,7 +191,7 @@ GEMINI = Agent(
         ("✋", Wants(Want.DECISION)),
     ),
     retries=tuple(RetrySign(re.compile(f"^{words}")) for words in _ATTEMPTS),
-    # On a terminal and over ACP it tells of them nowhere else.
+    # On a terminal and over ACP it reports attempts nowhere else.
     log=RunLog(
         "debug.log",
         tuple(RetrySign(re.compile(rf"^\[\S+\] \[WARN\] {words}")) for words in _ATTEMPTS),
@@ -209,7 +209,7 @@ GEMINI = Agent(
     ),
     relocation={"GEMINI_CLI_HOME": "{state}"},
     host_files=(
-        # Its refresh token is not spent by using it: each worker renews its own copy.
+        # Using the refresh token does not invalidate it: each worker can renew its own copy.
         _gemini("oauth_creds.json", Way.COPIED, "its login", keep=_LOGIN),
         _gemini("google_accounts.json", Way.COPIED, "its account", keep=("active",)),
         _gemini("settings.json", Way.COPIED, "its settings", drop=_STARTS_PROGRAMS),
@@ -292,7 +292,7 @@ QWEN = Agent(
     log=RunLog(
         "runtime/debug/*.txt", (RetrySign(re.compile(r"\[OPENAI_ERROR\] OpenAI API Error: (?P<cause>.*)")),)
     ),
-    environment={"QWEN_DEBUG_LOG_FILE": "1"},  # without it nothing tells of its attempts, for two minutes
+    environment={"QWEN_DEBUG_LOG_FILE": "1"},  # without it, its attempts are invisible, for two minutes
     state=(
         StatePath(
             "{home}/.qwen/extension-store",
@@ -334,10 +334,10 @@ QWEN = Agent(
             "OPENAI_MODEL": "{model}",
         },
     ),
-    mcp=Mcp(  # without a threshold the model has to search for its tools first
+    mcp=Mcp(  # without a threshold the model must search for its tools first
         environment={
             "QWEN_CODE_SYSTEM_DEFAULTS_PATH": "{state}/mcp.json",
-            "QWEN_CODE_LEGACY_MCP_BLOCKING": "1",  # else the first turns go without them
+            "QWEN_CODE_LEGACY_MCP_BLOCKING": "1",  # otherwise the first turns run without the tools
         },
         files={"mcp.json": f'{{{_SERVERS},"tools":{{"toolSearch":{{"threshold":50}}}}}}'},
     ),

@@ -1,9 +1,9 @@
-"""What of its user's configuration and logins an agent CLI is given when its state is relocated. Pure module.
+"""The user's configuration and logins that an agent CLI gets when its state is relocated. Pure module.
 
-Three ways: a file is *shown* where it is, read-only; *copied* into the relocated state, without the settings
-that start programs; or, for a login whose refresh token is spent by using it, copied *and written back*. Of
-what a worker left in such a copy nothing is believed but a renewal of the tokens that were there before, of
-the same account and valid for longer.
+A file enters in one of three ways. It is *shown* where it is, read-only. It is *copied* into the relocated
+state, without the settings that start programs. Or it is copied *and written back*: this is for a login with
+a refresh token that can be used only once. From what a worker left in such a copy we accept only a renewal of
+the tokens that were there before, for the same account and valid for longer.
 """
 
 import base64
@@ -22,9 +22,9 @@ Document: TypeAlias = dict[str, Any]
 Place: TypeAlias = tuple[str, ...]
 
 MAX_FILE: Final = 1 << 20  # bytes of one file that is copied: settings are some kilobytes
-MAX_LOGIN: Final = 64 << 10  # likewise of a login, also of what a worker left there
-_SECRET_LENGTH: Final = 12  # shorter ones would be found in innocent words
-_END_OF_TIME: Final = 1e15  # ms; JSON has larger numbers, and some that are none
+MAX_LOGIN: Final = 64 << 10  # bytes of a login, also of the copy that a worker left
+_SECRET_LENGTH: Final = 12  # shorter secrets would match ordinary words
+_END_OF_TIME: Final = 1e15  # ms; JSON numbers can be larger, or not finite
 _MAX_TOKEN: Final = 16 << 10
 _MAX_AHEAD_S: Final = 400 * 86400.0  # no token is valid for longer
 _TOKEN: Final = re.compile(r"[!-~]+")
@@ -43,21 +43,21 @@ class Way(enum.StrEnum):
 
 
 class NotRenewed(ValueError):
-    """What a worker left is not taken for a renewal; the words say why."""
+    """The login that a worker left is not accepted as a renewal; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """How a login is renewed. Names are dotted; those of the tokens are below each place that `at` names.
+    """How a login is renewed. Names are dotted; the token names are below each place that `at` names.
 
-    `expires` holds milliseconds since 1970, or is a JWT with a claim that says so. `whose` are claims that
-    stay the same in every JWT among `tokens`.
+    `expires` holds milliseconds since 1970, or is a JWT with an `exp` claim. `whose` are the claims that
+    identify the account: they must stay the same in every JWT among `tokens`.
     """
 
     refresh: str
-    tokens: tuple[str, ...]  # all that a renewal changes, the refresh token among them
+    tokens: tuple[str, ...]  # all fields that a renewal changes, including the refresh token
     expires: str
-    at: str = ""  # empty: the document; `*`: every member of it
+    at: str = ""  # empty: the document; `*`: each of its members
     whose: tuple[Place, ...] = ()
     unset: tuple[str, ...] = ()  # variables that would keep the CLI from using such a login
 
@@ -70,10 +70,10 @@ class HostFile:
     into: str  # below the state directory
     way: Way
     what: str
-    variable: str = ""  # that says where the CLI's directory is, if its user moved it
-    below: str = ""  # where it is below that
-    keep: tuple[str, ...] = ()  # of its settings only these, dotted; none: all
-    drop: tuple[str, ...] = ()  # but not these: they start programs, or hold the secrets of others
+    variable: str = ""  # the variable with the CLI's directory, if the user moved it
+    below: str = ""  # path below that directory
+    keep: tuple[str, ...] = ()  # dotted names of the only settings to keep; empty: all
+    drop: tuple[str, ...] = ()  # settings to leave out: they start programs, or hold unrelated secrets
     renewal: Renewal | None = None
 
     @property
@@ -85,16 +85,16 @@ class HostFile:
         return MAX_FILE if self.renewal is None else MAX_LOGIN
 
     def find(self, home: str, environment: Mapping[str, str]) -> str:
-        """Where it is for a user with these variables."""
+        """Return its path for a user with these variables."""
         moved = environment.get(self.variable) if self.variable else None
         return f"{moved.rstrip('/')}/{self.below}" if moved else f"{home.rstrip('/')}/{self.path}"
 
 
 def read_settings(name: str, text: str) -> Document:
-    """A file of settings: TOML, or JSON with the comments and commas that people leave in it.
+    """Parse a settings file: TOML, or JSON that may have comments and trailing commas.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: it is neither, is nested too deeply, or is not a table.
     """
     try:
         found = tomllib.loads(text) if name.endswith(".toml") else json.loads(_plain_json(text))
@@ -106,10 +106,10 @@ def read_settings(name: str, text: str) -> Document:
 
 
 def write_settings(name: str, document: Document) -> str:
-    """The same as text.
+    """Serialise settings in the format that the file name implies.
 
     Raises:
-        ValueError: it holds what cannot be written.
+        ValueError: the document holds a value that cannot be written.
     """
     if not name.endswith(".toml"):
         return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
@@ -117,12 +117,12 @@ def write_settings(name: str, document: Document) -> str:
 
 
 def is_settings(name: str) -> bool:
-    """Does it hold settings that can be taken apart, rather than text?"""
+    """Return whether the file holds structured settings that can be filtered, rather than text."""
     return name.endswith((".json", ".jsonc", ".toml"))
 
 
 def select_settings(file: HostFile, document: Document) -> tuple[Document, list[str]]:
-    """What of a file enters, and the names of what was left out of a file that enters whole otherwise."""
+    """Return the settings that enter, and the names of those that `drop` removed."""
     if file.keep:
         kept: Document = {}
         for place in (place for name in file.keep for place in find_places(document, name)):
@@ -137,7 +137,7 @@ def select_settings(file: HostFile, document: Document) -> tuple[Document, list[
 
 
 def merge(under: Document, over: Document) -> Document:
-    """Both, table by table; `over` wins."""
+    """Merge both, table by table; `over` wins."""
     made = dict(under)
     for key, value in over.items():
         before = made.get(key)
@@ -149,12 +149,12 @@ def merge(under: Document, over: Document) -> Document:
 
 
 def is_renewable(document: Document, renewal: Renewal) -> bool:
-    """Does it hold a refresh token? A key does not change by being used."""
+    """Return whether it holds a refresh token. An API key does not change when used."""
     return any(_refresh(document, place, renewal) for place in _entries(document, renewal))
 
 
 def lend(document: Document, renewal: Renewal) -> Document:
-    """A copy that can be used until it expires, and not be renewed."""
+    """Return a copy without refresh tokens: it works until it expires and cannot be renewed."""
     lent = copy.deepcopy(document)
     for place in _entries(document, renewal):
         if _refresh(document, place, renewal):
@@ -163,7 +163,7 @@ def lend(document: Document, renewal: Renewal) -> Document:
 
 
 def expires_at(document: Document, renewal: Renewal) -> float | None:
-    """When the first of its renewable tokens expires; None where nobody knows."""
+    """Return when the first of its renewable tokens expires; None if that is unknown."""
     found = [
         at
         for place in _entries(document, renewal)
@@ -174,12 +174,12 @@ def expires_at(document: Document, renewal: Renewal) -> float | None:
 
 
 def renew(before: Document, after: object, renewal: Renewal, *, now: float) -> Document | None:
-    """The login with the tokens that a worker's CLI renewed; None when it renewed none.
+    """Return the login with the tokens that a worker's CLI renewed; None if it renewed none.
 
-    Everything else in `after` is not looked at.
+    Everything else in `after` is ignored.
 
     Raises:
-        NotRenewed: some of it is not what a renewal looks like.
+        NotRenewed: a changed token is not a plausible renewal.
     """
     if not isinstance(after, dict):
         raise NotRenewed("it is no login")
@@ -240,7 +240,7 @@ def _expiry(value: object) -> float | None:
 
 
 def _seconds(value: object) -> float | None:
-    """A number as people mean it: neither endless nor none at all."""
+    """Return a number that is finite and below the bound; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if abs(value) < _END_OF_TIME else None
@@ -252,7 +252,7 @@ def _claims(token: object, whose: tuple[Place, ...]) -> list[object]:
 
 
 def _payload(token: object) -> Document:
-    """What a JWT says, whoever signed it; empty for anything else."""
+    """Return the payload of a JWT, without verifying its signature; empty for anything else."""
     parts = token.split(".") if isinstance(token, str) else []
     if len(parts) != 3:
         return {}
@@ -264,7 +264,7 @@ def _payload(token: object) -> Document:
 
 
 def find_tokens(document: object) -> Iterator[str]:
-    """Everything in a login that may be a secret: what nobody would read aloud."""
+    """Yield every text in a login that may be a secret: a long one without spaces."""
     if isinstance(document, dict):
         for value in document.values():
             yield from find_tokens(value)
@@ -273,7 +273,7 @@ def find_tokens(document: object) -> Iterator[str]:
 
 
 def find_keys(text: str) -> list[str]:
-    """What is given a name as of a key in settings of whatever kind: YAML, JSON, NAME=VALUE."""
+    """Return the values of settings with names like those of keys, in any format: YAML, JSON, NAME=VALUE."""
     return [found[1] for found in _NAMED_KEY.finditer(text[:MAX_FILE])]
 
 
@@ -281,7 +281,7 @@ def find_keys(text: str) -> list[str]:
 
 
 def find_places(document: Document, dotted: str) -> Iterator[Place]:
-    """Where something of this dotted name is; `*` in it stands for any name."""
+    """Yield the places that match this dotted name; `*` in it stands for any name."""
     reached: list[Place] = [()]
     for part in dotted.split("."):
         reached = [
@@ -295,7 +295,7 @@ def find_places(document: Document, dotted: str) -> Iterator[Place]:
 
 
 def find_values(document: object, dotted: str) -> Iterator[object]:
-    """What is there by this dotted name; `*` stands for any name, and lists are looked through."""
+    """Yield the values at this dotted name; `*` stands for any name, and lists are searched."""
     first, _, rest = dotted.partition(".")
     if isinstance(document, list):
         for item in document:
@@ -331,7 +331,7 @@ def _toml_key(key: str) -> str:
 
 
 def _toml(value: object) -> str:
-    """A value on one line. JSON writes strings as TOML does, but for one character."""
+    """Write a value on one line. JSON writes strings as TOML does, except for one character."""
     match value:
         case dict():
             return "{" + ", ".join(f"{_toml_key(key)} = {_toml(one)}" for key, one in value.items()) + "}"

@@ -1,8 +1,8 @@
-"""Which keys of a worker stay outside of its sandbox, and which enter. Pure module.
+"""Decides which keys of a worker stay outside its sandbox and which enter. Pure module.
 
-A key that its CLI takes by a variable stays outside where the record of the CLI says for which hosts it is,
-or where its user says which provider it is for: the worker has a placeholder, and requests to those hosts get
-the key on their way. A login is a file that the CLI reads and writes, and enters.
+A key that the CLI takes from a variable stays outside if its hosts are known: from the CLI's record, or from
+the provider that the user configured. The worker gets a placeholder, and the key is inserted into requests to
+those hosts on their way. A login is a file that the CLI reads and writes, so it enters.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,12 +16,12 @@ from holdfast.errors import UsageError
 from holdfast.sandbox.policy.secretwish import parse_secret
 from holdfast.wire.processes import SecretKey
 
-KEPT: Final = "kept-outside"  # in our own notes of an environment, where a placeholder will be
+KEPT: Final = "kept-outside"  # stands for the placeholder in our own copies of an environment
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerKeys:
-    """Keys that stay outside, and what enters, in words."""
+    """The keys that stay outside, and descriptions of what enters."""
 
     kept: tuple[SecretKey, ...] = ()
     entering: tuple[str, ...] = ()
@@ -31,16 +31,16 @@ class WorkerKeys:
         object.__setattr__(self, "_names", frozenset(key.name for key in self.kept))
 
     def hide(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """The environment without the keys; their server puts placeholders there."""
+        """Return the environment with the keys masked; the exec server inserts the placeholders."""
         return {name: KEPT if name in self._names else value for name, value in environment.items()}
 
     def remove(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """The same for commands that get none of them."""
+        """Return the environment without the variables of the keys, for commands that get no key."""
         return {name: value for name, value in environment.items() if name not in self._names}
 
     @property
     def values(self) -> tuple[str, ...]:
-        """What is never to be shown."""
+        """The secrets, which must never be shown."""
         return tuple(key.value for key in self.kept)
 
 
@@ -55,14 +55,14 @@ def decide_keys(
     logins: Iterable[str] = (),
     why_not: str = "",
 ) -> WorkerKeys:
-    """The keys of a worker with this environment.
+    """Decide about the keys of a worker with this environment.
 
-    `given` are those that were asked for. `provider` are the variables with the key of another provider, at
-    `base`; `bases` are where its user's settings say that its provider is. `logins` are files that enter.
-    `why_not` says why none stays outside.
+    `given` are the keys that the user asked to keep outside. `provider` are the variables with the key of
+    another provider, which is at `base`. `bases` are the provider addresses in the user's settings. `logins`
+    are files that enter. `why_not` is the reason if no key can stay outside.
 
     Raises:
-        UsageError: some were asked for, and none can stay outside.
+        UsageError: the user asked to keep keys outside, and none can stay outside.
     """
     if given and why_not:
         raise UsageError(f"keys cannot stay outside of this worker: {why_not}")
@@ -88,7 +88,7 @@ def decide_keys(
 
 
 def find_obstacle(name: str, value: str, hosts: Sequence[str]) -> str:
-    """Why this key cannot stay outside; nothing if it can."""
+    """Return why this key cannot stay outside; empty if it can."""
     if not hosts:
         return "its host is not known"
     try:

@@ -1,7 +1,7 @@
-"""Which agents a home knows: ours, those whose records we ship, and those of the user's own records.
+"""The agents known to a home: built-in ones, shipped records, and the user's own records.
 
-HOME/agents.toml is read when a worker is started, so that a new record needs no restart. What is wrong in it
-makes that one record unusable, with the reason; the others go on.
+HOME/agents.toml is read each time a worker is started, so a new record needs no restart. A mistake makes only
+its own record unusable, with the reason; the other records stay usable.
 """
 
 import errno
@@ -21,7 +21,7 @@ from holdfast.home import default_home
 
 
 def read_known(home: Path | None = None) -> KnownAgents:
-    """The agents of this home as its file is now. Never raises: what is wrong is among the invalid."""
+    """Read the agents of this home. Never raises for its file: errors are in `invalid`."""
     path = (default_home() if home is None else home) / FILE
     own: Mapping[str, Agent] = {}
     invalid: Mapping[str, str] = {}
@@ -38,19 +38,19 @@ def read_known(home: Path | None = None) -> KnownAgents:
 
 @functools.cache
 def read_shipped() -> ShippedAgents:
-    """The records that come with us: one a file, which has the name of its agent."""
+    """Read the shipped records: one per file, named after its agent."""
     files = sorted(resources.files(__package__).joinpath("records").iterdir(), key=lambda one: one.name)
     texts = {file.name: file.read_text("utf-8") for file in files if file.name.endswith(".toml")}
     return ShippedAgents({name.removesuffix(".toml"): text for name, text in texts.items()})
 
 
 def find_vouched(name: str) -> Agent | None:
-    """What we ourselves say of the CLI of this name, whatever a record of the user's says besides."""
+    """Return our own record of this name, built-in or shipped, ignoring any user's record."""
     return CATALOG.get(name) or read_shipped().get(name)
 
 
 def list_agents(home: Path, search: str) -> list[dict[str, str]]:
-    """What is known of each, for people: where its program is on this PATH, who described it, how tried."""
+    """List all agents for people: the program on this PATH, the source of the record, how it was tested."""
     known = read_known(home)
     rows = [
         {
@@ -70,7 +70,7 @@ def list_agents(home: Path, search: str) -> list[dict[str, str]]:
 
 
 def _read(path: Path) -> str:
-    """Its text; nothing where there is no such file. A pipe or a device is not waited for."""
+    """Read the file; empty if it does not exist. A pipe or a device does not block, but is an error."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:

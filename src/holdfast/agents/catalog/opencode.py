@@ -1,7 +1,7 @@
 """OpenCode: its record, and the parser of `opencode run --format json`. Pure module.
 
-There is no event for the end. A step that finishes with `stop` is the end of a turn, and so is an `error`; a
-step that finishes with `tool-calls` goes on, unless a tool was refused: then the program ends there, with 0.
+There is no event for the end. A step that finishes with `stop` ends the turn, and so does an `error`. After a
+step that finishes with `tool-calls` the turn goes on, unless a tool was refused: then opencode exits with 0.
 """
 
 import re
@@ -52,13 +52,13 @@ from holdfast.agents.evidence.holdups import BusySign, WantSign
 from holdfast.agents.evidence.verdict import ExitRules
 
 _UNFINISHED = {"length": Failure.CONTEXT, "content-filter": Failure.REFUSAL}
-_CUT = {"error", "other", "unknown"}  # the provider's stream died; the same step is tried again, for ever
+_CUT = {"error", "other", "unknown"}  # the provider's stream broke; opencode retries the same step for ever
 
 
 class OpencodeEvents(JsonEvents):
     _usage = TokenUsage(cost_usd=0.0)
     _started = False
-    _stopped = ""  # what a tool said that was refused in this step
+    _stopped = ""  # the error of a tool that was refused in this step
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
@@ -109,7 +109,7 @@ class OpencodeEvents(JsonEvents):
             return [Result(ok=True, usage=self._usage, refused=tuple(self.refused))]
         if reason == "tool-calls" and self._stopped:
             return [self.failed(self._stopped, failure=Failure.PERMISSION)]
-        if reason == "tool-calls":  # what became of the tools, their own events said
+        if reason == "tool-calls":  # the tools' own events reported their outcome
             return [Working(Work.THINKING)]
         if reason in _UNFINISHED:
             return [self.failed(f"the step ended with: {reason}", failure=_UNFINISHED[reason])]
@@ -126,11 +126,11 @@ class OpencodeEvents(JsonEvents):
 _DATA, _STATE, _CONFIG, _CACHE = "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"
 
 _LOGIN = Renewal(
-    at="*",  # one for each provider; a key has no refresh token
+    at="*",  # one login per provider; an API key has no refresh token
     refresh="refresh",
     tokens=("access", "refresh", "expires"),
     expires="expires",
-    unset=("OPENCODE_DISABLE_DEFAULT_PLUGINS",),  # they are what uses and renews such a login
+    unset=("OPENCODE_DISABLE_DEFAULT_PLUGINS",),  # these plug-ins use and renew such a login
 )
 _STARTS_PROGRAMS = ("mcp", "plugin", "lsp", "formatter")
 _SETTINGS = ("opencode.json", "opencode.jsonc", "config.json")
@@ -170,7 +170,7 @@ OPENCODE = Agent(
     package=Package("npm", "opencode-ai"),
     versions=Versions((1, 0), (2, 0), "1.18.33"),
     subcommand=("run",),
-    # Without its log it tries again for a minute without a word; on stderr that holds nothing but errors.
+    # Without its log it retries for a minute without output. At this level the log on stderr has only errors.
     headless=("--print-logs", "--log-level", "ERROR", "--format", "json", "{unattended}", "{model}"),
     interactive=("{model}",),
     model_options=("-m", "{model}"),
@@ -185,15 +185,15 @@ OPENCODE = Agent(
         WantSign(re.compile(r"△ Permission required"), Want.DECISION),
         WantSign(_PERMISSION, Want.DECISION),
     ),
-    dialogs=(Dialog(_PERMISSION, (), ("escape",), click="Allow once"),),  # colours show what is selected
+    dialogs=(Dialog(_PERMISSION, (), ("escape",), click="Allow once"),),  # only colours show what is selected
     busy=(BusySign(re.compile(r"\besc\s+(?:to )?interrupt\b"), Work.THINKING),),
     shown_retries=(
-        # The end of a long line is cut off.
+        # The screen cuts off the end of a long line.
         RetrySign(
             re.compile(r"^(?P<cause>.*?) \[retrying in (?P<in_s>\d+)s attempt #(?P<attempt>\d+)(?:\]|$)")
         ),
     ),
-    failures=(  # in a block as the prompt before it is, and before the line that closes an answer
+    failures=(  # in a block like the prompt before it, followed by the line that closes an answer
         re.compile(rf"{_BLOCK} *\n^ *┃ *\n(?P<message>(?: *┃ +\S.*\n)+) *┃ *\n *\n *▣", re.MULTILINE),
     ),
     said=(re.compile("▣"),),
@@ -271,8 +271,8 @@ OPENCODE = Agent(
         model="other/{model}",
     ),
     mcp=Mcp(
-        environment={"OPENCODE_CONFIG": "{state}/mcp.json"},  # besides the user's own, not instead
+        environment={"OPENCODE_CONFIG": "{state}/mcp.json"},  # in addition to the user's own
         files={"mcp.json": '{"mcp":{"holdfast":{"type":"local","command":{argv},"timeout":60000}}}'},
     ),
-    start_limit_s=90.0,  # 9 to 70 s were seen on a cold, busy host
+    start_limit_s=90.0,  # 9 to 70 s were measured on a cold, busy host
 )

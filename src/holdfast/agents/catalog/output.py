@@ -1,10 +1,10 @@
-"""Lines of a CLI's output → evidence: plain text, and what all streams of JSON events share. Pure module.
+"""Turns lines of a CLI's output into evidence: plain text, and the base of all JSON parsers. Pure module.
 
-A line that is not an event never stops the reading: what is unknown is counted, and its first sample kept,
-because a new release of a CLI that says new things must be noticed before it is misread.
+A line that is not an event never stops the parser. Unknown events are counted and the first sample of each is
+kept, so that we notice when a new release of a CLI emits new events before we misread them.
 
-`announced` finds the words with which an error announces when a limit of a provider is over; `due` says which
-moment they mean. Between the two lies a clock: a stream is dated by one that knows no time of day.
+`find_announcement` finds the words in an error that say when a provider's limit ends. `resolve_announcement`
+turns them into a point in time. They are separate because evidence is dated by a clock without a time of day.
 """
 
 import hashlib
@@ -36,11 +36,11 @@ from holdfast.agents.evidence.evidence import (
 from holdfast.doctor.explain.redaction import redact_line
 
 LIMITS = (Failure.QUOTA, Failure.RATE_LIMIT)
-MAX_CONTINUED = 8  # lines after an error that belong to it, up to an empty one: errors are wrapped
-MAX_LOOKED: Final = 64 * 1024  # characters of a line; an error is not longer, what it quotes may be
+MAX_CONTINUED = 8  # lines after an error that still belong to it, up to an empty line: errors wrap
+MAX_LOOKED: Final = 64 * 1024  # searched characters of a line: an error is shorter, its quotes may not be
 MAX_WORDS: Final = 120  # characters of an announcement
-MAX_AHEAD: Final = timedelta(days=8)  # the longest limit is a week; whatever lies further is no announcement
-_MINUTE: Final = timedelta(minutes=1)  # a time of day without seconds is over when its minute is
+MAX_AHEAD: Final = timedelta(days=8)  # the longest limit is a week; a later date is not an announcement
+_MINUTE: Final = timedelta(minutes=1)  # a time of day without seconds has passed only when its minute has
 
 Zones: TypeAlias = Callable[[str], tzinfo | None]
 Found: TypeAlias = "re.Match[str]"
@@ -53,18 +53,18 @@ _SPAN: Final = rf"{_PART}(?:,?\s?(?:and\s)?{_PART}){{0,4}}"
 _AGAIN: Final = r"\b(?:try again|retry|resets?|available again)"
 _COLON: Final = r'\\{0,3}"?\s{0,3}[:=]\s{0,3}\\{0,3}"?'  # in JSON, in JSON inside JSON, or as a header
 MAX_LINE = 32 * 1024 * 1024  # characters: one event may hold a whole thread; 10 MiB were too few
-MAX_KINDS = 64  # of unknown events told apart: names are the worker's word
+MAX_KINDS = 64  # kinds of unknown events counted separately: the worker chooses their names
 MAX_NAME = 60  # characters of such a name
 OTHER = "others"
 
 JsonEvent: TypeAlias = Mapping[str, object]
 Handler: TypeAlias = Callable[[JsonEvent, float], Sequence[Claim]]
-WINDOW: Final = 30  # of the newest calls: more than one round of edit, build and test
-MAX_WHAT: Final = 160  # characters of a call that is shown
+WINDOW: Final = 30  # newest calls that are compared: more than one round of edit, build and test
+MAX_WHAT: Final = 160  # characters of a call that are shown
 
 
 class Attempts:
-    """Counts attempts for a CLI that does not number them, until its work goes on."""
+    """Recognises attempts, and counts them for a CLI that does not number them, until its work goes on."""
 
     def __init__(self, signs: Sequence[RetrySign]) -> None:
         self._signs = signs
@@ -74,12 +74,12 @@ class Attempts:
         self._made = 0
 
     def another(self, number: int | None = None) -> int:
-        """The number of the attempt that begins: what the CLI says, or one more than the last."""
+        """Return the number of the attempt that begins: the CLI's own number, or the last plus one."""
         self._made = self._made + 1 if number is None else number
         return self._made
 
     def read(self, text: str, at: float) -> Retrying | None:
-        """What a line or message says of another attempt, or None."""
+        """Return the attempt that a line or message reports, or None."""
         for sign in self._signs:
             found = sign.pattern.search(text[:MAX_MESSAGE])
             if found is None:
@@ -101,20 +101,20 @@ class Attempts:
 
 
 def add_announcement(claim: Claim, line: str) -> Claim:
-    """The claim with the words that say when a limit is over, where the line has any."""
+    """Add to the claim the words of the line that say when a limit ends, if there are any."""
     if isinstance(claim, Trouble | Result) and claim.failure in LIMITS and (words := find_announcement(line)):
         return replace(claim, announced=words)
     return claim
 
 
 def find_last_words(lines: Sequence[str]) -> str:
-    """What a program that ended said last of why: its last line that begins as an error does, or its last."""
+    """Return the last line that begins like an error, else the last line: why an ended program ended."""
     said = [text for line in lines if (text := line.strip())]
     return ([text for text in said if begins_as_error(text)] or said or [""])[-1]
 
 
 class TextLines:
-    """Plain output. With `progress` a line means work, as on stdout; else it is a notice, as on stderr."""
+    """Parses plain output. With `progress` a line means work (stdout); without, it is a notice (stderr)."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class TextLines:
 
 
 def _find_trouble(line: str, errors: Sequence[ErrorSign]) -> Trouble | None:
-    """What a line reports, by the words of its CLI or as all of them say it."""
+    """Return the error that a line reports, by the CLI's own signs or by those common to all CLIs."""
     for sign in errors:
         found = sign.pattern.search(line[:MAX_MESSAGE])
         if found is None:
@@ -174,7 +174,7 @@ def _find_trouble(line: str, errors: Sequence[ErrorSign]) -> Trouble | None:
 
 
 class LogLines:
-    """A log that tells of attempts. What else is in it is no business of ours: it has errors of its own."""
+    """Parses a log for attempts only. The rest is ignored: a log contains errors that mean nothing to us."""
 
     def __init__(self, retries: Sequence[RetrySign], *, secrets: Sequence[str] = ()) -> None:
         self._attempts = Attempts(retries)
@@ -227,7 +227,7 @@ def _http(found: Found, said: datetime, zones: Zones) -> datetime:
 
 
 def _clock(found: Found, said: datetime, zones: Zones) -> datetime | None:
-    """3:45 PM, Nov 18th, 2026 6:52 PM, 3pm (Europe/Berlin): the next time that it is that."""
+    """3:45 PM, Nov 18th, 2026 6:52 PM, 3pm (Europe/Berlin): the next occurrence of that time."""
     zone = zones(found["zone"] or "")
     if zone is None:
         return None
@@ -251,7 +251,7 @@ _DATE: Final = (
     r"(?P<month>(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6})\.? "
     r"(?P<day>\d{1,2})(?:st|[nr]d|th)?(?:,? (?P<year>\d{4}))?,? (?:at )?"
 )
-# In order, from what programs write to what people read.
+# In order: machine-readable forms first, human-readable ones last.
 _ROWS: Final[tuple[tuple[str, Callable[[Found, datetime, Zones], datetime | None]], ...]] = (
     (rf"\bresets_?at{_COLON}(?P<number>\d{{13}}|\d{{10}})\b", _epoch),
     (r"\blimit reached\|(?P<number>\d{10})\b", _epoch),
@@ -274,7 +274,7 @@ _TABLE: Final = tuple((re.compile(pattern, re.IGNORECASE), read) for pattern, re
 
 
 def find_announcement(line: str) -> str:
-    """The words of a line that say when a limit is over; empty when none do."""
+    """Return the words of a line that say when a limit ends; empty if there are none."""
     for pattern, _ in _TABLE:
         found = pattern.search(line[:MAX_LOOKED])
         if found is not None and len(found[0]) <= MAX_WORDS:
@@ -283,9 +283,10 @@ def find_announcement(line: str) -> str:
 
 
 def resolve_announcement(words: str, *, said: datetime, zones: Zones) -> datetime | None:
-    """When that is, said at this moment; None for what cannot be meant.
+    """Return the point in time that the words mean, given when they were printed (`said`).
 
-    `zones` knows time zones by their names, and the one where it was said by none.
+    None for an implausible time. `zones` looks up a time zone by name; the empty name is the zone of the
+    machine that printed the words.
     """
     for pattern, read in _TABLE:
         found = pattern.fullmatch(words)
@@ -300,7 +301,7 @@ def resolve_announcement(words: str, *, said: datetime, zones: Zones) -> datetim
 
 
 class JsonEvents:
-    """Feeds each event to the handler of its kind. A subclass gives `handlers`."""
+    """Feeds each event to the handler of its kind. A subclass implements `handlers`."""
 
     def __init__(
         self,
@@ -321,11 +322,11 @@ class JsonEvents:
         raise NotImplementedError
 
     def kind(self, event: JsonEvent) -> str:
-        """By which its handler is found."""
+        """Return the key of the event's handler."""
         return text_at(event, "type")
 
     def feed(self, line: str, at: float) -> list[Evidence]:
-        """The evidence in one line; never raises, whatever the line is."""
+        """Return the evidence in one line. Never raises, whatever the line contains."""
         if len(line) > MAX_LINE:
             return self._note_drift("line too long", line, at)
         if not line.strip():
@@ -342,31 +343,31 @@ class JsonEvents:
         if handler is None:
             return self._note_drift(f"event {kind or 'without a type'}", line, at)
         claims = handler(event, at)
-        # Text alone may be the same half answer again; a tool is called after a whole one.
+        # Text alone may repeat the same partial answer; a tool is called only after a complete one.
         if Progress(Work.TOOL) in claims:
             self.attempts.progress()
         return [self._evidence(claim, line, at) for claim in claims]
 
     def say(self, text: str) -> str:
-        """A text of the worker, fit for a claim."""
+        """Redact and shorten a text of the worker for use in a claim."""
         return redact_line(text, self.secrets, limit=MAX_SEEN)
 
     def called(self, tool: str, given: object = None) -> None:
-        """For a handler that meets the call of a tool, with its arguments, or another step of a plan."""
+        """Record a tool call with its arguments, or another step of a plan. Called by handlers."""
         more = given if isinstance(given, str) else _json(given) if given else ""
         whole = f"{tool} {more}".strip()
         self.calls.add(whole, redact_line(whole, self.secrets, limit=MAX_WHAT))
 
     def drift(self, what: str) -> list[Claim]:
-        """For a handler that meets something unknown inside a known event."""
+        """Count something unknown, such as a part of a known event. Called by handlers."""
         what = what[:MAX_NAME] if what in self.unknown or len(self.unknown) < MAX_KINDS else OTHER
         self.unknown[what] += 1
         count = self.unknown[what]
-        # 1, 10, 100 …: once is news, and a flood of the same is not.
+        # Report occurrences 1, 10, 100 … only, so that a flood of the same kind is not reported each time.
         return [Drift(what, count)] if str(count).strip("0") == "1" else []
 
     def failed(self, message: str, *, http: int | None = None, failure: Failure | None = None) -> Result:
-        """A result without success. A failure that the caller knows outranks what the text says."""
+        """Return a failed result. A failure that the caller passes outranks what the text suggests."""
         trouble = of_message(message, http)
         if failure is None and trouble is not None:
             failure = trouble.failure
@@ -387,7 +388,7 @@ def _json(value: object) -> str:
 
 
 def at_path(value: object, *keys: str) -> object:
-    """What lies below these keys, or None where one of them is not there."""
+    """Return the value below these keys, or None if one of them is missing."""
     for key in keys:
         if not isinstance(value, dict):
             return None
@@ -401,7 +402,7 @@ def text_at(value: object, *keys: str) -> str:
 
 
 def int_at(value: object, *keys: str) -> int | None:
-    """A whole number; what counts tokens may be a float, or nonsense."""
+    """Return a whole number. Token counts may be floats, or nonsense: then None."""
     found = at_path(value, *keys)
     if isinstance(found, bool) or not isinstance(found, (int, float)):
         return None
@@ -423,17 +424,17 @@ def list_at(value: object, *keys: str) -> list[object]:
 
 
 class ToolCalls:
-    """Counted as they come; `fresh` are those that were not among the newest when they were made."""
+    """Counts tool calls. `fresh` counts the calls that did not repeat one of the newest calls."""
 
     def __init__(self) -> None:
         self.count = 0
         self.fresh = 0
-        self.in_a_row = 0  # the same as the last one, with that
+        self.in_a_row = 0  # consecutive calls equal to the last one, including it
         self.last = ""
         self._newest: deque[bytes] = deque(maxlen=WINDOW)
 
     def add(self, whole: str, what: str) -> None:
-        """A call: `whole` is what makes it another one, `what` is shown of it."""
+        """Count a call. Two calls are equal if `whole` is equal; `what` is what people are shown."""
         key = hashlib.blake2b(whole.encode("utf-8", "replace"), digest_size=8).digest()
         self.count += 1
         self.fresh += key not in self._newest
@@ -443,10 +444,10 @@ class ToolCalls:
 
     @property
     def recent(self) -> int:
-        """How many of the newest are looked at."""
+        """The number of newest calls that are compared."""
         return len(self._newest)
 
     @property
     def different(self) -> int:
-        """How many of them are not the same."""
+        """The number of distinct calls among them."""
         return len(set(self._newest))

@@ -1,7 +1,7 @@
-"""Where the model provider of a CLI is, as rules about hosts. Pure module.
+"""Host rules for the model provider of a CLI. Pure module.
 
-A provider that is named has a rule for its name and port. One on this machine's loopback has a rule for that
-address and port. For any other address there is no rule: by name only names are reached.
+A provider given by name gets a rule for its name and port. A provider on this machine's loopback gets a rule
+for that address and port. Any other IP address gets no rule, because only names can be allowed.
 """
 
 import ipaddress
@@ -19,7 +19,7 @@ _LOOPBACK: Final = (ipaddress.IPv4Address("127.0.0.1"), ipaddress.IPv6Address(":
 
 @dataclass(frozen=True, slots=True)
 class ProviderHosts:
-    """Rules for a provider, the names of those that its user chose, and an address that no rule is for."""
+    """Rules for a provider, the host names that the user configured, and an address that gets no rule."""
 
     rules: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
@@ -27,7 +27,7 @@ class ProviderHosts:
 
 
 def find_provider(agent: Agent, base: str | None, bases: Iterable[str] = ()) -> ProviderHosts:
-    """The hosts of its provider: one that it is sent to with `base`, or those of its record and its user."""
+    """Return the provider's hosts: that of `base` if given, else those of the record and of `bases`."""
     rules: list[str] = [] if base is not None or agent.reach is None else list(agent.reach.hosts)
     own: list[str] = []
     for url in bases if base is None else (base,):
@@ -45,7 +45,7 @@ def find_provider(agent: Agent, base: str | None, bases: Iterable[str] = ()) -> 
 
 
 def find_target(url: str) -> str | None:
-    """A provider as a key is kept for it: its host and port, with the scheme where that is not TLS."""
+    """Return the provider in the form that keys are bound to: host and port, with `http://` if not TLS."""
     found = _rule_of(url)
     if found is None or not found[0]:
         return None
@@ -54,7 +54,7 @@ def find_target(url: str) -> str | None:
 
 
 def _rule_of(url: str) -> tuple[str, str] | None:
-    """The rule for an address and its name; without a rule for a host that has no name; None: it is none."""
+    """Return the rule for a URL and its host name; the rule is empty for an IP address. None: invalid URL."""
     try:
         parts = urlsplit(url)
         port = parts.port or _PORTS[parts.scheme.lower()]

@@ -1,7 +1,8 @@
-"""What a record may say of its CLI's own settings and login. Pure module.
+"""What a record may declare about its CLI's own settings and login. Pure module.
 
-Files that enter are among the state that the record names. Where credentials are kept, only whoever we vouch
-for may look: a record that we ship, and one of the user's with the same name, for the same CLI.
+The files that enter the sandbox must lie within the state that the record declares. Only trusted records may
+name places where credentials are kept: a record that we ship, or a user's record of the same name, for the
+same CLI.
 """
 
 import re
@@ -22,13 +23,16 @@ _KEY: Final = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
 
 @dataclass(frozen=True, slots=True)
 class Vouched:
-    """Whose word a record is: ours, or its user's; `like` is ours of the same name."""
+    """Who wrote a record: we (`ours`) or the user. `like` is our record of the same name, if there is one."""
 
     ours: bool = False
     like: Agent | None = None
 
     def find_foreign(self, path: str) -> str | None:
-        """A place below the home where others keep credentials, if this is in it or above it."""
+        """Return a credential directory of another program that contains this path or lies below it.
+
+        Both are relative to the home. None if there is no such directory.
+        """
         own = [file.path for file in self.like.host_files] if self.like is not None else []
         return next(
             (
@@ -65,10 +69,10 @@ class _Renewal(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_keys(reader: RecordReader, keys: Sequence[str], vouched: Vouched) -> tuple[str, ...]:
-    """Variables that hold its key: a record of the user's has those that ours of its name has, at most.
+    """Read the variables that hold its key. A user's record may name only those of our record of its name.
 
     Raises:
-        UsageError: it has others.
+        UsageError: the record names other variables, or an invalid name.
     """
     allowed = vouched.like.keys if vouched.like is not None else ()
     for key in keys:
@@ -80,10 +84,10 @@ def read_keys(reader: RecordReader, keys: Sequence[str], vouched: Vouched) -> tu
 
 
 def read_host_file(reader: RecordReader, key: str, row: dict[str, Any], agent: Agent) -> HostFile:
-    """A file of its user's that its CLI is given, one of the state that the record names.
+    """Read a user file that the CLI is given. It must lie within the state that the record declares.
 
     Raises:
-        UsageError: it is another one, or cannot be meant.
+        UsageError: it lies elsewhere, or the row is invalid.
     """
     table = reader.convert(row, _HostFile, key)
     root, _, path = table.path.partition("/")

@@ -1,6 +1,6 @@
-"""Reads the tables of a record: says what is wrong in them, where, and what is allowed. Pure module.
+"""Reads the tables of a record and reports what is wrong, where, and what is allowed. Pure module.
 
-Signs are words, and not regular expressions: no text of a worker makes one take long.
+Signs are words with wildcards, not regular expressions, so no output of a worker can make matching slow.
 """
 
 import re
@@ -15,9 +15,9 @@ from holdfast.errors import UsageError
 
 MAX_ROWS: Final = 100  # of one list in a record
 MAX_WORDS: Final = 300  # characters of one sign
-MAX_GAPS: Final = 3  # places of a sign where anything may stand
+MAX_GAPS: Final = 3  # wildcards in a sign
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-# What we, the loader of programs, an interpreter or a shell listen to before the CLI itself does.
+# Variables that affect us, the dynamic loader, an interpreter or a shell before the CLI itself runs.
 _OURS: Final = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|PWD|TMPDIR|TERM|ENV|IFS|BASH_ENV|GCONV_PATH|LOCPATH|NODE_OPTIONS"
     r"|XDG_RUNTIME_DIR|SSH_AUTH_SOCK|DBUS_\w+|LD_\w+|PYTHON\w+|PERL\w+|RUBY\w+|HOLDFAST_\w+",
@@ -33,7 +33,7 @@ _ALL_WORDS: Final = {*ARGUMENT_WORDS, *PROVIDER_WORDS, *MCP_WORDS, "home", "work
 
 
 class RecordReader:
-    """Says what is wrong, and where."""
+    """Validates the values of one record; errors name the place."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -97,8 +97,10 @@ class RecordReader:
         return dict(table)
 
     def pattern(self, key: str, words: str, gaps: Mapping[str, str] = {}) -> re.Pattern[str]:
-        """Words as they stand on the screen or in the output. `*` is anything on the line, `^` in front and
-        `$` behind its beginning and its end."""
+        """Compile words as they appear on the screen or in the output.
+
+        `*` matches anything within the line. A leading `^` and a trailing `$` anchor to the line's ends.
+        """
         if not words.strip("^$* ") or len(words) > MAX_WORDS or "\n" in words:
             raise self.wrong(key, f"are not words of one line, at most {MAX_WORDS} characters")
         start, end = words.startswith("^"), words.endswith("$")
@@ -123,6 +125,6 @@ class RecordReader:
 
 
 def is_unsafe(path: str) -> bool:
-    """Is it anything but a plain path to something below?"""
+    """Return whether it is anything but a plain relative path to something below."""
     parts = path.split("/")
     return any(part in ("", ".", "..") or "\0" in part for part in parts) or len(path) > 1000

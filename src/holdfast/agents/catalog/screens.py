@@ -1,7 +1,7 @@
-"""What the screen of a CLI says: its signs, another attempt, and that its last turn failed. Pure module.
+"""Reads the screen of a CLI: its signs, another attempt, and a failed last turn. Pure module.
 
-A turn that failed ends as one that succeeded does, at the prompt. That it failed stands above it, as the last
-thing that was said; what stands further up was of an earlier turn.
+A failed turn ends at the prompt, just like a successful one. The failure is shown above the prompt as the
+last message; a failure further up belongs to an earlier turn.
 """
 
 import re
@@ -14,14 +14,14 @@ from holdfast.agents.catalog.output import Attempts
 from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Retrying, Source, Want, Wants
 from holdfast.agents.evidence.holdups import bottom, read_screen
 
-MAX_LATER: Final = 12  # lines with something on them below the failure: those around an input line
+MAX_LATER: Final = 12  # non-empty lines below the failure: those around an input line
 _AGAIN: Final = re.compile(r"\bKeep trying\b")  # a choice that is offered after a failure
 _FRAME: Final = " \t│┃║|╭╮╰╯─━▀▄╹█"
 _BULLET: Final = re.compile("^[\\s│┃║|•◦●∙·\u2800-\u28ff■⬝✻✽✶✢✳✕✗⎿└*!⚠\ufe0f]+")
 
 
 def read_terminal(lines: Sequence[str], agent: Agent, at: float) -> list[Evidence]:
-    """All that it says, the strongest last: an attempt stands beside the sign of work."""
+    """Return all evidence on the screen, strongest last: an attempt appears beside the sign of work."""
     found = read_screen(lines, agent, at)
     items = [] if found is None else [_add_failure(found, lines, agent)]
     attempt = None if _rests(found) else read_attempt(lines, agent, at)
@@ -29,7 +29,7 @@ def read_terminal(lines: Sequence[str], agent: Agent, at: float) -> list[Evidenc
 
 
 def read_attempt(lines: Sequence[str], agent: Agent, at: float) -> Evidence | None:
-    """Another attempt that it shows. A screen shows one many times: its number tells it from the next."""
+    """Return the attempt on the screen, if any. A screen shows one many times; its number identifies it."""
     for line in reversed(bottom(lines).splitlines()):
         said = _BULLET.sub("", line).rstrip(_FRAME)
         claim = Attempts(agent.shown_retries).read(said, at)
@@ -39,7 +39,7 @@ def read_attempt(lines: Sequence[str], agent: Agent, at: float) -> Evidence | No
 
 
 def read_failed_turn(lines: Sequence[str], agent: Agent) -> str:
-    """Why its last turn failed, in its own words; empty when it did not."""
+    """Return why the last turn failed, in the CLI's words; empty if it did not fail."""
     text = "\n".join(lines)
     for pattern in agent.failures:
         found = list(pattern.finditer(text))

@@ -1,11 +1,11 @@
-"""A record of an agent CLI, as somebody wrote it in TOML → an Agent. Pure module.
+"""Parses a TOML record of an agent CLI into an Agent. Pure module.
 
-What a record says is checked before it is believed: every key is known, every word has a place, and every
-example of an event is taken by the rule that it stands at. A record describes a program that runs inside the
-sandbox. It grants nothing: it names no path to be shown or written besides the state of its own program, no
-variable that we or the loader of programs listen to, and no place where others keep their credentials. What a
-record that we ship says of its program's own login is believed, and so is what a record of the user's says
-that has the same name.
+The parser validates a record before it is used: every key must be known, every template word must be allowed
+where it stands, and every example of an event must match the rule that it belongs to. A record describes a
+program that runs inside the sandbox and grants nothing. It can name no path to show or write except the state
+of its own program, no variable that we or the dynamic loader react to, and no place where other programs keep
+credentials. A record that we ship is trusted about its program's own login. So is a user's record of the same
+name.
 """
 
 import re
@@ -63,7 +63,7 @@ _PROGRAM: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 _VERSION: Final = re.compile(r"\d{1,12}(?:\.\d{1,12}){0,4}")
 _KEY: Final = re.compile(r"[a-z]|enter|escape|up|down|left|right|tab|space|[0-9]")
 _PACKAGE: Final = re.compile(r"(npm|pypi):([@A-Za-z0-9][A-Za-z0-9@/._-]{0,200})")
-KEY_VARIABLE: Final = "HOLDFAST_PROVIDER_KEY"  # the one of ours that a provider's settings may refer to
+KEY_VARIABLE: Final = "HOLDFAST_PROVIDER_KEY"  # our only variable that a provider's settings may use
 _GAPS: Final[Mapping[str, str]] = {
     "attempt": r"(?P<attempt>\d{1,6})",
     "of": r"(?P<of>\d{1,6})",
@@ -77,7 +77,7 @@ Table = dict[str, Any]
 
 
 class Records(NamedTuple):
-    """What a file holds: records that can be used, and why the others cannot."""
+    """The contents of a file: usable records by name, and for each other record why it is invalid."""
 
     agents: dict[str, Agent]
     invalid: dict[str, str]
@@ -197,12 +197,12 @@ def parse_file(
     shipped: Mapping[str, Agent] | None = None,
     trusted: bool = False,
 ) -> Records:
-    """All records of a file, each for itself; `taken` are names that it cannot have.
+    """Parse all records of a file, each independently; `taken` are names that they cannot use.
 
-    A record with the name of one that is `shipped` stands for the same CLI; one that is `trusted` is shipped.
+    A record with the name of a `shipped` record describes the same CLI. `trusted`: we ship this file.
 
     Raises:
-        UsageError: it is not TOML, or not a table of records.
+        UsageError: the file is not TOML, or has too many records.
     """
     try:
         tree = tomllib.loads(text)
@@ -226,10 +226,10 @@ def parse_file(
 def parse(
     name: str, tree: object, source: str, taken: Collection[str] = (), *, vouched: Vouched = NOBODY
 ) -> Agent:
-    """The record of this name.
+    """Parse the record of this name.
 
     Raises:
-        UsageError: naming the file, the key, what is wrong with it, and what is allowed.
+        UsageError: the record is invalid; names the file, the key, what is wrong, and what is allowed.
     """
     reader = RecordReader(f"{source}: [{name}]")
     if not _NAME.fullmatch(name):
@@ -322,7 +322,7 @@ class _Builder:
             raise self._reader.wrong("headless", "must say {model} where `model` has options")
 
     def _check_files(self, agent: Agent) -> None:
-        """A file that both have settings in is put together as JSON."""
+        """Check that files with settings of both provider and MCP are JSON, which is how they are merged."""
         try:
             state_files(agent, base="http://h", model="m", mcp=("c", "o"))
         except (ValueError, TypeError):
@@ -424,7 +424,7 @@ class _Builder:
         )
 
     def _reach(self) -> Reach | None:
-        """Where its provider is; a record that names no host leaves its workers the whole network."""
+        """Return the provider's hosts. None if the record names none: its workers get the whole network."""
         for number, rule in enumerate(self._record.hosts):
             try:
                 parse_rule(rule)
@@ -545,7 +545,7 @@ class _Builder:
         )
 
     def _check(self, number: int, rules: list[EventRule], examples: list[Table]) -> None:
-        """Each example is taken by its own rule, and each place that the rule names is in one of them."""
+        """Check that each example matches its own rule first, and that the examples have all its places."""
         key, rule = f"events[{number}]", rules[number]
         for event in examples:
             if not fits(rule, event):

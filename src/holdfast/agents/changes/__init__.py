@@ -1,5 +1,5 @@
-"""What changed in a directory that a worker owns, looked at from outside and never obeyed: a walk by
-descriptor, what a commit held (`git`, confined), and the difference as a bounded patch.
+"""Finds changes in a directory that a worker can write, from outside and without obeying its content: a walk
+by descriptor, the content of a commit (`git`, confined), and the difference as a bounded patch.
 
 Imports: client, errors, local, sandbox.policy.
 Open to other rooms: baseline, changes, git, manifest.

@@ -1,10 +1,10 @@
-"""A directory before a worker is started in it, and what is different there later.
+"""Records a directory before a worker starts in it, and finds what is different there later.
 
-The first look costs a start its time, so it is bounded in seconds as well as in files and bytes; what it did
-not get to is told. It reads what was changed last; the rest is read when the worker runs (`read_rest`), as
-long as it is as it was. Content is known by the name that git would give it. So where the directory is a git
-work tree, most of what it held can be asked of the repository's objects and need not be kept. What did not
-change since is known by the time of change that the kernel keeps: no worker can set that one back.
+The first look delays the start, so it is bounded in seconds as well as in files and bytes; the baseline says
+if it is incomplete. It reads the most recently changed files. The rest is read while the worker runs
+(`read_rest`), if still unchanged. Content is identified by its git object name. So if the directory is a git
+work tree, most old content can be read from the repository's objects and need not be kept. Unchanged files
+are recognised by their ctime, which the kernel keeps and no worker can set back.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ from holdfast.errors import HoldfastError, NotFound, UsageError
 from holdfast.local.shown import show_name
 from holdfast.local.trees import TreeEntry, open_below
 
-LOOK_S: Final = 0.5  # of the first look, which a start waits for: fifty thousand files
-READ_S: Final = 0.05  # likewise, for the contents: a few thousand of them
-REST_S: Final = 10.0  # for the other contents, beside a worker that runs
-MAX_LOOKED_AT: Final = 100_000  # files, of either look
+LOOK_S: Final = 0.5  # for the first look, which a start waits for: fifty thousand files
+READ_S: Final = 0.05  # for reading contents before the start: a few thousand files
+REST_S: Final = 10.0  # for the other contents, while the worker runs
+MAX_LOOKED_AT: Final = 100_000  # files, in either look
 MAX_HASHED: Final = 64 << 20  # bytes that are read
-RACY_NS: Final = 50_000_000  # what changed so shortly before it was looked at may change again unseen
+RACY_NS: Final = 50_000_000  # a file changed so shortly before the look may change again unnoticed
 
 
 class KnownFile(msgspec.Struct, frozen=True, array_like=True):
-    """A file as it was. `oid` names its content and `text` is that, as far as it was read."""
+    """A file as it was. `oid` names its content and `text` is the content, if they were read."""
 
     kind: EntryKind
     size: int
@@ -48,7 +48,7 @@ class KnownFile(msgspec.Struct, frozen=True, array_like=True):
 
 
 class KeptRepository(msgspec.Struct, frozen=True):
-    """Where the repository is, and the commit that was checked out; "" if there was none that is known."""
+    """Where the repository is, and the commit that was checked out; "" if there was none or it is unknown."""
 
     top: str
     folder: str
@@ -57,7 +57,7 @@ class KeptRepository(msgspec.Struct, frozen=True):
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
-    """A directory at one moment, by paths as shown; not `whole` when more was there than was looked at."""
+    """A directory at one moment, by paths as shown; not `whole` if it held more than was examined."""
 
     taken_ns: int
     whole: bool
@@ -70,7 +70,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def take_baseline(folder: Path, *, look_s: float = LOOK_S, read_s: float = READ_S) -> Baseline:
-    """Look at everything below a directory, and read of it what there is time for."""
+    """Record everything below a directory, and read as much content as there is time for."""
     taken = Baseline(taken_ns=time.time_ns(), whole=True, files={}, repository=_find_repository(folder))
     until = time.monotonic() + look_s
     walk = changes.walk(folder, MAX_LOOKED_AT)
@@ -100,9 +100,9 @@ def _find_repository(folder: Path) -> KeptRepository | None:
 
 
 def read_rest(folder: Path, taken: Baseline, *, read_s: float = REST_S) -> Baseline:
-    """The same with the contents of files that were not read, where they are still as they were.
+    """Return the baseline with the contents of unread files added, if the files are still unchanged.
 
-    The newest first: what was changed since a checkout is in no commit.
+    The newest come first, because files changed since a checkout are in no commit.
     """
     until = time.monotonic() + read_s
     files = dict(taken.files)
@@ -128,9 +128,9 @@ def read_rest(folder: Path, taken: Baseline, *, read_s: float = REST_S) -> Basel
 
 
 def _read_unchanged(folder: Path, shown: str, known: KnownFile) -> bytes | None:
-    """What a file held when it was looked at; None where that cannot be known any more.
+    """Return the content that a file had when it was recorded; None if that is no longer known.
 
-    One whose name is spelled out is not found by it, and known by its size and times alone.
+    A file with an escaped name cannot be opened by its shown path; only its size and times are known.
     """
     try:
         with open_below(folder, shown) as file:
@@ -151,7 +151,10 @@ def _read_unchanged(folder: Path, shown: str, known: KnownFile) -> bytes | None:
 
 @dataclass(slots=True)
 class _Difference:
-    """By path, as the kernel has it. `gone` is by path as shown: that is how those are known."""
+    """Differences by the kernel's path.
+
+    `gone` is by shown path, because only that is known of those files.
+    """
 
     before: dict[str, KnownFile] = field(default_factory=dict)
     after: dict[str, ManifestEntry] = field(default_factory=dict)
@@ -162,10 +165,10 @@ class _Difference:
 
 
 async def since_baseline(git: Git, baseline: Baseline, folder: Path) -> Changes:
-    """What a directory holds now that it did not hold then, and the other way round.
+    """Return what differs between a directory now and its baseline.
 
     In a git work tree, files that are in no commit and that a .gitignore names do not count, but are listed.
-    If git cannot be asked, they are shown like the others, and the diff says so.
+    If git does not work, they are shown like the others, and the diff says so.
     """
     found = await asyncio.to_thread(_compare, folder, baseline)
     ignored: dict[str, int] = {}
@@ -218,7 +221,7 @@ def _compare(folder: Path, baseline: Baseline) -> _Difference:
         if entry is not None:
             difference.after[found.path] = entry
     difference.whole = walk.whole
-    if walk.whole:  # else they may be among those that nobody looked at
+    if walk.whole:  # otherwise they may be among the files that were not reached
         difference.gone = missing
     return difference
 
@@ -235,7 +238,7 @@ def _is_untouched(found: TreeEntry, known: KnownFile, taken_ns: int) -> bool:
 
 
 def _was_there(found: TreeEntry, baseline: Baseline) -> bool:
-    """Of what nobody looked at in time: it is as it was."""
+    """Return whether a file missed by an incomplete baseline is unchanged since."""
     return not baseline.whole and found.status.st_ctime_ns < baseline.taken_ns - RACY_NS
 
 
@@ -250,7 +253,7 @@ def _holds_the_same(found: TreeEntry, entry: ManifestEntry, known: KnownFile) ->
 async def _find_ignored(
     session: GitSession, kept: KeptRepository, folder: Path, found: _Difference
 ) -> dict[str, int]:
-    """Files that are in no commit and that a .gitignore names, also one above the directory."""
+    """Return files in no commit that a .gitignore names, including one above the directory."""
     repository, base = _repository(kept), kept.commit or "0" * 40
     prefix = "" if folder == repository.top else f"{folder.relative_to(repository.top)}/"
     tracked = set[str]()

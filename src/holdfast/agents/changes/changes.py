@@ -1,8 +1,8 @@
-"""What a worker left in its workspace: looked at from outside, without trusting anything in there.
+"""Finds what a worker left in its workspace, from outside and without trusting its content.
 
-Directories are read by descriptor and no link is followed. What a commit held is asked of git (`git.py`);
-the files themselves are read by us, so nothing that a worker can write decides what is seen: no index, no
-attribute, no exclusion and no repository inside the repository. What cannot be shown is listed with its kind.
+Directories are read by descriptor and no link is followed. Git provides the content of a commit (`git.py`).
+We read the files themselves, so nothing that a worker can write decides what is seen: no index, no attribute,
+no exclusion and no nested repository. Entries that cannot be shown are listed with their kind.
 """
 
 import asyncio
@@ -27,20 +27,20 @@ from holdfast.local.shown import show_name
 from holdfast.local.trees import TreeEntry, TreeWalk, read_below, read_regular
 
 MAX_ENTRIES: Final = 20_000  # files of one look; beyond it the manifest is not whole
-MAX_IN_TREE: Final = 500_000  # files of a worktree, likewise
-MAX_GLANCED: Final = 10_000  # entries of a glance, which costs tens of milliseconds then
+MAX_IN_TREE: Final = 500_000  # files of a worktree; beyond it the result is not whole
+MAX_GLANCED: Final = 10_000  # entries of a glance, which then takes tens of milliseconds
 MAX_TEXT: Final = 128 * 1024  # bytes of one file that is kept to compare with
 MAX_TEXTS: Final = 4 << 20  # bytes of all of them
 MAX_RULES: Final = 64 * 1024  # bytes of one .gitignore or .gitattributes
-MAX_CONVERTED: Final = 4 << 20  # bytes of a file that is asked about again as git would keep it
+MAX_CONVERTED: Final = 4 << 20  # bytes of a file for which git computes the object that it would store
 _GIT: Final = ".git"
 _OWN: Final = ".holdfast"
-# Whoever runs the same tests over and over writes these anew each time.
+# Rewritten on every run of the same tests.
 _BYPRODUCTS: Final = frozenset({"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", "node_modules"})
 
 
 def look(folder: Path) -> Manifest:
-    """Everything below a directory, except what we keep there. One that is not there is empty."""
+    """Return everything below a directory except our own files. A missing directory is empty."""
     entries: dict[str, ManifestEntry] = {}
     budget = MAX_TEXTS
     walked = walk(folder, MAX_ENTRIES)
@@ -53,7 +53,10 @@ def look(folder: Path) -> Manifest:
 
 
 def walk(folder: Path, most: int) -> TreeWalk:
-    """In each directory last what tools leave behind: of a tree that is too large, that may be missed."""
+    """Walk a tree with byproducts of tools last in each directory.
+
+    So these are what is missed in a tree that is too large.
+    """
     return TreeWalk(
         folder,
         most=most,
@@ -63,9 +66,9 @@ def walk(folder: Path, most: int) -> TreeWalk:
 
 
 def glance(folder: Path) -> tuple[int, int] | None:
-    """How many files there are below a directory, and their bytes; what tools leave behind does not count.
+    """Return the number of files below a directory and their bytes, without byproducts of tools.
 
-    None when there are too many to be looked at often.
+    None if there are too many to be checked often.
     """
     left_out = _BYPRODUCTS | {_GIT, _OWN}
     walk = TreeWalk(folder, most=MAX_GLANCED, enter=lambda path: os.path.basename(path) not in left_out)
@@ -74,8 +77,8 @@ def glance(folder: Path) -> tuple[int, int] | None:
 
 
 def describe(found: TreeEntry, read: Callable[[], str | None]) -> ManifestEntry | None:
-    """What to write down of something in a tree; None for a directory that was looked into, and for ours."""
-    if found.path in (_GIT, _OWN):  # of the workspace itself, which no worker changes
+    """Return the manifest entry for something in a tree; None for entered directories and our own."""
+    if found.path in (_GIT, _OWN):  # at the top of the workspace, where no worker changes them
         return None
     kind, mode = stat.S_IFMT(found.status.st_mode), stat.S_IMODE(found.status.st_mode)
     size, changed = found.status.st_size, found.status.st_mtime_ns
@@ -96,7 +99,10 @@ def describe(found: TreeEntry, read: Callable[[], str | None]) -> ManifestEntry 
 
 
 def _read_text(found: TreeEntry, left: int) -> str | None:
-    """Raises OSError where it cannot be read at all, also if it is too long to be kept."""
+    """Return the text of a file, None if it is too long.
+
+    Raises OSError for an unreadable file in any case.
+    """
     check_readable(found)
     if found.status.st_size > min(MAX_TEXT, left):
         return None
@@ -104,7 +110,7 @@ def _read_text(found: TreeEntry, left: int) -> str | None:
 
 
 def decode_text(data: bytes | None) -> str | None:
-    """None for what is no text, or too long to be kept."""
+    """Return the data as text; None if it is not text, or too long to be kept."""
     if data is None or len(data) > MAX_TEXT or b"\0" in data:
         return None
     try:
@@ -127,25 +133,25 @@ class Blob:
 
 @dataclass(slots=True)
 class TreeDifference:
-    """What is not as in the commit: by path, as the kernel has it. Neither texts nor rules are looked at."""
+    """Differences from the commit, by the kernel's path; neither texts nor ignore rules are applied yet."""
 
     before: dict[str, Blob] = field(default_factory=dict)
     after: dict[str, ManifestEntry] = field(default_factory=dict)
-    rules: list[str] = field(default_factory=list)  # where a .gitignore is
-    files: "Counter[str]" = field(default_factory=Counter)  # by directory, all that are below it
+    rules: list[str] = field(default_factory=list)  # paths of .gitignore files
+    files: "Counter[str]" = field(default_factory=Counter)  # number of files below each directory
     whole: bool = True
 
 
 async def since_commit(
     git: Git, repository: Repository, workspace: Path, base: str, leave_out: Sequence[str] = ()
 ) -> Changes:
-    """What a git tree holds now that was not in a commit, whether it is committed or not.
+    """Return what differs between a git tree now and a commit, whether it is committed or not.
 
-    Files that are not in the commit and are left out by name do not count, and neither do those that a
-    .gitignore names, but they are listed.
+    New files that `leave_out` names do not count. New files that a .gitignore names do not count either, but
+    are listed.
 
     Raises:
-        OperationFailed: git cannot tell.
+        OperationFailed: git fails.
         HoldfastError: the exec server does not answer.
     """
     async with git.open() as session:
@@ -163,10 +169,12 @@ async def since_commit(
 async def compare_with_commit(
     session: GitSession, repository: Repository | None, workspace: Path, base: str, leave_out: Sequence[str]
 ) -> tuple[TreeDifference, dict[str, int]]:
-    """What is not as in a commit, and which new files a .gitignore names; without a `base` all is new.
+    """Return the differences from a commit, and the new files that a .gitignore names.
+
+    Without a `base` everything is new.
 
     Raises:
-        OperationFailed: git cannot tell.
+        OperationFailed: git fails.
     """
     listed = b""
     if base:
@@ -189,7 +197,7 @@ async def compare_with_commit(
 
 
 def parse_tree(listed: bytes) -> dict[str, Blob]:
-    """What `ls-tree -r -l -z` says; what is no file of this repository (a submodule) is left out."""
+    """Parse the output of `ls-tree -r -l -z`, without entries that are not files (submodules)."""
     found = {}
     for line in listed.split(b"\0"):
         head, tab, path = line.partition(b"\t")
@@ -217,7 +225,7 @@ def _compare_tree(workspace: Path, blobs: dict[str, Blob], digits: int) -> TreeD
         if entry is not None:
             difference.after[found.path] = entry
     difference.whole = walked.whole
-    if walked.whole:  # else they may be among those that nobody looked at
+    if walked.whole:  # otherwise they may be among the files that were not reached
         difference.before |= missing
     return difference
 
@@ -228,7 +236,7 @@ def check_readable(found: TreeEntry) -> None:
 
 
 def _is_same(found: TreeEntry, old: Blob, digits: int) -> bool:
-    """By content; the size is compared first, so no more is read than the commit holds."""
+    """Compare by content; the size is compared first, so no more is read than the commit holds."""
     status = found.status
     if mode_of(status) != old.mode or not (stat.S_ISLNK(status.st_mode) or stat.S_ISREG(status.st_mode)):
         return False
@@ -242,7 +250,7 @@ def _is_same(found: TreeEntry, old: Blob, digits: int) -> bool:
 
 
 def holds(found: TreeEntry, oid: str, size: int) -> bool:
-    """Whether a file holds what has this name, and so many bytes: no more of it is read."""
+    """Return whether a file has the content with this object name; at most `size` + 1 bytes are read."""
     try:
         data = read_regular(found.name, found.folder, size + 1)
     except OSError:
@@ -264,9 +272,9 @@ async def _drop_converted(
     blobs: dict[str, Blob],
     found: TreeDifference,
 ) -> None:
-    """Leave out files that differ only as the attributes of the commit have it: line ends, encodings.
+    """Remove files that differ only by the conversions of the commit's attributes: line ends, encodings.
 
-    The attributes that lie in the workspace do not count.
+    Attributes in the workspace do not count.
     """
     attributes = [path for path in blobs if os.path.basename(path) == ".gitattributes"]
     asked = [
@@ -294,7 +302,7 @@ async def _drop_converted(
 
 @dataclass(frozen=True, slots=True)
 class IgnoreRules:
-    """Where .gitignore files lie: `below` a workspace, which is `prefix` in its repository, or `above` it."""
+    """Where .gitignore files are: `below` or `above` the workspace, which is `prefix` in its repository."""
 
     repository: Repository | None
     base: str
@@ -305,14 +313,17 @@ class IgnoreRules:
 
 
 async def find_ignored(session: GitSession, rules: IgnoreRules, asked: Mapping[str, int]) -> dict[str, int]:
-    """Which of these files a .gitignore names, with their sizes: copies of those files are asked."""
+    """Return which of these files a .gitignore names, with their sizes.
+
+    Git sees copies of the .gitignores.
+    """
     if not asked or not (rules.below or rules.above):
         return {}
     tree = session.own / "tree"
     await asyncio.to_thread(_copy_all, rules.workspace, tree / rules.prefix, rules.below, MAX_RULES)
     if rules.repository is not None:
         await asyncio.to_thread(_copy_all, rules.repository.top, tree, rules.above, MAX_RULES)
-    start = f"./{rules.prefix}"  # a colon begins no name then
+    start = f"./{rules.prefix}"  # so that no name begins with a colon
     try:
         said = await session.on_objects(
             rules.repository,
@@ -320,14 +331,14 @@ async def find_ignored(session: GitSession, rules: IgnoreRules, asked: Mapping[s
             *("check-ignore", "--no-index", "-z", "--stdin"),
             input=b"".join(os.fsencode(f"{start}{path}\0") for path in asked),
         )
-    except OperationFailed:  # also when none is: then all are shown
+    except OperationFailed:  # also if none is ignored; then all are shown
         return {}
     paths = (os.fsdecode(line).removeprefix(start) for line in said.split(b"\0"))
     return {path: asked[path] for path in paths if path in asked}
 
 
 def _copy_all(workspace: Path, tree: Path, paths: Iterable[str], most: int) -> list[str]:
-    """Files of a workspace into a tree of our own, where nobody else is; which of them are there then."""
+    """Copy files of a workspace into a private tree of ours; return those that could be copied."""
     copied = []
     for path in paths:
         with contextlib.suppress(OSError):
@@ -346,7 +357,7 @@ def _copy(tree: Path, path: str, data: bytes) -> None:
 async def read_blobs(
     session: GitSession, repository: Repository | None, base: str, blobs: Iterable[Blob]
 ) -> dict[str, str | None]:
-    """Their texts, within the bounds of what is kept; an object that is not what its name says is none."""
+    """Return the texts of blobs, within bounds; None for an object that does not match its name."""
     wanted, left = set[str](), MAX_TEXTS
     for blob in blobs:
         if blob.size <= min(MAX_TEXT, left) and blob.oid not in wanted:
@@ -361,10 +372,10 @@ async def read_blobs(
 async def read_contents(
     session: GitSession, repository: Repository | None, base: str, oids: Iterable[str]
 ) -> dict[str, bytes | None]:
-    """What these objects hold; None for one that is missing, or not what its name says.
+    """Return the contents of objects; None for one that is missing or does not match its name.
 
     Raises:
-        OperationFailed: git cannot tell, or it is too much.
+        OperationFailed: git fails, or it is too much.
     """
     wanted = sorted({*oids})
     said = await session.on_objects(
@@ -379,7 +390,7 @@ async def read_contents(
     for oid in wanted:
         end = said.index(b"\n", at)
         head = said[at:end].split()
-        size = int(head[2]) if len(head) == 3 else -1  # missing: the line stands alone
+        size = int(head[2]) if len(head) == 3 else -1  # a missing object has only this line
         data, at = said[end + 1 : end + 1 + max(size, 0)], end + 2 + size
         held[oid] = data if hash_blob(data, len(oid)) == oid else None
     return held
@@ -388,7 +399,7 @@ async def read_contents(
 def compare_trees(
     before: Mapping[str, Blob], after: Mapping[str, Blob]
 ) -> tuple[dict[str, Blob], dict[str, Blob]]:
-    """Of two trees what differs: as it was, and as it is."""
+    """Return the entries that differ between two trees: as they were, and as they are."""
     paths = [path for path in {*before, *after} if before.get(path) != after.get(path)]
     old, new = ({path: tree[path] for path in paths if path in tree} for tree in (before, after))
     return old, new
@@ -401,12 +412,12 @@ def entry_of(blob: Blob, texts: dict[str, str | None]) -> ManifestEntry:
 
 
 def _as_git_keeps(entry: ManifestEntry) -> ManifestEntry:
-    mode = 0o755 if entry.mode & stat.S_IXUSR else 0o644  # all of it that git keeps
+    mode = 0o755 if entry.mode & stat.S_IXUSR else 0o644  # git keeps only the executable bit
     return msgspec.structs.replace(entry, mode=mode) if entry.kind == "file" else entry
 
 
 def with_texts(workspace: Path, entries: Mapping[str, ManifestEntry]) -> dict[str, ManifestEntry]:
-    """Files of a workspace by path as shown, with what they hold as far as that is text and short."""
+    """Return files of a workspace by shown path, with their content if it is short text."""
     shown: dict[str, ManifestEntry] = {}
     left = MAX_TEXTS
     for path, entry in sorted(entries.items()):

@@ -1,11 +1,11 @@
-"""Git, on what a worker could have written: confined, by a program of the system, and without any setting of
-the repository's own.
+"""Runs git on data that a worker could have written: confined, with a system program, and without any setting
+of the repository.
 
-A repository names programs: hooks, filters, monitors, transports. Where it is only read, or checked out, git
-gets a directory of our making for its GIT_DIR, and of the repository nothing but its objects; so no setting,
-attribute, exclusion, replacement or index of anybody else counts. Where a worktree or a branch is made, git
-works on the real directory, which it is told by path: nothing is discovered, so a bare repository that
-somebody planted is none. It may write there, and nowhere else.
+A repository can name programs: hooks, filters, monitors, transports. When git only reads or checks out, its
+GIT_DIR is a directory that we make, and it sees nothing of the repository but the objects. So no foreign
+setting, attribute, exclusion, replacement or index has any effect. When git makes a worktree or a branch, it
+works on the real directory, which we pass by path. Git discovers nothing, so it ignores a planted bare
+repository. It may write there, and nowhere else.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ from holdfast.local.trees import read_below, remove_tree
 from holdfast.sandbox.policy.credentials import credentials
 from holdfast.sandbox.policy.policy import PROTECTED_NAMES
 
-LOCK_S: Final = 120.0  # for others to make their worktrees of the same repository, one after the other
+LOCK_S: Final = 120.0  # wait while others make worktrees of the same repository, one after the other
 GIT_S: Final = 120.0  # a checkout of a large repository on a busy disk
 MAX_SAID: Final = 300  # characters of git's own words in an error
 MAX_OUTPUT: Final = 64 << 20  # bytes; the list of a repository with half a million files
-# Of git that reads objects of strangers: 20 KB of them may say that they are a file of many GiB, which git
-# would put together in memory. It maps packs of the user's repository too, in windows that fit in.
+# Memory limit of git when it reads untrusted objects: 20 KB of them may claim to be a file of many GiB, which
+# git would build in memory. The limit must also hold git's mappings of the user's packs (see _FRUGAL).
 MAX_MEMORY: Final = 2 << 30
 _FRUGAL: Final = {
     "core.packedGitWindowSize": "32m",
@@ -45,7 +45,7 @@ _FRUGAL: Final = {
 }
 _LIMITED: Final = ("/bin/sh", "-c", 'ulimit -v "$0" && exec "$@"')
 MAX_POINTER: Final = 8192  # bytes of a file that names a git directory
-MAX_PACKED: Final = 16 << 20  # bytes of the list of a repository's branches: a hundred thousand of them
+MAX_PACKED: Final = 16 << 20  # bytes of packed-refs: a hundred thousand branches
 _OID: Final = {40: "", 64: "[extensions]\n\tobjectFormat = sha256\n"}
 
 _SETTINGS: Final = {
@@ -76,7 +76,7 @@ FIXED: Final = {
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_NO_REPLACE_OBJECTS": "1",
     "GIT_NO_LAZY_FETCH": "1",
-    "GIT_ALLOW_PROTOCOL": "none",  # unlike the setting, no setting of one protocol overrules it
+    "GIT_ALLOW_PROTOCOL": "none",  # unlike `protocol.allow`, a setting for one protocol cannot override it
     "GIT_GRAFT_FILE": "/dev/null",
     "GIT_CONFIG_COUNT": str(len(_SETTINGS)),
     **{f"GIT_CONFIG_KEY_{number}": name for number, name in enumerate(_SETTINGS)},
@@ -86,7 +86,7 @@ FIXED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """`top` is its work tree, `folder` what git keeps of that, `shared` what all its work trees share."""
+    """`top` is the work tree, `folder` its git directory, `shared` what all its work trees share."""
 
     top: Path
     folder: Path
@@ -94,11 +94,11 @@ class Repository:
 
 
 def find_repository(path: str) -> Repository:
-    """The repository of a directory, by looking: git itself would believe what is written in there.
+    """Find the repository of a directory without git, which would trust the content of the directory.
 
     Raises:
-        UsageError: it is no work tree of ours: a bare repository, or somebody else's.
-        NotFound: there is none.
+        UsageError: it is not a work tree of our user: a bare repository, or one of another user.
+        NotFound: there is no repository.
     """
     if not os.path.isabs(path):
         raise UsageError(f"the repository `{path}` is not an absolute path")
@@ -126,7 +126,7 @@ def _find_repository(path: str, here: Path) -> Repository:
 
 
 def _follow(place: Path, prefix: str, top: Path) -> Path:
-    """A git directory, or the one that a file of git's names."""
+    """Return a git directory, or the git directory that a pointer file names."""
     if place.is_dir():
         return Path(os.path.realpath(place))
     try:
@@ -154,7 +154,7 @@ def _check_ours(path: str, *folders: Path) -> None:
 
 
 def read_head(repository: Repository) -> str:
-    """The commit that is checked out, by looking; "" where there is none yet, or nobody can tell."""
+    """Read the checked-out commit without git; "" if there is none yet or it cannot be determined."""
     try:
         said = _read_ref(repository.folder, "HEAD")
         name = said.removeprefix("ref: ")
@@ -185,10 +185,10 @@ def _read_packed(repository: Repository, name: str) -> str:
 
 @functools.cache
 def find_git(home: str, user: str) -> str:
-    """The program, found once: at the start of a dispatcher.
+    """Return the git program. It is searched once, at the start of a dispatcher.
 
     Raises:
-        OperationFailed: there is none that workers cannot replace.
+        OperationFailed: there is no git, or only where workers could replace it.
     """
     outside = (user, home, "/tmp", "/var/tmp")  # noqa: S108 - where nothing is looked for
     found = find_program("git", os.environ.get("PATH", os.defpath), [at for at in outside if at != "/"])
@@ -201,7 +201,10 @@ def find_git(home: str, user: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Git:
-    """Of one home, whose exec server, which `reach` opens, confines it; `user` is the home of the person."""
+    """Git for one Holdfast home. `reach` opens a session with that home's exec server, which confines git.
+
+    `user` is the home directory of the person.
+    """
 
     home: Path
     user: str
@@ -209,12 +212,13 @@ class Git:
 
     @contextlib.asynccontextmanager
     async def alone(self, repository: Repository) -> AsyncIterator[None]:
-        """Of all dispatchers of this user: one git fails over the worktree that another is just making.
+        """Exclude all other dispatchers of this user: git fails while another git makes a worktree.
 
-        The lock lies where no worker can open it; on the repository itself any reader could hold it for ever.
+        The lock file is out of reach of workers; a lock on the repository itself could be held by any reader
+        for ever.
 
         Raises:
-            OperationFailed: others are at it for too long.
+            OperationFailed: others hold the lock for longer than LOCK_S.
             OSError: there is no place for the lock.
         """
         name = hashlib.sha256(os.fsencode(repository.shared)).hexdigest()[:32]
@@ -235,9 +239,9 @@ class Git:
 
     @contextlib.asynccontextmanager
     async def open(self, own: Path | None = None, *, strange: bool = False) -> AsyncIterator["GitSession"]:
-        """For some commands, with a directory of their own that is removed afterwards; `own` is kept.
+        """Open a session for some commands, with a directory that is removed afterwards; `own` is kept.
 
-        `strange`: it holds objects that another machine made, and git has no more memory than they may need.
+        `strange`: the directory holds objects that another machine made, so git gets a memory limit.
 
         Raises:
             OperationFailed: there is no git to run.
@@ -266,7 +270,7 @@ class GitSession:
     strange: bool = False
 
     def make_folder(self, oid: str) -> Path:
-        """A GIT_DIR of our making, for objects that are named as `oid` is."""
+        """Make our own GIT_DIR, for the object format of `oid`."""
         place = self.own / "git"
         if not place.is_dir():
             for below in ("objects", "refs", "info"):
@@ -288,9 +292,9 @@ class GitSession:
         writes: Iterable[Path] = (),
         input: bytes | None = None,
     ) -> bytes:
-        """Git on the objects of a repository and on a work tree, by default an empty one of our own.
+        """Run git on the objects of a repository and on a work tree, by default an empty one of our own.
 
-        Without a repository there are no objects but those that were made in a directory that is kept.
+        Without a repository the only objects are those in our own kept directory.
 
         Raises:
             OperationFailed: git fails or takes too long.
@@ -310,7 +314,7 @@ class GitSession:
     async def on_repository(
         self, repository: Repository, *words: str, writes: Iterable[Path] = (), input: bytes | None = None
     ) -> str:
-        """Git on the repository itself, which it may change.
+        """Run git on the repository itself, which it may change.
 
         Raises:
             OperationFailed: git fails or takes too long.
@@ -368,7 +372,7 @@ def _deny_secrets(home: str, user: str) -> Policy:
 
 
 def _quote(place: Path) -> str:
-    """In a list that is separated by colons."""
+    """Quote a path for a list that is separated by colons."""
     text = str(place)
     if ":" not in text and not text.startswith('"'):
         return text
@@ -376,7 +380,7 @@ def _quote(place: Path) -> str:
 
 
 def mode_of(status: os.stat_result) -> str:
-    """As git writes it."""
+    """Return the mode of a file as git writes it."""
     if stat.S_ISLNK(status.st_mode):
         return "120000"
     return "100755" if status.st_mode & stat.S_IXUSR else "100644"

@@ -1,4 +1,4 @@
-"""What is in a directory, and what changed between two looks at it, as a patch. Pure module."""
+"""The content of a directory, and the changes between two looks at it as a patch. Pure module."""
 
 import bisect
 from collections import Counter
@@ -9,21 +9,21 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-# --- the lines that differ, in time that grows with their number
+# --- the differing lines, in time that grows with the number of lines
 #
-# Lines that occur once on both sides, in the order of both, hold the texts together; what lies between two of
-# them is compared line by line where that is little, and replaced as a whole where it is not. So nobody can
-# write a text that takes long to compare, and whatever differs is in the patch.
+# Lines that occur exactly once on both sides, in the same order, are anchors. The lines between two anchors
+# are compared one by one if they are few, and otherwise replaced as a whole. So no text takes long to
+# compare, and every difference is in the patch.
 
 MAX_PAIRS: Final = 10_000  # pairs of lines between two anchors that are compared: a millisecond or so
-MAX_ALL_PAIRS: Final = 400_000  # of one text
+MAX_ALL_PAIRS: Final = 400_000  # pairs compared in one text
 AROUND: Final = 3  # unchanged lines that are shown
 
 Hunk = list[tuple[str, int, int, int, int]]
 
 
 def patch_lines(old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
-    """The hunks of a unified diff, without its head."""
+    """Yield the hunks of a unified diff, without its header."""
     for hunk in _hunks(old, new):
         (_, from_old, _, from_new, _), (_, _, to_old, _, to_new) = hunk[0], hunk[-1]
         yield f"@@ -{_range(from_old, to_old)} +{_range(from_new, to_new)} @@\n"
@@ -36,7 +36,7 @@ def patch_lines(old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
 
 
 class _Matched(SequenceMatcher[str]):
-    """With blocks that we found ourselves."""
+    """A SequenceMatcher with matching blocks that we found ourselves."""
 
     def __init__(self, blocks: list[Match]) -> None:
         super().__init__(None, (), ())
@@ -58,12 +58,12 @@ def _range(start: int, stop: int) -> str:
 
 
 def _match(old: Sequence[str], new: Sequence[str]) -> list[Match]:
-    """Runs of equal lines, in the order of both."""
+    """Return runs of equal lines, in the order of both sides."""
     found: list[Match] = []
     left = MAX_ALL_PAIRS
     i = j = 0
     for anchor in (*_anchors(old, new), (len(old), len(new))):
-        if anchor[0] < i or anchor[1] < j:  # a run before it took it along
+        if anchor[0] < i or anchor[1] < j:  # already part of a previous run
             continue
         head = _count_equal(old, new, i, j, min(anchor[0] - i, anchor[1] - j))
         _add(found, i, j, head)
@@ -97,14 +97,14 @@ def _add(found: list[Match], i: int, j: int, size: int) -> None:
 
 
 def _anchors(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
-    """Lines that occur once in each: the longest row of them that rises on both sides."""
+    """Return lines unique on both sides: the longest sequence of them that is increasing on both."""
     once_old, once_new = Counter(old), Counter(new)
     place = {line: number for number, line in enumerate(new) if once_new[line] == 1}
     pairs = [
         (number, place[line]) for number, line in enumerate(old) if once_old[line] == 1 and line in place
     ]
-    ends: list[int] = []  # of the best row of each length: the place in `new` ...
-    last: list[int] = []  # ... and the pair that it is of
+    ends: list[int] = []  # for the best sequence of each length: the place in `new` of its end ...
+    last: list[int] = []  # ... and the index of that pair
     before: list[int] = []
     for number, (_, j) in enumerate(pairs):
         length = bisect.bisect_left(ends, j)
@@ -124,11 +124,11 @@ def _anchors(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
 MAX_DIFF: Final = 1 << 20  # bytes of text; the list of paths is kept whole
 MAX_LISTED: Final = 1000  # paths by name; beyond that only their number
 MAX_PATH: Final = 1000  # characters of each
-MAX_BESIDE: Final = 100  # of them are kept for what is not shown, where all are asked for
+MAX_BESIDE: Final = 100  # of them are reserved for ignored files and notes
 CUT: Final = "\n[the rest of the diff is cut]\n"
 NOT_WHOLE: Final = "? more files, or deeper directories, than are looked at: this is not all"
 EntryKind: TypeAlias = Literal["file", "link", "other", "repository", "unreadable", "too deep", "unseen"]
-# Of what nobody can show: behind its path, and in its place in a diff.
+# Descriptions of entries that cannot be shown: after the path, and instead of a diff.
 _KINDS: Final[Mapping[str, str]] = {
     "other": "neither a file nor a directory",
     "repository": "a nested git repository",
@@ -139,7 +139,7 @@ _KINDS: Final[Mapping[str, str]] = {
 
 
 class ManifestEntry(msgspec.Struct, frozen=True):
-    """One file. `text` is what it holds if that is text and short, or where a link leads."""
+    """One file. `text` is its content if that is short text, or the target of a link."""
 
     kind: EntryKind
     size: int
@@ -152,7 +152,7 @@ _NOTHING: Final = ManifestEntry("file", 0, 0, 0)
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """A directory at one moment, by paths as shown. Not `whole` when it holds more than is looked at."""
+    """A directory at one moment, by paths as shown. Not `whole` if it holds more than was examined."""
 
     entries: dict[str, ManifestEntry] = {}
     whole: bool = True
@@ -160,9 +160,9 @@ class Manifest(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a run changed: letters (A, M, D) with paths, and the text of it, both bounded.
+    """The changes of a run: letters (A, M, D) with paths, and the diff, both bounded.
 
-    Behind them, and not counted: what is ignored (!) and that not everything was looked at (?).
+    After them come, uncounted, ignored files (!) and notes such as that not everything was examined (?).
     """
 
     count: int
@@ -176,9 +176,9 @@ class IgnoredFiles(NamedTuple):
 
 
 def collapse(ignored: Mapping[str, int], files: Mapping[str, int]) -> dict[str, IgnoredFiles]:
-    """Ignored files with their sizes, by the uppermost directory that holds nothing else.
+    """Group ignored files, with sizes, by the topmost directory that holds nothing else.
 
-    `files` says how many files there are below each directory, whose names end with a slash.
+    `files` is the number of files below each directory; the names of directories end with a slash.
     """
     below: Counter[str] = Counter()
     above = {path: folders_above(path) for path in ignored}
@@ -193,7 +193,7 @@ def collapse(ignored: Mapping[str, int], files: Mapping[str, int]) -> dict[str, 
 
 
 def folders_above(path: str) -> list[str]:
-    """The directories that it is in, the uppermost first; each ends with a slash."""
+    """Return the directories above a path, topmost first; each ends with a slash."""
     parts = path.split("/")[:-1]
     return ["/".join(parts[:number]) + "/" for number in range(1, len(parts) + 1)]
 
@@ -204,11 +204,11 @@ def compare(
     ignored: Mapping[str, IgnoredFiles] | None = None,
     notes: Sequence[str] = (),
 ) -> Changes:
-    """As a patch where both sides are known as text, otherwise in words; `notes` stand before it."""
+    """Return the changes as a patch if both sides are known as text, otherwise in words, after `notes`."""
     found = [
         (path, old, new)
         for path, old, new in _pair_up(before.entries, after.entries)
-        if new is not None or after.whole  # else it may be among what nobody looked at
+        if new is not None or after.whole  # otherwise it may be among the files that were not reached
     ]
     beside = [
         f"! {path[:MAX_PATH]} (ignored: {held.files} files, {held.size} bytes)"
@@ -248,7 +248,7 @@ def _pair_up(
 
 
 def _is_only_touched(old: ManifestEntry | None, new: ManifestEntry | None) -> bool:
-    """The same content at another time."""
+    """Return whether only the modification time differs."""
     if old is None or new is None or old.text is None:
         return False
     return (old.kind, old.mode, old.text) == (new.kind, new.mode, new.text)
@@ -292,6 +292,6 @@ def _lines(entry: ManifestEntry | None) -> list[str]:
 
 
 def split_lines(text: str) -> list[str]:
-    """As git does: only a line feed ends a line."""
+    """Split as git does: only a line feed ends a line."""
     *lines, last = text.split("\n")
     return [f"{line}\n" for line in lines] + ([last] if last else [])

@@ -1,5 +1,5 @@
-"""What is known of a worker and what follows from it: claims with their source, and from them the status,
-what holds it up, the verdict at the end, and the reason in words. Everything here is pure.
+"""Evidence about a worker and the conclusions from it: claims with their source, the status, what holds the
+worker up, the verdict at the end, and the reason in words. Everything here is pure.
 
 Imports: decoding.
 Open to other rooms: advice, digest, evidence, holdups, status, verdict.

@@ -1,5 +1,5 @@
-"""What to tell somebody whose worker does not work: what it has of its user's, what was refused, and what to
-type so that it is not refused again. Pure module.
+"""Advice for a user with a worker that does not work: what it got of the user's files, what was refused, and
+which options to add so that it is not refused again. Pure module.
 """
 
 import shlex
@@ -14,27 +14,27 @@ from holdfast.agents.evidence.verdict import denial_words
 
 Refused: TypeAlias = Denied | Foreseen
 
-MAX_DENIALS: Final = 5  # that are told; the one grant is for all
-COMPARED: Final = 1  # the schema of a comparison with the host
+MAX_DENIALS: Final = 5  # denials listed; the combined grant covers all
+COMPARED: Final = 1  # schema version of a comparison with the host
 _TROUBLED: Final = (WorkerState.FAILED, WorkerState.BLOCKED, WorkerState.STALLED)
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Of one worker."""
+    """The facts about one worker that the advice depends on."""
 
     worker: str
-    state: str  # where its CLI keeps its state; empty where that is the usual place
-    keeps_state: bool  # whether it is a CLI that keeps any
+    state: str  # where its CLI keeps its state; empty for the usual place
+    keeps_state: bool  # whether its CLI keeps any state
     given: Sequence[str]
-    denials: Sequence[Refused]  # what was, and what was seen to be going to be
+    denials: Sequence[Refused]  # refused calls, and what a probe was refused
     confined: bool
     traced: bool
     notes: Sequence[str] = ()
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """A row. One that `matters` is of use to this CLI."""
+    """A row of the comparison. `matters` means that it is relevant to this CLI."""
 
     group: str
     field: str
@@ -46,7 +46,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EquivalenceReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The answer, why, and everything that was looked at, what matters first."""
+    """The answer, the reason, and everything that was compared, with the relevant rows first."""
 
     id: str
     agent: str
@@ -58,7 +58,7 @@ class EquivalenceReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 
 
 def advise(status: WorkerState, about: Surroundings) -> list[str]:
-    """Lines that follow the reason of a status."""
+    """Return the lines to print after the reason of a status."""
     lines = list(about.notes)
     if about.keeps_state and about.state:
         lines.append(f"its state is relocated: its CLI keeps it in {about.state}, not in the home")
@@ -81,7 +81,7 @@ def advise(status: WorkerState, about: Surroundings) -> list[str]:
 
 
 def combine_grants(denials: Sequence[Refused]) -> str:
-    """The options that allow everything that was refused, none of them twice or within another."""
+    """Return the options that allow everything that was refused, without duplicates or nested paths."""
     wanted: dict[str, list[str]] = {}
     for denied in denials:
         match shlex.split(denied.grant):

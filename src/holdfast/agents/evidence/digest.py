@@ -1,10 +1,10 @@
-"""Evidence put in order: what each source says last, and which of it still stands. Pure module.
+"""Orders evidence: the last report of each source, and which reports are still valid. Pure module.
 
-*Reports* say what is (working, idle, wants, obstructed, a result) and stand until something takes them back;
-*edges* say that something happened and stand for nothing themselves. Going through the sources, the strongest
-first, a report is void when anything from a stronger source, or an edge from its own, is newer. So a weaker
-source is heard only where it is fresher than all stronger ones, and what has decayed does not give its place
-back to something older.
+*Reports* state a condition (working, idle, wants, obstructed, a result) and stand until something voids them.
+*Edges* state that something happened and have no duration. We go through the sources, strongest first. A
+report is void if anything from a stronger source, or an edge from its own source, is newer. So a weaker
+source counts only if it is newer than all stronger ones, and a decayed report still voids older reports of
+weaker sources.
 """
 
 from collections import Counter
@@ -32,27 +32,27 @@ from holdfast.agents.evidence.evidence import (
     Working,
 )
 
-FILE_S: Final = 120.0  # a record on disk that nobody touched for so long may be of a program that forgot it
-# A program that asks for input in turns is elsewhere at some looks; one that went on is so at the next too,
-# and those of one that stands still are two seconds apart.
+FILE_S: Final = 120.0  # a file not written for so long may be stale: its program forgot it
+# A program that polls for input is elsewhere at some looks. A program that went on is elsewhere at the next
+# look, too, and the looks at a program that stands still are two seconds apart.
 GLANCE_S: Final = 2.5
-SEEN_S: Final = 1.0  # for so long a command was seen that is more than a helper
-SCREEN_LOOKS: Final = 2  # a screen that changed so often without the sign coming back has lost it
+SEEN_S: Final = 1.0  # a command that was seen for so long is more than a helper
+SCREEN_LOOKS: Final = 2  # if the screen changed so often and the sign did not come back, the sign is gone
 
 _REPORTS: Final = (Working, Idle, Wants, Unread, Obstructed, Result)
 _EDGES: Final = (Progress, Retrying, ToolFailed, Answered, Requested)
 _PROGRESSING: Final = (Ready, Working, Progress, Retrying, ToolFailed, Answered, Requested, Result)
 
-LIFE_ONLY: Final = frozenset({Source.STABILITY, Source.CLOCK})  # a screen that moves shows life, not work
-# Their `Idle`, as `Unread`, means that what they saw is gone, not that the worker waits.
+LIFE_ONLY: Final = frozenset({Source.STABILITY, Source.CLOCK})  # a changing screen shows life, not work
+# `Idle` and `Unread` from these mean that what they saw is gone, not that the worker waits.
 WITHDRAWING: Final = frozenset({Source.DENIAL, Source.SYSCALL, Source.TTY, Source.SOCKET, Source.CHILDREN})
-# What a program or its screen says of itself stands until a new command below the worker contradicts it.
+# Reports by a program about itself, and by its screen, stand until a new command below the worker begins.
 _UNTIL_A_COMMAND: Final = frozenset({Source.ESCAPE, Source.TITLE, Source.SCREEN})
 
 _OUTVOTED: Final = frozenset({Source.ESCAPE, Source.TITLE})
 
 _ORDER: Final = tuple(sorted(Source))
-# A question on the bottom of the screen is not contradicted by a busy socket or a command in the background.
+# A busy socket or a command in the background does not contradict a question at the bottom of the screen.
 _ORDER_ASKING: Final = tuple(
     sorted(Source, key=lambda source: Source.TITLE + 0.5 if source is Source.SCREEN else source)
 )
@@ -61,14 +61,17 @@ _ORDER_ASKING: Final = tuple(
 _START_UP: Final = (Want.TRUST, Want.LOGIN)
 MAX_ITEMS: Final = 200  # classify looks at all of them, for every worker, twice a second
 
-_KEPT: Final = 3  # of the same again: the first for its age, two more because a sign needs two looks to go
-_COUNTED: Final = (Denied, Requested)  # each one counts, also when it is the same again
+_KEPT: Final = 3  # repeats that are kept: the first for its age, two more because a sign goes after two looks
+_COUNTED: Final = (Denied, Requested)  # every item counts, also a repeat
 
 _Kind: TypeAlias = tuple[Source, type, Work | None]
 
 
 def began(items: Iterable[Evidence]) -> bool:
-    """Has it taken part? A dialog before the first prompt, and a screen that moves, are not that."""
+    """Return whether the worker has taken part.
+
+    A dialog before the first prompt, or a changing screen, does not count.
+    """
     return any(map(_takes_part, items))
 
 
@@ -82,26 +85,26 @@ def _takes_part(item: Evidence) -> bool:
 
 
 def _looks_away(item: Evidence) -> bool:
-    """Does the kernel not show any more what it waits for?"""
+    """Return whether the item says that the kernel no longer shows what the worker waits for."""
     return item.source is Source.SYSCALL and isinstance(item.claim, Idle | Unread)
 
 
 def _went_on(item: Evidence) -> bool:
-    """Was it answered, or seen to work?"""
+    """Return whether the item shows that the worker was answered, or worked."""
     if isinstance(item.claim, Answered):
         return True
     return isinstance(item.claim, _PROGRESSING) and item.source not in LIFE_ONLY
 
 
 class Digest:
-    """One look over the evidence. Indexes count from the oldest item; -1 is none.
+    """An index of the evidence at one moment. Indexes count from the oldest item; -1 means none.
 
-    live         the reports that stand, the strongest first
-    reports      what each source reported last
-    edges        what each source saw happen last
-    output       something came of the work: text, a tool, a result
-    received     something came from outside: output, bytes, an error that is tried again
-    advance      it got on, be it only with another request
+    live         the valid reports, strongest first
+    reports      the last report of each source
+    edges        the last edge of each source
+    output       the last result of work: text, a tool, a turn's result
+    received     the last thing from outside: output, bytes, an error that leads to a retry
+    advance      the last time the worker advanced, even if only with another request
     progress_at  when anything last showed that work goes on
     """
 
@@ -146,7 +149,7 @@ class Digest:
         self.live = list(self._list_standing())
 
     def of(self, kind: type) -> list[int]:
-        """Where claims of this kind are, the oldest first."""
+        """Return the indexes of claims of this kind, oldest first."""
         return self._kinds.get(kind, [])
 
     def newest(self, kind: type) -> int:
@@ -155,14 +158,14 @@ class Digest:
 
     @property
     def advanced_at(self) -> float:
-        """When it last got on; before everything if it never did."""
+        """When the worker last advanced; minus infinity if it never did."""
         return self.items[self.advance].at if self.advance >= 0 else float("-inf")
 
     def age(self, index: int) -> float:
         return self.now - self.items[index].at
 
     def since(self, index: int) -> float:
-        """When the source of this report began to say it without a break."""
+        """Return since when its source has made this report without interruption."""
         source, claim, at = self.items[index].source, self.items[index].claim, self.items[index].at
         for item in reversed(self.items[:index]):
             if source is Source.SYSCALL and _went_on(item):
@@ -175,7 +178,7 @@ class Digest:
         return at
 
     def _find_glanced_away(self) -> int:
-        """Where the kernel showed what it waits for, if only looks of a moment ago did not; else -1."""
+        """Return where the kernel showed what it waits for, if only very recent looks did not; else -1."""
         denied_at = None
         for index in reversed(range(len(self.items))):
             item = self.items[index]
@@ -191,11 +194,11 @@ class Digest:
         return -1
 
     def voice(self) -> Evidence | None:
-        """The strongest report that stands."""
+        """Return the strongest valid report."""
         return self.items[self.live[0]] if self.live else None
 
     def unread(self) -> Evidence | None:
-        """The proof that nobody reads its terminal, if there is one: then no screen says that it waits."""
+        """Return the proof that no process reads its terminal, if any; then no screen shows that it waits."""
         item = self.items[self.reports[Source.SYSCALL]] if Source.SYSCALL in self.reports else None
         return item if item is not None and isinstance(item.claim, Unread) else None
 
@@ -204,9 +207,9 @@ class Digest:
         return found is not None and isinstance(self.items[found].claim, Working)
 
     def tool_runs(self, voice: Evidence) -> bool:
-        """Does a command run below it, or does its screen say so? Some have their commands run elsewhere.
+        """Return whether a command runs below it, or its screen says so: some CLIs run commands elsewhere.
 
-        Its own events know better, unless the command began after they said that it thinks.
+        Its own events outrank that, unless the command began after the events said that it thinks.
         """
         if voice.source <= Source.PROTOCOL:
             begin = self.since(self.reports[Source.CHILDREN]) if self.command_runs() else self.now
@@ -231,7 +234,7 @@ class Digest:
         return -1
 
     def _newest_output(self) -> int:
-        """What a provider's bytes alone are not: something came of them."""
+        """Return the newest result of work; bytes from the provider alone are none."""
         progress = self._newest_progress((Work.STREAMING, Work.TOOL), LIFE_ONLY | {Source.SOCKET})
         return max(progress, self.newest(Result), self.newest(ToolFailed))
 
@@ -252,10 +255,10 @@ class Digest:
             horizon = max(horizon, index)
 
     def _is_outvoted(self, index: int) -> bool:
-        """A program that said that it works, once, and whose screen has since come to rest.
+        """Return whether the report says that the program works, but its screen has come to rest since.
 
-        One at work moves what it shows: where that shows its prompt or a question and does not move any more,
-        the word that takes back the other was never said, as after a turn that failed.
+        A program at work changes its screen. If the screen shows the prompt or a question and has stopped
+        changing, the program never retracted its report, as happens after a failed turn.
         """
         item, screen = self.items[index], self.reports.get(Source.SCREEN, -1)
         if item.source not in _OUTVOTED or not isinstance(item.claim, Working) or screen < index:
@@ -270,7 +273,7 @@ class Digest:
         asks = isinstance(item.claim, Wants)
         if item.source is Source.FILE and not asks:
             return self.age(index) > FILE_S
-        # By looks and not by the clock: a question does not go away because nobody looks.
+        # Counted in looks, not in time: a question does not disappear while we do not look.
         return item.source in (Source.SCREEN, Source.FILE) and self._changes_after(index) >= SCREEN_LOOKS
 
     def _changes_after(self, index: int) -> int:
@@ -279,11 +282,11 @@ class Digest:
 
 
 class Window:
-    """The evidence to classify, oldest first; bounded, without losing what decides.
+    """The evidence to classify, oldest first; bounded, without losing the deciding items.
 
-    A terminal that is looked at twice a second would push a request of a minute ago out of any plain ring. So
-    a source that says the same again keeps its first and its latest items, and when there are too many, the
-    commonest kind gives way first.
+    A terminal that is checked twice a second would push a request of a minute ago out of a plain ring buffer.
+    So a source that repeats a report keeps only the first and the latest items, and if there are too many
+    items, the oldest of the most frequent kind is dropped.
     """
 
     def __init__(self, items: Iterable[Evidence] = (), *, max_items: int = MAX_ITEMS) -> None:
@@ -293,8 +296,8 @@ class Window:
             self.add(item)
 
     def add(self, item: Evidence) -> bool:
-        """Take it in; true if its source says something else than before."""
-        if isinstance(item.claim, Used):  # a count: only the newest says anything
+        """Add an item; return true if its source reports something new."""
+        if isinstance(item.claim, Used):  # a running total: only the newest matters
             others = (kept for kept in self.items if _kind(kept) != _kind(item))
             self.items = [*others, item][-self._max_items :]
             return False
@@ -315,7 +318,10 @@ class Window:
 
 
 def _is_same(one: Evidence, other: Evidence) -> bool:
-    """Of commands it counts which they are: what runs until the end is told from what came and went."""
+    """Return whether both make the same claim; for commands the names count, too.
+
+    That distinguishes a command that ran until the end from those that came and went.
+    """
     return one.claim == other.claim and (other.source is not Source.CHILDREN or one.seen == other.seen)
 
 

@@ -1,11 +1,11 @@
-"""Evidence about a worker: who says what, and when it was seen. Pure module.
+"""Evidence about a worker: its source, the claim, and the time. Pure module.
 
-Everything that watches a worker (its event stream, its terminal, the kernel, the watcher of denials) turns
-what it sees into `Evidence`; only `status.py` draws conclusions. `at` is seconds on the supervisor's clock.
-`seen` is short and redacted: it is shown to people and written to disk.
+Every watcher of a worker (of its event stream, its terminal, the kernel, denials) turns what it sees into
+`Evidence`; only `status.py` draws conclusions. `at` is in seconds on the supervisor's clock. `seen` is short
+and redacted: it is shown to people and written to disk.
 
-A watcher speaks when what it sees changes; saying it again does no harm. One that looks (terminal attributes,
-system calls, children, sockets) says `Idle` when what it saw is gone.
+A watcher reports when what it sees changes; repeating a report does no harm. A polling watcher (terminal
+attributes, system calls, children, sockets) reports `Idle` when what it saw is gone.
 """
 
 import enum
@@ -20,18 +20,18 @@ MAX_SEEN = 300  # characters of what was seen: enough to recognise it
 
 
 class Source(enum.IntEnum):
-    """Who says it, the strongest first: a weaker one may add detail, not overturn a fresher stronger one."""
+    """The sources, strongest first. A weaker source may add detail, but not override a newer stronger one."""
 
     EXIT = 1
     PROTOCOL = 2  # the CLI's own event stream or request
     ESCAPE = 3  # OSC 7501 and the like
-    DENIAL = 4  # the watcher of refused calls
+    DENIAL = 4  # the watcher of refused system calls
     SYSCALL = 5  # what a blocked thread waits for
     TTY = 6  # attributes of the terminal
     TITLE = 7
     SOCKET = 8  # a request sent later than the last byte received
     CHILDREN = 9  # a command runs below the worker
-    FILE = 10  # a record the CLI keeps of itself
+    FILE = 10  # a file in which the CLI records its state
     SCREEN = 11  # a fingerprint on the rendered screen
     STABILITY = 12  # the screen did or did not change
     TEXT = 13  # a fingerprint in plain output
@@ -54,7 +54,7 @@ class WorkerState(enum.StrEnum):
 
 
 class Work(enum.StrEnum):
-    """What a running worker is at."""
+    """What a running worker is doing."""
 
     THINKING = "thinking"
     TOOL = "tool"
@@ -74,7 +74,7 @@ class Want(enum.StrEnum):
     STDIN_EOF = "stdin-eof"
     EDITOR = "editor"
     PAGER = "pager"
-    NETWORK = "network"  # a host that no rule decides about: its connection waits
+    NETWORK = "network"  # permission for a host that no rule covers: a connection to it waits
 
 
 class Obstacle(enum.StrEnum):
@@ -104,33 +104,33 @@ class Failure(enum.StrEnum):
     CRASH = "crash"
     KILLED = "killed"
     TIMEOUT = "timeout"
-    LIMIT = "limit"  # on what it may use
-    MEMORY = "memory"  # there was none left
-    STATE = "state"  # what it keeps on disk could not be used: held by another, or not to be written
+    LIMIT = "limit"  # a resource limit
+    MEMORY = "memory"  # out of memory
+    STATE = "state"  # its files on disk were unusable: locked by another process, or not writable
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """It has started and takes part: its first event, its prompt, its first status."""
+    """The worker has started: its first event, its prompt, or its first status was seen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Something happened that only happens when work goes on; an edge, not a state."""
+    """Something happened that only happens during work; an edge, not a state."""
 
     work: Work
 
 
 @dataclass(frozen=True, slots=True)
 class Working:
-    """It says that it works, until something newer says otherwise."""
+    """The source reports that the worker works; valid until newer evidence contradicts it."""
 
     work: Work
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """It says that it has nothing to do; `since` is known for a screen that does not change."""
+    """The source reports that the worker has nothing to do; `since` is known for an unchanging screen."""
 
     since: float | None = None
 
@@ -146,26 +146,26 @@ class AnswerOption:
 
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """It cannot go on without this. `request` is the id that an answer must carry, if there is one."""
+    """The worker cannot go on without this. `request` is the id that an answer must carry, if any."""
 
     want: Want
     question: str = ""
     options: tuple[AnswerOption, ...] = ()
     request: str = ""
-    failure: Failure | None = None  # of the turn before, where its screen says that it failed
+    failure: Failure | None = None  # of the previous turn, if the screen shows that it failed
 
 
 class AskedHost(msgspec.Struct, frozen=True, kw_only=True):
-    """A host that no rule decides about and that somebody is asked about, while a connection to it waits.
+    """A host that no rule covers: the user is asked about it while a connection to it waits.
 
-    `told` is what became of the question; empty while it waits for an answer.
+    `told` is the outcome of the question; empty while it waits for an answer.
     """
 
     request: str
     host: str
     port: int
-    program: str = ""  # that wants to reach it, where that is known
-    pattern: str = ""  # what an answer may allow instead
+    program: str = ""  # the program that connects, if known
+    pattern: str = ""  # the host pattern that an answer may allow instead
     told: str = ""
 
     @property
@@ -175,12 +175,15 @@ class AskedHost(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """Nobody reads its terminal, whatever that shows: it does not wait for input. It is no sign of work."""
+    """No process reads the worker's terminal, so it does not wait for input, whatever the screen shows.
+
+    It is no sign of work.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The request with this id has its answer."""
+    """The request with this id was answered."""
 
     request: str
 
@@ -196,9 +199,9 @@ class Retrying:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """The kernel refused a call of the worker because of the sandbox: its answer was seen.
+    """The kernel refused a call of the worker because of the sandbox; the refusal itself was seen.
 
-    `rule` and `grant` are what explains and would allow it.
+    `rule` explains the refusal, and `grant` would allow the call.
     """
 
     access: str  # read, write, create, remove, connect
@@ -208,26 +211,26 @@ class Denied:
     rule: str = ""
     grant: str = ""
     relocation: str = ""  # a variable that moves this state elsewhere, as NAME=PATH
-    role: str = ""  # what the catalogue calls this path
+    role: str = ""  # the role of this path in the catalogue
     pid: int = 0
     comm: str = ""
-    count: int = 1  # how many refusals, none more than a few seconds ago, this item stands for
-    fatal: bool = False  # the program ended over it
-    host: bool = False  # not the sandbox's doing: reading that the host itself refuses
-    command: str = ""  # which one, where each has a sandbox of its own
-    aside: bool = False  # a host that its CLI asked for besides its provider's: most do, and go without
+    count: int = 1  # the number of refusals, all within the last few seconds, that this item stands for
+    fatal: bool = False  # the program ended because of it
+    host: bool = False  # the host itself refuses the read, not the sandbox
+    command: str = ""  # the command, if each has its own sandbox
+    aside: bool = False  # a host besides the provider's: most CLIs contact some, and work without
 
     @property
     def counts(self) -> bool:
-        """Is it something that the sandbox kept from the work, as far as one can tell?"""
+        """Return whether the sandbox kept something from the work, as far as can be told."""
         return not self.host and not self.aside
 
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """What the worker will want was refused to a probe in its sandbox; that it wanted it was not seen.
+    """The sandbox refused a probe something that the worker will need; no call of the worker was seen.
 
-    It explains what the worker says or does, and never stands for a denial.
+    It explains what the worker says or does, and never counts as a denial.
     """
 
     access: str
@@ -241,7 +244,7 @@ class Foreseen:
 
 @dataclass(frozen=True, slots=True)
 class Obstructed:
-    """Blocked by something else than a denial: a foreign lock, a stopped process, no route."""
+    """The worker is blocked by something other than a denial: a foreign lock, a stopped process, no route."""
 
     obstacle: Obstacle
     detail: str = ""
@@ -254,13 +257,13 @@ class Requested:
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """What a worker used since it started. Input includes what was cached."""
+    """What a worker used since it started. Input includes cached tokens."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
-    cost_usd: float | None = None  # where the CLI says it
-    turns: int = 0  # likewise
+    cost_usd: float | None = None  # if the CLI reports it
+    turns: int = 0  # if the CLI reports them
 
     @property
     def tokens(self) -> int:
@@ -279,14 +282,14 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What it has used so far, said while it goes on; no sign of anything else."""
+    """The usage so far, reported during the run; no sign of anything else."""
 
     usage: TokenUsage
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The CLI's own last word on a turn. `refused` are the tool calls it was not allowed to make."""
+    """The CLI's own report of the end of a turn. `refused` are the tool calls that were not allowed."""
 
     ok: bool
     failure: Failure | None = None
@@ -294,13 +297,13 @@ class Result:
     http: int | None = None
     usage: TokenUsage | None = None
     refused: tuple[str, ...] = ()
-    announced: str = ""  # as of Trouble
+    announced: str = ""  # as in Trouble
     unfinished: tuple[str, ...] = ()  # commands that it started and did not wait for
 
 
 @dataclass(frozen=True, slots=True)
 class ToolFailed:
-    """A tool of the worker ended badly: not the worker's failure, but a task may need it."""
+    """A tool of the worker failed. That is not a failure of the worker, but its task may need the tool."""
 
     what: str
     code: int | None = None
@@ -308,16 +311,16 @@ class ToolFailed:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A failure told in words, by an error event or an error line; not the end of anything by itself."""
+    """A failure reported in words, by an error event or an error line. By itself it ends nothing."""
 
     failure: Failure
     http: int | None = None
-    announced: str = ""  # the words that say when a limit is over
+    announced: str = ""  # the words that say when a limit ends
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """Its event stream said what we do not know; `seen` is the first sample. No judgement of the worker."""
+    """The event stream held something unknown; `seen` is the first sample. It does not judge the worker."""
 
     what: str  # the type of the event, "not JSON", or "line too long"
     count: int = 1
@@ -325,10 +328,10 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """The leader is gone. `cause` is set when that was our doing: killed, timeout, launch, or limit.
+    """The leader process ended. `cause` is set if we ended it: killed, timeout, launch, or limit.
 
-    `limit` says what it used too much of, also if it was not ended for that. `out_of_memory` says that the
-    kernel ended processes for want of memory just then.
+    `limit` says which limit it exceeded, also if it was not ended for that. `out_of_memory` says that the
+    kernel killed processes for lack of memory at that time.
     """
 
     code: int | None
@@ -340,14 +343,14 @@ class Exited:
 
 @dataclass(frozen=True, slots=True)
 class Vanished:
-    """Nobody can tell what became of it: its host, its server or its record is gone."""
+    """The fate of the worker is unknown: its host, its server or its record is gone."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unreached:
-    """The machine it runs on cannot be reached: what it does there is not known. `over` takes that back."""
+    """The machine it runs on is unreachable, so its activity is unknown. `over` retracts this claim."""
 
     why: str
     over: bool = False
@@ -387,20 +390,20 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """What a worker is doing, since when, and why we say so."""
+    """What a worker is doing, since when, and the evidence for it."""
 
     state: WorkerState
-    detail: str = ""  # a Work, Want or Obstacle, with its particulars in `about`
+    detail: str = ""  # a Work, Want or Obstacle; `about` has the particulars
     about: str = ""  # one line for people: attempt and cause, path and rule, question
     failure: Failure | None = None
     flags: frozenset[str] = (
         frozenset()
     )  # of a completed one: with-denials, unverified, no-tools; of any: background
     since: float = 0.0
-    evidence: tuple[Evidence, ...] = ()  # the items that decided, strongest first
+    evidence: tuple[Evidence, ...] = ()  # the deciding items, strongest first
     contradictions: tuple[str, ...] = ()
     rule: str = ""  # the name of the rule that decided; `why` explains it
-    progress_at: float = 0.0  # when work was last seen to go on
+    progress_at: float = 0.0  # when progress was last seen
 
 
 _CLAIMS: Final[dict[str, type[Claim]]] = {
@@ -431,10 +434,10 @@ _CLAIMS: Final[dict[str, type[Claim]]] = {
 
 
 class JournalEntry(NamedTuple):
-    """A line of the journal, so that whoever takes a worker over knows what was known.
+    """A line of the journal, from which a supervisor that takes over a worker learns what was known.
 
-    `seq` is the number of the output event that the evidence came from, 0 if it came from elsewhere: what is
-    read again after a restart is not counted twice.
+    `seq` is the number of the output event that the evidence came from, 0 if it came from elsewhere. With it,
+    output that is read again after a restart is not counted twice.
     """
 
     item: Evidence
@@ -454,7 +457,7 @@ _decoder = decoding.decoder(_Line)
 
 
 def encode_entry(entry: JournalEntry) -> bytes:
-    """One line, with its end."""
+    """Encode the entry as one line, including the newline."""
     item = entry.item
     fields = msgspec.Raw(msgspec.json.encode(item.claim))
     line = _Line(item.source, item.at, type(item.claim).__name__, fields, item.seen, entry.seq)
@@ -462,11 +465,11 @@ def encode_entry(entry: JournalEntry) -> bytes:
 
 
 def decode_entry(line: bytes) -> JournalEntry | None:
-    """The entry of a line; None when it is torn, as the last one after a crash may be, or from elsewhere."""
+    """Decode a line. None if it is truncated, as the last line after a crash may be, or not an entry."""
     try:
         found = _decoder.decode(line)
         if found.claim == Denied.__name__ and b'"predicted":true' in bytes(found.fields):
-            return None  # of 0.1, where a denial was what nobody had seen
+            return None  # written by 0.1, which also recorded predicted denials
         claim = decoding.decode(found.fields, _CLAIMS[found.claim])
     except (msgspec.MsgspecError, KeyError):
         return None

@@ -1,8 +1,8 @@
-"""What holds a worker up: an answer it waits for, or an obstacle outside model and user. Pure module.
+"""What holds a worker up: a missing answer, or an obstacle outside model and user. Pure module.
 
-Of what its screen and its title say, wants come first, then work: a dialog may stand beside a spinner.
-Only the bottom of the screen counts, where a program talks to its user; above it an agent may be writing
-about dialogs. Of a title only the fixed beginning counts: the rest may be the model's words.
+On the screen and in the title, wants outrank work, because a dialog may stand beside a spinner. Only the
+bottom of the screen counts, where a program talks to its user; above it, an agent may write about dialogs. Of
+a title only the fixed beginning counts, because the rest may be words of the model.
 """
 
 import re
@@ -36,20 +36,20 @@ from holdfast.agents.evidence.evidence import (
 )
 from holdfast.agents.evidence.verdict import denial_words
 
-DENIALS: Final = 3  # two can be a probe and its second try
-DENIALS_S: Final = 10.0  # a loop tries again every second or faster
-# As in projects.json.ed94832e-60ff-4ed7-beaf-71264bd67d46.tmp: an UUID, or a number of a process or a moment.
+DENIALS: Final = 3  # two can be a probe and its retry
+DENIALS_S: Final = 10.0  # a loop retries every second or faster
+# As in projects.json.ed94832e-60ff-4ed7-beaf-71264bd67d46.tmp: a UUID, a process number, or a timestamp.
 _TEMPORARY: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<=[.-])\d{3,}(?=[.-]|$)")
 
-SHOWN: Final = (Source.SCREEN, Source.STABILITY)  # what a terminal shows, and not what is done with it
+SHOWN: Final = (Source.SCREEN, Source.STABILITY)  # sources that read what a terminal displays
 
-MAX_SHOWN: Final = 5  # items of evidence in a status: it is written on every change
-BOTTOM_LINES: Final = 20  # lines with something on them: the tallest dialog that was recorded has 14
-STABLE_S: Final = 2.0  # unchanged for so long means waiting: right in 93 of 95 measured cases
+MAX_SHOWN: Final = 5  # items of evidence in a status, which is written on every change
+BOTTOM_LINES: Final = 20  # non-empty lines: the tallest dialog that was recorded has 14
+STABLE_S: Final = 2.0  # unchanged for so long means waiting: correct in 93 of 95 measured cases
 
 _UNKNOWN: Final = "a dialog that is not known"
-_FRAME: Final = " \t│┃║|╭╮╰╯─⬝■"  # and what moves in front of a line
-# A dialog that no sign describes, after an update for example: a marked choice, or keys that confirm one.
+_FRAME: Final = " \t│┃║|╭╮╰╯─⬝■"  # frames, and animated characters at the beginning of a line
+# A dialog without a sign, after an update for example: a marked choice, or keys that confirm one.
 _UNKNOWN_DIALOG: Final = (
     re.compile("^[\\s│┃║|]*[\u203a\u276f\u25cf\u25b6\u2192]\\s*[1-9][.)]\\s+\\S", re.MULTILINE),
     re.compile(r"\benter\b(?: to)? (?:confirm|continue|select)\b", re.IGNORECASE),
@@ -57,29 +57,29 @@ _UNKNOWN_DIALOG: Final = (
 
 
 def asks(item: Evidence) -> bool:
-    """Does it want something else than its next prompt?"""
+    """Return whether it wants something other than its next prompt."""
     return isinstance(item.claim, Wants) and item.claim.want is not Want.PROMPT
 
 
 def rests(item: Evidence) -> bool:
-    """Does it say that it has nothing to do until somebody speaks to it?"""
+    """Return whether it says that the worker has nothing to do until it gets a prompt."""
     return isinstance(item.claim, Idle | Result) or (isinstance(item.claim, Wants) and not asks(item))
 
 
 def takes_text(item: Evidence) -> bool:
-    """Does it say that text can be typed?"""
+    """Return whether it says that text can be typed."""
     return isinstance(item.claim, Wants) and item.claim.want in (Want.PROMPT, Want.QUESTION)
 
 
 def shows_work(item: Evidence) -> bool:
-    """Does it say that something was taken up: work, or a question that comes of it?"""
+    """Return whether it says that the worker began something: work, or a question that results from it."""
     if item.source in (Source.STABILITY, Source.CLOCK, Source.TEXT):
         return False
     return isinstance(item.claim, Working | Progress | Retrying | Result) or asks(item)
 
 
 def find_failed_turn(digest: Digest) -> Evidence | None:
-    """What its screen says of a turn that failed, where it stands beside whatever says that it rests."""
+    """Return what the screen says about a failed turn, if that report is valid."""
     for item in map(digest.items.__getitem__, digest.live):
         if item.source is Source.SCREEN and isinstance(item.claim, Wants) and not asks(item):
             return item if item.claim.question else None
@@ -87,9 +87,9 @@ def find_failed_turn(digest: Digest) -> Evidence | None:
 
 
 def blame(digest: Digest, failure: Failure | None) -> Failure | None:
-    """What a failed request is put down to: a name that was not found, rather than what a gateway says of it.
+    """Return the cause of a failed request: an unresolved name outranks the words of a gateway.
 
-    Whoever makes the worker's connections answers in the provider's place when it cannot reach that.
+    The gateway that makes the worker's connections answers in place of a provider that it cannot reach.
     """
     if failure is not Failure.PROVIDER:
         return failure
@@ -102,7 +102,7 @@ def blame(digest: Digest, failure: Failure | None) -> Failure | None:
 
 
 def waiting(digest: Digest, item: Evidence, since: float) -> WorkerStatus:
-    """Waiting for what this item says."""
+    """Return the status of waiting for what this item says."""
     want, about = Want.PROMPT, item.seen
     failure: Failure | None = None
     match item.claim:
@@ -118,17 +118,17 @@ def waiting(digest: Digest, item: Evidence, since: float) -> WorkerStatus:
 
 
 def shown(digest: Digest, *deciding: Evidence) -> tuple[Evidence, ...]:
-    """What decided, then the other reports that stand."""
+    """Return the deciding items, then the other valid reports."""
     others = [item for item in map(digest.items.__getitem__, digest.live) if item not in deciding]
     return (*deciding, *others)[:MAX_SHOWN]
 
 
 def stopped(digest: Digest) -> WorkerStatus | None:
-    """A stopped process does nothing, whatever was said before it was stopped."""
+    """A stopped process does nothing, whatever it reported before it was stopped."""
     for index in digest.reports.values():
         item = digest.items[index]
         held = isinstance(item.claim, Obstructed) and item.claim.obstacle is Obstacle.STOPPED
-        # A command may have been left stopped in the background: then the worker was seen to go on.
+        # A stopped command may remain in the background; then the worker itself was seen to continue.
         begin = digest.since(index) if item.source is Source.CHILDREN else item.at
         if held and index > digest.advance and begin >= digest.advanced_at:
             return _obstruction(digest, index)
@@ -146,9 +146,9 @@ def request(digest: Digest) -> WorkerStatus | None:
 
 
 def open_requests(digest: Digest) -> list[Evidence]:
-    """Structured requests without an answer, the oldest first.
+    """Return structured requests without an answer, oldest first.
 
-    Other tools may go on meanwhile; the model does not.
+    Other tools may go on meanwhile; the model does not. So a request is closed if the model went on.
     """
     open_: dict[str, tuple[int, Evidence]] = {}
     for index in digest.of(Wants):
@@ -160,7 +160,7 @@ def open_requests(digest: Digest) -> list[Evidence]:
         if isinstance(claim, Answered) and open_.get(claim.request, (index,))[0] < index:
             del open_[claim.request]
     resumed = _model_went_on(digest) if open_ else -1
-    # A connection waits for its answer whatever the model does meanwhile.
+    # A connection keeps waiting for its answer whatever the model does meanwhile.
     return [item for index, item in open_.values() if index > resumed or _is_about_network(item)]
 
 
@@ -187,9 +187,9 @@ def _model_went_on(digest: Digest) -> int:
 
 
 def denied_again(digest: Digest) -> WorkerStatus | None:
-    """The same path is refused again and again, and nothing else happens."""
+    """The sandbox refuses the same path repeatedly, and nothing else happens."""
     if _waits_by_its_own_word(digest) or _shows_its_prompt(digest):
-        return None  # that it cannot write meanwhile does not hold it up
+        return None  # failing writes do not hold it up while it waits
     loops = [loop for denials in _denials_by_path(digest).values() if (loop := _loop(digest, denials))]
     if not loops:
         return None
@@ -201,7 +201,10 @@ def denied_again(digest: Digest) -> WorkerStatus | None:
 
 
 def _denials_by_path(digest: Digest) -> dict[str, list[int]]:
-    """Denials since it last got on, the newest first. A temporary name is another one at each try."""
+    """Return denials since it last advanced, newest first, by path.
+
+    Temporary names differ at each attempt, so they are replaced by a pattern.
+    """
     found: dict[str, list[int]] = {}
     for index in reversed(digest.of(Denied)):
         if index <= digest.advance:
@@ -213,7 +216,7 @@ def _denials_by_path(digest: Digest) -> dict[str, list[int]]:
 
 
 def _loop(digest: Digest, denials: Sequence[int]) -> tuple[int, int] | None:
-    """First and last of enough denials within the time, the newest such run."""
+    """Return the first and last of the newest run of enough denials within DENIALS_S."""
     counted, newest = 0, 0
     for place, index in enumerate(denials):
         counted += _count(digest, index)
@@ -231,7 +234,7 @@ def _count(digest: Digest, index: int) -> int:
 
 
 def cut_off(digest: Digest) -> WorkerStatus | None:
-    """A refused connection, and after it the worker's own word that it has no network."""
+    """A refused connection, followed by the worker's own report that it has no network."""
     refused = _list_refused_connections(digest)
     if not refused or _waits_by_its_own_word(digest):
         return None
@@ -242,13 +245,13 @@ def cut_off(digest: Digest) -> WorkerStatus | None:
 
 
 def unreachable(digest: Digest) -> WorkerStatus | None:
-    """For one that shows nothing: a connection that was refused since it last got on."""
+    """For a worker that shows nothing: a connection that was refused since it last advanced."""
     refused = _list_refused_connections(digest)
     return _denial(digest, refused[-1], since=digest.items[refused[0]].at) if refused else None
 
 
 def obstructed(digest: Digest) -> WorkerStatus | None:
-    """A lock that somebody else holds, or a sandbox without a network, seen later than any sign of work."""
+    """A lock held by another process, or a sandbox without a network, seen later than any sign of work."""
     for index in digest.live:
         if isinstance(digest.items[index].claim, Obstructed) and index > digest.advance:
             return None if _waits_by_its_own_word(digest) else _obstruction(digest, index)
@@ -256,7 +259,7 @@ def obstructed(digest: Digest) -> WorkerStatus | None:
 
 
 def proof(digest: Digest) -> WorkerStatus | None:
-    """The kernel shows what it waits for, later than its own word that it works."""
+    """The kernel shows what it waits for, later than its own report that it works."""
     voice = digest.voice()
     if voice is None or isinstance(voice.claim, Wants):
         return None
@@ -268,9 +271,9 @@ def proof(digest: Digest) -> WorkerStatus | None:
 
 
 def wants(digest: Digest) -> WorkerStatus | None:
-    """The strongest report that stands is a question; or it says that it rests, and its screen says why.
+    """The strongest valid report is a question; or it says that it rests, and its screen shows a question.
 
-    A dialog that nobody knows does not outweigh what the kernel says.
+    An unknown dialog does not outweigh what the kernel shows.
     """
     voice = digest.voice()
     if voice is None or (voice.source in SHOWN and digest.unread() is not None):
@@ -291,7 +294,7 @@ def _waits_by_its_own_word(digest: Digest) -> bool:
 
 
 def _shows_its_prompt(digest: Digest) -> bool:
-    """Its screen takes text, and nothing stronger speaks against that."""
+    """Return whether its screen accepts text and no stronger evidence contradicts that."""
     voice, index = digest.voice(), digest.reports.get(Source.SCREEN, -1)
     return voice is not None and rests(voice) and index in digest.live and takes_text(digest.items[index])
 
@@ -321,7 +324,7 @@ def _denial(digest: Digest, index: int, *others: Evidence, since: float) -> Work
 
 
 def _list_refused_connections(digest: Digest) -> list[int]:
-    """Since it last got on; its provider counts if a probe in its sandbox was refused it."""
+    """Return refusals since it last advanced, including the provider if a probe was refused it."""
     kinds = sorted(digest.of(Denied) + digest.of(Foreseen))
     return [i for i in kinds if i > digest.advance and _is_connect(digest.items[i])]
 
@@ -333,7 +336,7 @@ def _is_connect(item: Evidence) -> bool:
 
 
 def _is_network(item: Evidence) -> bool:
-    """Does it complain of the network? An attempt after no answer at all is as good as one that says so."""
+    """Return whether it reports a network problem. An attempt after no answer at all counts as one."""
     match item.claim:
         case Retrying(failure=None, http=None):
             return True
@@ -345,7 +348,7 @@ def _is_network(item: Evidence) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class WantSign:
-    """A pattern on the bottom of the screen that means: it wants something."""
+    """A pattern at the bottom of the screen that means that the worker wants something."""
 
     pattern: re.Pattern[str]
     want: Want
@@ -353,27 +356,27 @@ class WantSign:
 
 @dataclass(frozen=True, slots=True)
 class BusySign:
-    """A pattern on the bottom of the screen that means: it is at work."""
+    """A pattern at the bottom of the screen that means that the worker works."""
 
     pattern: re.Pattern[str]
     work: Work
 
 
 class Signs(Protocol):
-    """What is known of a CLI's screen; the records of the catalogue are such."""
+    """The signs on a CLI's screen; the records of the catalogue implement this."""
 
     @property
     def wants(self) -> Sequence[WantSign]: ...
     @property
     def busy(self) -> Sequence[BusySign]: ...
     @property
-    def ready(self) -> Sequence[re.Pattern[str]]: ...  # it takes a prompt, if it wants nothing else
+    def ready(self) -> Sequence[re.Pattern[str]]: ...  # it accepts a prompt, if it wants nothing else
     @property
     def titles(self) -> Sequence[tuple[str, Claim]]: ...  # the title's beginning → what it means
 
 
 def read_title(title: str, signs: Signs, at: float) -> Evidence | None:
-    """What the title says, if it begins as one that says something."""
+    """Return the evidence in the title, if it has a known beginning."""
     for prefix, claim in signs.titles:
         if title.startswith(prefix):
             return Evidence(Source.TITLE, at, claim, title[:MAX_SEEN])
@@ -381,7 +384,7 @@ def read_title(title: str, signs: Signs, at: float) -> Evidence | None:
 
 
 def read_screen(lines: Sequence[str], signs: Signs, at: float) -> Evidence | None:
-    """What the bottom of the screen says: a want, else work, else an unknown dialog, else readiness."""
+    """Return the evidence at the bottom of the screen: a want, else work, an unknown dialog, or readiness."""
     text = bottom(lines)
     for want in signs.wants:
         if (found := want.pattern.search(text)) is not None:
@@ -400,12 +403,12 @@ def read_screen(lines: Sequence[str], signs: Signs, at: float) -> Evidence | Non
 
 
 def is_unknown_dialog(evidence: Evidence) -> bool:
-    """It wants a decision, and nobody knows which: no key is safe."""
+    """Return whether it wants an unknown decision, for which no key is known to be safe."""
     return evidence.source is Source.SCREEN and evidence.seen.startswith(_UNKNOWN)
 
 
 def read_stability(changed_at: float, at: float) -> Evidence | None:
-    """A screen that changes means work, one that has not for a while that it waits; in between nothing."""
+    """A changing screen means work; one unchanged for STABLE_S means waiting; in between, nothing."""
     if changed_at >= at:
         return Evidence(Source.STABILITY, at, Progress(Work.STREAMING), "the screen changed")
     if at - changed_at >= STABLE_S:
@@ -414,7 +417,7 @@ def read_stability(changed_at: float, at: float) -> Evidence | None:
 
 
 def bottom(lines: Sequence[str]) -> str:
-    """The last lines that have something on them, as one text."""
+    """Return the last non-empty lines, as one text."""
     return "\n".join([line for line in lines if line.strip(_FRAME)][-BOTTOM_LINES:])
 
 

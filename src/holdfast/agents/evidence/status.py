@@ -1,8 +1,8 @@
-"""What a worker is doing: evidence and clock in, state out. Pure module.
+"""Computes the state of a worker from evidence and clock. Pure module.
 
-Nothing else draws conclusions. RULES are asked in order and the first that knows decides; its name is in the
-status and `why` explains it. The same evidence and clock give the same status, whatever was said before;
-`since` is when the evidence began to say so, so a caller that saw the state earlier keeps its own time.
+No other module draws conclusions. RULES are tried in order and the first with a result decides; its name is
+in the status and `why` explains it. The same evidence and clock give the same status, whatever the status was
+before. `since` is when the evidence began to say so; a caller that saw the state earlier keeps its own time.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -45,30 +45,30 @@ from holdfast.agents.evidence.verdict import RULES as VERDICTS
 from holdfast.agents.evidence.verdict import ExitRules, denial_words, http_failure, verdict
 
 START_S: Final = (
-    30.0  # most take part within 10 s; one that needs longer on a cold, busy host has it in its record
+    30.0  # most take part within 10 s; records of CLIs that need longer on a cold, busy host say so
 )
-HOLD_S: Final = 3.0  # between two steps a CLI looks idle for less
-_SAID: Final = (Source.TITLE, Source.ESCAPE)  # what a program tells a terminal of itself
-QUIET_S: Final = 90.0  # a model that thinks, or a tool that works, shows something sooner
+HOLD_S: Final = 3.0  # between two steps a CLI looks idle for a shorter time
+_SAID: Final = (Source.TITLE, Source.ESCAPE)  # what a program reports to its terminal about itself
+QUIET_S: Final = 90.0  # a thinking model or a working tool shows something sooner
 PROVIDER_QUIET_S: Final = 120.0  # a provider under load may take so long for its first byte
-STORM_REQUESTS: Final = 20  # a CLI that backs off stays far below; a loop made 120 a minute
+STORM_REQUESTS: Final = 20  # a CLI that backs off makes far fewer; a loop made 120 per minute
 STORM_S: Final = 60.0
 
 RETRYING: Final = "retrying"
 STORM: Final = "request-storm"
 UNREACHABLE: Final = "unreachable"
 
-# Noise around a state, or known to blur it: not worth being called a contradiction.
+# Sources that are too noisy or imprecise to count as contradictions.
 _NO_CONTRADICTION: Final = LIFE_ONLY | {Source.SOCKET, Source.TEXT}
 HOPELESS: Final = frozenset(
     {Failure.AUTH, Failure.MODEL, Failure.QUOTA}
 )  # the same request fails the same way
 HOPELESS_HTTP: Final = frozenset({401, 403, 404})
-ENOUGH_ATTEMPTS: Final = 2  # the second shows that the first was no accident; CLIs go on for minutes
+ENOUGH_ATTEMPTS: Final = 2  # the second confirms the first; CLIs would go on for minutes
 _FINAL: Final = "nothing: it has ended"
 _ITS_CHECK: Final = "a check of the work itself, by the user who gave the task"
 
-# Rule → what it says, and what would change the verdict.
+# Rule → what it means, and what would change the verdict.
 REASONS: Final[Mapping[str, tuple[str, str]]] = {
     "vanished": ("what became of it is not known", "any new sign of it"),
     "unreachable": (
@@ -160,7 +160,7 @@ class _Look(Digest):
         self.exits = exits
 
     def in_flight(self) -> float | None:
-        """Since when a request waits for its first byte."""
+        """Return since when a request has been waiting for its first byte; None if none is."""
         heard = self.items[self.received].at if self.received >= 0 else self.started_at
         index = self.reports.get(Source.SOCKET, -1)
         if index > self.received and isinstance(self.items[index].claim, Working):
@@ -169,17 +169,17 @@ class _Look(Digest):
         return self.items[sent[0]].at if sent else None
 
     def quiet(self) -> bool:
-        """Has nothing shown for too long that work goes on?"""
+        """Return whether there has been no sign of work for too long."""
         allowed = self.limits.quiet_s if self.in_flight() is None else self.limits.provider_quiet_s
         return self.now - self.progress_at > allowed and not self.command_runs()
 
     @property
     def tool(self) -> int:
-        """Where a tool was last seen to get on."""
+        """The index of the last progress of a tool."""
         return self._newest_progress((Work.TOOL,))
 
     def last_work(self) -> Work:
-        """A command that came and went below it says nothing of what it does now."""
+        """Return the kind of work last seen, ignoring commands below it that have ended."""
         over = LIFE_ONLY if self.command_runs() else LIFE_ONLY | {Source.CHILDREN}
         for item in reversed(self.items):
             if isinstance(item.claim, Progress | Working) and item.source not in over:
@@ -187,7 +187,7 @@ class _Look(Digest):
         return Work.THINKING
 
     def rest(self) -> tuple[Evidence, float, float] | None:
-        """The report that it rests, since when, and for how long it must do so before it is believed."""
+        """Return the report that it rests, since when, and how long it must rest before we accept that."""
         voice = self.voice()
         if voice is None or not holdups.rests(voice):
             return None
@@ -201,9 +201,9 @@ class _Look(Digest):
             begin = voice.claim.since
         stable = holdups.STABLE_S if voice.source in holdups.SHOWN else 0.0
         answered = self.newest(Answered)
-        if answered >= 0 and (stable or voice.source in _SAID):  # which stand for a while after an answer
+        if answered >= 0 and (stable or voice.source in _SAID):  # these remain for a while after an answer
             begin = max(begin, self.items[answered].at)
-        # Where it shows its prompt, a screen that was drawn before is life, not work.
+        # If it shows its prompt, earlier changes of the screen are life, not work.
         life = LIFE_ONLY if voice.source is Source.SCREEN else frozenset()
         worked = any(
             isinstance(item.claim, Working | Progress | Answered) and item.source not in life
@@ -220,7 +220,7 @@ def _exit(look: _Look) -> WorkerStatus | None:
 def _vanished(look: _Look) -> WorkerStatus | None:
     last = look.items[-1] if look.items else None
     if last is None or not isinstance(last.claim, Vanished):
-        return None  # never, or it was seen again since
+        return None  # it never vanished, or was seen again since
     return WorkerStatus(WorkerState.LOST, about=last.claim.why, since=last.at, evidence=(last,))
 
 
@@ -241,7 +241,7 @@ def _storm(look: _Look) -> WorkerStatus | None:
 
 
 def _same_turn_again(look: _Look) -> WorkerStatus | None:
-    """Attempts in the event stream, each with a part of an answer that makes it look like work."""
+    """Detect a retry loop in which each attempt yields a partial answer, and so looks like work."""
     tries = [
         i
         for i in look.of(Retrying)
@@ -272,7 +272,7 @@ def _retrying(look: _Look) -> WorkerStatus | None:
     ):
         return None
     if item.source is Source.SCREEN and look.reports.get(Source.SCREEN, -1) > index:
-        return None  # it is not on the screen any more
+        return None  # the screen no longer shows it
     same = _attempts_like(look, claim)
     if claim.failure is None and claim.http is None:
         claim = replace(claim, failure=_find_trouble(look)[0])
@@ -282,7 +282,7 @@ def _retrying(look: _Look) -> WorkerStatus | None:
 
 
 def _find_trouble(look: _Look) -> tuple[Failure | None, Evidence | None]:
-    """The trouble of which something was said since the last output: an attempt without a cause has that."""
+    """Return the last failure reported since the last output; it is the cause of attempts without one."""
     for index in sorted((*look.of(Trouble), *look.of(Retrying)), reverse=True):
         claim = look.items[index].claim
         if index > look.output and isinstance(claim, Trouble | Retrying) and claim.failure is not None:
@@ -291,9 +291,10 @@ def _find_trouble(look: _Look) -> tuple[Failure | None, Evidence | None]:
 
 
 def _attempts_like(look: _Look, claim: Retrying) -> tuple[Evidence, ...]:
-    """Attempts since the last output that failed in the same way, the newest first.
+    """Return attempts since the last output that failed in the same way, newest first.
 
-    Of one source: two may tell of the same attempt. An event is an attempt; a screen shows one many times.
+    They are all from one source, because two sources may report the same attempt. Each event is an attempt of
+    its own, but a screen shows the same attempt many times.
     """
     found: dict[Source, dict[tuple[int, float], Evidence]] = {}
     for index in reversed(look.of(Retrying)):
@@ -428,7 +429,7 @@ def classify(
     limits: WorkerLimits,
     exits: ExitRules = ExitRules(),  # noqa: B008 - a value that nobody changes
 ) -> WorkerStatus:
-    """The state of a worker from what is known of it, the newest last. It never fails."""
+    """Return the state of a worker from its evidence, newest last. Always returns a status."""
     look = _Look(evidence, now, started_at, limits, exits)
     for name, rule in RULES:
         status = rule(look)
@@ -443,7 +444,7 @@ _FAMILY: Final = {WorkerState.WAITING: "waiting", WorkerState.BLOCKED: "blocked"
 
 
 def _contradictions(look: _Look, status: WorkerStatus) -> tuple[str, ...]:
-    """What else stands and says otherwise, for a worker that is alive."""
+    """Describe other valid reports that contradict the status of a living worker."""
     if status.state.ended or not status.evidence:
         return ()
     decided = _FAMILY.get(status.state, "running")
@@ -473,7 +474,7 @@ def _says(item: Evidence) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStop:
-    """End it, with this as the cause of its exit: the verdict is then `failed`, this failure, these words."""
+    """The worker is to be ended for this cause; the verdict is then `failed` with this failure and reason."""
 
     failure: Failure
     why: str
@@ -482,15 +483,15 @@ class WorkerStop:
 def decide_end(
     status: WorkerStatus, now: float, *, started_at: float, limits: WorkerLimits
 ) -> WorkerStop | None:
-    """When a worker is to be ended, and why; None is not now.
+    """Decide whether a worker is to be ended now, and why; None means no.
 
-    Advice about a worker (it stalls, it waits) never ends it. Only what cannot get better does, and the
-    limits that its owner set.
+    Advice about a worker (it stalls, it waits) never ends it. Only failures that cannot get better do, and
+    the limits that its owner set.
     """
     if status.state.ended:
         return None
     if status.rule == UNREACHABLE:
-        return None  # nobody knows whether it works, nor could end it
+        return None  # we neither know whether it works nor could end it
     if limits.wall_s is not None and now - started_at > limits.wall_s:
         return WorkerStop(Failure.TIMEOUT, f"it ran for more than {limits.wall_s:.0f} s")
     if status.rule == STORM:
@@ -498,15 +499,15 @@ def decide_end(
     if status.rule == RETRYING and (failure := _hopeless(status)) is not None:
         return WorkerStop(failure, f"trying again cannot help: {status.about}")
     idle_s = now - max(status.progress_at, started_at)
-    # One that waits for its owner is not idle: the owner is.
+    # A worker that waits for its owner does not count as idle.
     if limits.idle_s is not None and idle_s > limits.idle_s and status.state is not WorkerState.WAITING:
         return WorkerStop(Failure.TIMEOUT, f"no sign of work for more than {limits.idle_s:.0f} s")
     return None
 
 
 def _hopeless(status: WorkerStatus) -> Failure | None:
-    """The failure that repeats and will go on doing so. The evidence holds attempts that failed alike."""
-    # Whoever sits at a screen that shows attempts decides that; a run of one prompt has nobody.
+    """Return the failure that would repeat for ever. The evidence holds attempts that failed alike."""
+    # A person at a screen that shows attempts decides for themselves; a run of one prompt has no such person.
     told = [item for item in status.evidence if item.source is not Source.SCREEN]
     attempts = [item.claim for item in told if isinstance(item.claim, Retrying)]
     if len(attempts) < ENOUGH_ATTEMPTS:
@@ -516,7 +517,7 @@ def _hopeless(status: WorkerStatus) -> Failure | None:
 
 
 def why(status: WorkerStatus, now: float) -> list[str]:
-    """Lines for people: state, rule, evidence with source and age, contradictions, what would change it."""
+    """Return lines for people: state, rule, evidence with its age, contradictions, what would change it."""
     rule, change = REASONS[status.rule]
     lines = [headline(status, now), f"rule {status.rule}: {rule}"]
     lines += [f"evidence: {_line(item, now)}" for item in status.evidence] or [
@@ -529,7 +530,7 @@ def why(status: WorkerStatus, now: float) -> list[str]:
 
 
 def headline(status: WorkerStatus, now: float) -> str:
-    """State, detail and age in one line."""
+    """Return state, detail and age in one line."""
     detail = status.failure if status.state is WorkerState.FAILED else status.detail
     particulars = ", ".join(filter(None, (detail, *sorted(status.flags))))
     about = f": {status.about}" if status.about else ""
@@ -537,7 +538,7 @@ def headline(status: WorkerStatus, now: float) -> str:
 
 
 def age(seconds: float) -> str:
-    """A length of time, in the unit that suits it."""
+    """Format a duration in a suitable unit."""
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
@@ -550,7 +551,7 @@ def _line(item: Evidence, now: float) -> str:
 
 
 def claim_words(claim: Claim) -> str:
-    """One claim as a phrase."""
+    """Describe a claim as a phrase."""
     match claim:
         case Ready():
             return "takes part"

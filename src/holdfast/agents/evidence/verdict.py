@@ -1,19 +1,20 @@
 """The verdict on a worker that ended: success, or why not. Pure module.
 
-Exit code 0 is not success, and a last word that says so is not work done. The rules are asked in order; the
-first that knows decides:
+Exit code 0 does not prove success, nor does a final result event that claims it. The rules are tried in
+order; the first that applies decides:
 
     ours      our own kill or a failed launch
-    signal    nobody of us sent it
-    result    the CLI's last word on its turn, weighed against refusals and errors that nothing made good
-    trouble   an error told in words, or by a code that the CLI's record explains
+    signal    a signal that we did not send
+    result    the CLI's final result, weighed against refusals and errors without later successful work
+    trouble   an error reported in words, or by a code that the CLI's record explains
     http      the exit code is an HTTP status modulo 256
     denied    the sandbox refused something before the end
     early     it ended before it took part
-    zero      exit 0, worth what the CLI's record says it is worth
+    zero      exit 0, interpreted as the CLI's record says
     code      any other exit code
 
-What comes in after the exit still counts, so add `Exited` when the output is closed, or after SETTLE_S.
+Evidence that arrives after the exit still counts, so add `Exited` when the output is closed, or after
+SETTLE_S.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -45,14 +46,14 @@ from holdfast.agents.evidence.evidence import (
     Working,
 )
 
-SETTLE_S: Final = 2.0  # output of what the leader left behind comes within it, or the leader was not the last
+SETTLE_S: Final = 2.0  # the last output arrives within this time, unless children of the leader still run
 
-CUT_SHORT_S: Final = 1.5  # a command that was seen for so long is no helper that came and went
+CUT_SHORT_S: Final = 1.5  # a command that was seen for so long is not a short-lived helper
 
 WITH_DENIALS: Final = "with-denials"  # something was refused on the way
 UNVERIFIED: Final = "unverified"  # nothing shows that the work was done
-NO_TOOLS: Final = "no-tools"  # it answered in words alone: nothing can have changed
-BACKGROUND: Final = "background"  # what it started runs on
+NO_TOOLS: Final = "no-tools"  # it used no tools: nothing can have changed
+BACKGROUND: Final = "background"  # programs that it started still run
 
 _HTTP_BASE: Final = 256  # an exit code has eight bits
 _HTTP_ERRORS: Final = range(400, 600)
@@ -74,7 +75,7 @@ _WORDS_OF_CAUSE: Final[Mapping[Failure, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class ExitRules:
-    """What the exit codes of one CLI are worth; its record says so."""
+    """What the exit codes of one CLI mean, according to its record."""
 
     zero_means_success: bool = True
     codes: Mapping[int, Failure] = field(default_factory=dict)
@@ -82,17 +83,20 @@ class ExitRules:
 
 
 def _names(item: Evidence) -> list[str]:
-    """Of the commands that a look found."""
+    """Return the names of the commands that a look found."""
     return item.seen.removeprefix("runs ").split(", ")
 
 
 def http_failure(status: int) -> Failure | None:
-    """What an HTTP status of the provider means, or None if it is no error."""
+    """Return the failure that a provider's HTTP status means, or None if it is not an error."""
     return _HTTP.get(status, Failure.PROVIDER) if status in _HTTP_ERRORS else None
 
 
 def denial_words(denied: Denied | Foreseen) -> str:
-    """One line: what was refused, to whom, by which rule, and what would help."""
+    """Describe a denial in one line: path and access, errno, rule, and what would help.
+
+    Says so if it was a probe that was refused, and not the worker.
+    """
     whom = " to a probe in its sandbox" if isinstance(denied, Foreseen) else ""
     role = f" ({denied.role})" if denied.role else ""
     rule = f", rule {denied.rule}" if denied.rule else ""
@@ -103,14 +107,14 @@ def denial_words(denied: Denied | Foreseen) -> str:
 
 
 class _End:
-    """The evidence at the end, by what the rules ask for; indexes, -1 for none."""
+    """The evidence at the end, indexed for the rules; -1 means none."""
 
     def __init__(self, items: Sequence[Evidence], rules: ExitRules) -> None:
         self.items = items
         self.rules = rules
         self.last: dict[type, int] = {}
         self.tool = self.stream = self.question = self.said = -1
-        self.worked = before = -1  # a tool that did not fail
+        self.worked = before = -1  # the last tool that did not fail
         self.denial = self.network = self.unknown = -1
         self.left_behind = False
         for index, item in enumerate(items):
@@ -151,7 +155,10 @@ class _End:
         self.cut_short = "" if self.left_behind else self._find_cut_short()
 
     def _find_cut_short(self) -> str:
-        """What ran below it until the end, and so ended with it; short helpers come and go at any time."""
+        """Return the commands that ran below it until the end, and so were killed with it.
+
+        Short-lived helpers do not count: they come and go at any time.
+        """
         seen = [item for item in self.items[: self.exit_at] if item.source is Source.CHILDREN]
         last = seen[-1] if seen else None
         if last is None or not isinstance(last.claim, Working) or self.exited.at - last.at > SETTLE_S:
@@ -166,7 +173,7 @@ class _End:
         return ", ".join(kept) if last.at - begin >= CUT_SHORT_S else ""
 
     def _is_named(self, host: str) -> bool:
-        """Does the worker complain of this host, by its name? Then it did not go without."""
+        """Return whether the worker reports an error that names this host; then it needed the host."""
         name = host.partition(":")[0]
         return any(name in item.seen for item in self.items if isinstance(item.claim, Trouble | Retrying))
 
@@ -182,26 +189,26 @@ class _End:
         return (item, item.claim) if item is not None and isinstance(item.claim, Result) else None
 
     def trouble(self) -> tuple[int, Failure] | None:
-        """The last failure told in words that no later work made good."""
+        """Return the last failure reported in words without successful work after it."""
         for index in sorted((self.last.get(Trouble, -1), self.last.get(Retrying, -1)), reverse=True):
             claim = self.items[index].claim if index >= 0 else None
             if not isinstance(claim, Trouble | Retrying):
                 continue
             failure = claim.failure or http_failure(claim.http or 0)
-            # Words come easily after a refusal ("done!"): only another tool shows that it found a way.
+            # After a refusal, text ("done!") proves nothing: only a later tool shows that it found a way.
             refused = failure in (Failure.PERMISSION, Failure.SANDBOX)
             if failure is not None and index > (self.worked if refused else max(self.tool, self.stream)):
                 return index, failure
         return None
 
     def tools_failed(self) -> bool:
-        """Was the last thing known of its tools a failure?"""
+        """Return whether the last known outcome of a tool was a failure."""
         return self.last.get(ToolFailed, -1) > self.tool
 
     def cause(self, failure: Failure) -> tuple[Failure, Evidence | None]:
-        """The failure, or the sandbox behind it, with the denial that shows it."""
+        """Return the failure; if the sandbox caused it, SANDBOX and the denial that shows it."""
         if failure is Failure.PROVIDER and self.unknown > max(self.tool, self.stream):
-            return Failure.NETWORK, None  # a gateway answered in the place of one whose name was not found
+            return Failure.NETWORK, None  # a gateway answered for a provider with an unresolved name
         if failure is Failure.NETWORK and self.network >= 0:
             return Failure.SANDBOX, self.items[self.network]
         if failure in (Failure.SANDBOX, Failure.STATE) and self.denial >= 0:
@@ -260,7 +267,7 @@ def _signal(end: _End) -> WorkerStatus | None:
 
 
 def _limit(end: _End) -> str:
-    """What it used too much of, without having been ended for it."""
+    """Return words about a limit that it exceeded without having been ended for it."""
     return f"; {end.claim.limit}" if end.claim.limit else ""
 
 
@@ -289,7 +296,7 @@ def _result(end: _End) -> WorkerStatus | None:
 
 
 def _success(end: _End, item: Evidence, result: Result, trouble: tuple[int, Failure] | None) -> WorkerStatus:
-    """It says that it succeeded: with what doubts?"""
+    """Return the status of a worker that reports success, with all doubts about it."""
     flags, doubts, contradictions, shown = set[str](), list[str](), list[str](), [item]
     if result.refused:
         flags.add(WITH_DENIALS)
@@ -391,7 +398,7 @@ RULES: Final[tuple[tuple[str, Rule], ...]] = (
 
 
 def verdict(evidence: Sequence[Evidence], rules: ExitRules) -> WorkerStatus:
-    """What became of a worker whose evidence holds an `Exited`."""
+    """Return the verdict on a worker; its evidence must hold an `Exited`."""
     end = _End(evidence, rules)
     for name, rule in RULES:
         status = rule(end)

@@ -1,6 +1,7 @@
-"""Workers on other machines: a workspace carried over (`sending`), what is done over there (`there`), a start
-with what that machine has (`starting`), what a worker says about its task (`courier`), and what came back,
-which is looked at and never obeyed (`returned`). What is known of a machine (`facts`) is seen by `looking`.
+"""Workers on other machines: sending a workspace (`sending`), operations on the other machine (`there`), a
+start with that machine's programs (`starting`), carrying a worker's reports and their answers (`courier`),
+and the returned result, which is inspected and never obeyed (`returned`). `looking` collects the `facts`
+about a machine.
 
 Imports: agents.catalog, agents.changes, agents.worker, client, client.copying, decoding, errors, local,
 sandbox, sandbox.policy.

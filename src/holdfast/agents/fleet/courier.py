@@ -1,14 +1,15 @@
-"""What a worker on another machine says about its task, carried here, and what it is answered, carried there.
+"""Carries letters of a worker on another machine about its task here, and their answers there.
 
-    WORKSPACE/.holdfast/   there as here, made anew for every worker
-      run.json             its grant: where it is heard, and what it signs with
-      outbox/ID.json       a letter, put there whole by the worker
+    WORKSPACE/.holdfast/   the same on both machines, created anew for every worker
+      run.json             its grant: where it reports to, and the key that it signs with
+      outbox/ID.json       a letter, written atomically by the worker
       answers/ID.json      its answer
 
-A letter is a signed envelope (`handoff/`) that is not opened here: its file goes into the outbox of the
-directory that was carried, where its reader takes it for no more than what any worker could have put there.
-Over there every file is reached in a sandbox that holds this one directory, so whatever the worker links or
-swaps, nothing else of that machine is read or written. All of it can be done twice: a letter has its id.
+A letter is a signed envelope (`handoff/`) that is not opened here. Its file goes into the outbox of the
+directory that was carried, and its reader trusts it no more than anything that a worker could have put there.
+On the other machine every file is accessed in a sandbox that contains only this directory. So whatever the
+worker links or swaps, nothing else of that machine is read or written. Every step can be repeated, because a
+letter has an id.
 """
 
 import contextlib
@@ -28,12 +29,12 @@ from holdfast.local.atomicfile import open_folder, write_below
 from holdfast.local.shown import is_text
 from holdfast.local.trees import TreeWalk, read_below, read_regular
 
-MAX_LETTER: Final = 512 * 1024  # bytes: of an envelope; a larger one is none, and stays where it is
-MAX_ANSWER: Final = 16 << 20  # bytes of what a worker is told
-MAX_AT_ONCE: Final = 64  # letters carried in one go, so that the link has room for others
-MAX_LETTERS: Final = 4096  # of one worker: a loop over there does not fill this disk
-MAX_BESIDE: Final = 256 << 20  # bytes of task, answers and attachments that go there
-MAX_FILES: Final = 200  # likewise; a task has at most 50 attachments
+MAX_LETTER: Final = 512 * 1024  # bytes of an envelope; a larger file is not a letter, and stays where it is
+MAX_ANSWER: Final = 16 << 20  # bytes of an answer to a worker
+MAX_AT_ONCE: Final = 64  # letters carried in one round, so that the link has room for other traffic
+MAX_LETTERS: Final = 4096  # of one worker: a loop on the other machine must not fill this disk
+MAX_BESIDE: Final = 256 << 20  # bytes of task, answers and attachments that are sent there
+MAX_FILES: Final = 200  # files that are sent there; a task has at most 50 attachments
 GRANT: Final = "run.json"
 OUTBOX: Final = "outbox"
 ANSWERS: Final = "answers"
@@ -41,24 +42,24 @@ _LETTER: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\.json")  # a name that is used
 
 
 class Courier:
-    """Of one worker. `there` is the directory that belongs to it over there."""
+    """The courier of one worker. `there` is the worker's directory for letters on the other machine."""
 
     def __init__(self, handover: Handover, cwd: str) -> None:
         self._here = Path(handover.folder)
         self._grant = handover.grant
         self.there = posixpath.join(cwd, self._here.name)
         self._carried: set[str] = set()
-        # Not `workspace_write`: reading, too, stays in that directory.
+        # Not `workspace_write`: reading is restricted to that directory, too.
         self._policy = Policy.from_toml(
             f"[filesystem]\n':minimal' = 'read'\n{_quote(self.there)} = 'write'\n"
         )
 
     async def lay_out(self, environment: Environment) -> None:
-        """Put what lies here beside the worker's directory beside it over there, with its grant.
+        """Copy the files beside the worker's work to the other machine, with its grant.
 
         Raises:
             UsageError: it is too much.
-            HoldfastError: it does not get there.
+            HoldfastError: the transfer fails.
         """
         files = environment.files
         await files.remove(self.there, recursive=True, missing_ok=True)  # a committed link, for example
@@ -73,11 +74,11 @@ class Courier:
         await files.write(f"{self.there}/{GRANT}", self._grant.encode(), policy=self._policy)
 
     async def carry(self, environment: Environment) -> int:
-        """One round: letters here, answers there; how many letters.
+        """Carry answers there and letters here; return the number of letters.
 
         Raises:
-            HoldfastError: the link is lost, or the directory over there cannot be read; to be done again.
-            OSError: what came cannot be written here; likewise.
+            HoldfastError: the link is lost, or the remote directory cannot be read; the caller may retry.
+            OSError: a letter cannot be written here; the caller may retry.
         """
         await self._bring_answers(environment)
         return await self._fetch_letters(environment)
@@ -99,7 +100,7 @@ class Courier:
         return len(fresh)
 
     async def _read(self, environment: Environment, path: str) -> bytes | None:
-        """None for what is too large to be a letter, or gone."""
+        """Read a letter; None if it is too large or gone."""
         try:
             if (await environment.files.stat(path, policy=self._policy)).size > MAX_LETTER:
                 return None
@@ -118,7 +119,7 @@ class Courier:
 
 
 def _read_beside(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """What a dispatcher put there for the worker; not what an earlier one said, or was told."""
+    """Yield the files that a dispatcher put there for the worker, without earlier letters and answers."""
     left, count = MAX_BESIDE, 0
     for entry in TreeWalk(folder, most=MAX_FILES, enter=lambda path: path not in (OUTBOX, ANSWERS)):
         if entry.is_folder or entry.path in (GRANT, ".gitignore"):
@@ -156,7 +157,7 @@ def _remove(path: Path) -> None:
 
 
 def _quote(path: str) -> str:
-    """A TOML key; a place whose name cannot be one is not used."""
+    """Quote a path as a TOML key. Raises UsageError for a path that cannot be one."""
     if any(ord(char) < 0x20 or char in "\"\\'\x7f" for char in path) or not is_text(path):
         raise UsageError(f"{path!r} cannot be named in a policy")
     return f'"{path}"'

@@ -1,6 +1,6 @@
-"""What is known of an environment: whether it was reached, what its doctor says, what its sandbox enforced.
+"""Facts about an environment: whether it was reached, what its doctor says, what its sandbox enforced.
 
-Pure module. A machine says of itself what it likes: numbers are held to bounds, and words are made fit to be
+Pure module. A machine may report anything about itself: numbers are bounded, and texts are made fit to be
 shown.
 """
 
@@ -12,29 +12,29 @@ import msgspec
 from holdfast import decoding
 from holdfast.local.shown import show_text
 
-MAX_WORDS: Final = 300  # characters of what is told of it
+MAX_WORDS: Final = 300  # characters of each text about it
 MAX_CPUS: Final = 4096
 MAX_MEMORY: Final = 1 << 50
 MAX_PROBLEMS: Final = 5
 
 
 class EnvironmentFacts(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Times are seconds since 1970 on this machine's clock. Zeros and empty words: it does not say."""
+    """Times are seconds since 1970 on this machine's clock. Zero or empty means not reported."""
 
     schema: int = 1
     at: float
     reached: bool
-    since: float  # since when it is reached, or is not
+    since: float  # since when it has been reachable, or unreachable
     error: str = ""  # why it was not reached
     system: str = ""
     version: str = ""
     cpus: int = 0
     memory: int = 0  # bytes
     free: int = 0
-    backend: str = ""  # what its sandbox was enforced by, when it was tried
-    unconfined: str = ""  # why nothing that must be confined can run there
-    holdfast: bool = False  # whether its programs find `holdfast`, to report with
-    problems: list[str] = []  # of its doctor
+    backend: str = ""  # what enforced its sandbox when it was tried
+    unconfined: str = ""  # why confined commands cannot run there
+    holdfast: bool = False  # whether `holdfast` is on its PATH, which workers report with
+    problems: list[str] = []  # reported by its doctor
 
 
 class _Finding(msgspec.Struct):
@@ -48,7 +48,7 @@ class _Findings(msgspec.Struct):
 
 
 def follow_on(before: EnvironmentFacts | None, found: EnvironmentFacts) -> EnvironmentFacts:
-    """The same with since when it is so, and with what was known of a machine that is away now."""
+    """Return the new facts with `since` kept, and for an unreachable machine with what was known before."""
     if before is None:
         return found
     since = before.since if before.reached == found.reached else found.since
@@ -58,7 +58,7 @@ def follow_on(before: EnvironmentFacts | None, found: EnvironmentFacts) -> Envir
 
 
 def read_facts(said: str) -> EnvironmentFacts:
-    """What the script over there printed."""
+    """Parse the output of the script on the other machine."""
     head, _, told = said.partition("\n--\n")
     sizes = {name: int(size) << 10 for name, size in re.findall(r"^(\w+):\s+(\d{1,15}) kB$", head, re.M)}
     cpus = head.partition("\n")[0].strip()
@@ -83,7 +83,7 @@ def read_facts(said: str) -> EnvironmentFacts:
 
 
 def _read_findings(told: str) -> list[_Finding]:
-    """Of a doctor of any version; none of what is no such list."""
+    """Parse the findings of a doctor of any version; empty if it is not such a list."""
     try:
         return decoding.decode(told, _Findings).findings
     except msgspec.MsgspecError:

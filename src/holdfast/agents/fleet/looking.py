@@ -1,6 +1,6 @@
-"""A look at an environment: it is connected to, its doctor is asked, and its sandbox is tried.
+"""Examines an environment: connects to it, runs its doctor, and tries its sandbox.
 
-HOME/environments/NAME.json   the newest look, for whoever lists environments without connecting to any
+HOME/environments/NAME.json   the newest facts, for commands that list environments without connecting to any
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from holdfast.errors import HoldfastError
 from holdfast.local.atomicfile import replace_file
 from holdfast.local.shown import show_text
 
-LOOK_S: Final = 30.0  # for a machine that has much to do: it is dialled, and a doctor is run there
+LOOK_S: Final = 30.0  # to connect and run the doctor, on a busy machine
 FOLDER: Final = "environments"
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _LOOK: Final = r"""getconf _NPROCESSORS_ONLN 2>/dev/null || echo 0
@@ -30,10 +30,10 @@ exit 0"""
 
 
 async def look(home: Path, name: str, before: EnvironmentFacts | None, now: float) -> EnvironmentFacts:
-    """Connect to an environment of this home, and see. What cannot be reached is a fact as well.
+    """Connect to an environment of this home and collect facts. An unreachable machine is a fact as well.
 
     Raises:
-        UsageError: there is no such environment, or its file makes no sense.
+        UsageError: there is no such environment, or its file is invalid.
     """
     file = home / FILE
     listed = Environments.load(file if file.exists() else None)
@@ -53,10 +53,10 @@ async def look(home: Path, name: str, before: EnvironmentFacts | None, now: floa
 
 
 async def look_around(environment: Environment, now: float) -> EnvironmentFacts:
-    """What a machine says of itself that is reached.
+    """Collect what a connected machine reports about itself.
 
     Raises:
-        HoldfastError: it is not reached any more.
+        HoldfastError: the connection is lost.
     """
     info = environment.info
     process = await environment.start(["/bin/sh", "-c", _LOOK], cwd="/")
@@ -76,7 +76,7 @@ async def look_around(environment: Environment, now: float) -> EnvironmentFacts:
 
 
 async def _try_sandbox(environment: Environment) -> tuple[str, str]:
-    """What enforced a sandbox there, or why none did."""
+    """Return the sandbox backend there, or why none worked."""
     try:
         process = await environment.start(["/bin/sh", "-c", ":"], cwd="/", policy=Policy.read_only())
         done = await process.wait()
@@ -94,7 +94,7 @@ async def _try_sandbox(environment: Environment) -> tuple[str, str]:
 
 
 def read_known(home: Path, name: str) -> EnvironmentFacts | None:
-    """The newest look that is kept."""
+    """Return the newest stored facts; None if there are none."""
     if not _NAME.fullmatch(name):
         return None
     try:
@@ -104,6 +104,6 @@ def read_known(home: Path, name: str) -> EnvironmentFacts | None:
 
 
 def keep(home: Path, name: str, facts: EnvironmentFacts) -> None:
-    """Raises OSError: it cannot be written."""
+    """Store the facts. Raises OSError if the file cannot be written."""
     (home / FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
     replace_file(home / FOLDER / f"{name}.json", msgspec.json.encode(facts), durable=False)

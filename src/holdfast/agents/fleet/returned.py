@@ -1,9 +1,9 @@
-"""What came back from another machine: objects that git has checked, as a diff, as files, or as a branch.
+"""Results from another machine: objects that git has checked, as a diff, as files, or as a branch.
 
-It is content of a worker, and of a machine that may lie: nothing in it is run, followed or believed. Git
-takes the objects into a directory of ours, with all that they are made of checked; the commit around the tree
-is made here. Applied, every path is looked at first: what changed here meanwhile is not overwritten, no link
-is made or followed, and nothing is written where git, an agent or a tool would obey it.
+The content comes from a worker and from a machine that may lie, so nothing in it is run, followed or trusted.
+Git indexes the objects strictly in a directory of ours, and we create the commit for the tree here. Before we
+apply changes, we check every path: files that changed here meanwhile are not overwritten, no link is created
+or followed, and nothing is written where git, an agent or a tool would act on it.
 """
 
 import asyncio
@@ -36,24 +36,24 @@ from holdfast.sandbox.policy.policy import PROTECTED_NAMES
 RETURNED: Final = "refs/heads/returned"
 MAX_MESSAGE: Final = 200
 _LINK: Final = "120000"
-# What git, agents and tools obey; and `.holdfast`, where a worker's reports are read from.
+# Names that git, agents and tools act on; and `.holdfast`, which holds a worker's reports.
 _OBEYED: Final = frozenset({".git", ".holdfast", *PROTECTED_NAMES})
 _WHO: Final = dict(zip(("name", "email"), WHO.rstrip(">").split(" <"), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """Paths that were written or removed, and those that were left out with the reason."""
+    """Paths that were written or removed, and those that were left out, with the reason."""
 
     paths: tuple[str, ...]
     left_out: tuple[str, ...] = ()
 
 
 async def receive(git: Git, carried: Carried, own: Path, gathered: Gathered, message: str) -> str:
-    """Take what was gathered into our directory; the commit that is made of it here.
+    """Import what was gathered into our directory; return the commit that we create for it.
 
     Raises:
-        OperationFailed: it is not what it should be.
+        OperationFailed: the objects are invalid.
     """
     repository = carried.find_repository()
     async with git.open(own, strange=True) as session:
@@ -71,10 +71,10 @@ async def receive(git: Git, carried: Carried, own: Path, gathered: Gathered, mes
 
 
 async def compare(git: Git, carried: Carried, own: Path, commit: str) -> Changes:
-    """What the worker changed, as a patch against what was sent.
+    """Return what the worker changed, as a patch against what was sent.
 
     Raises:
-        OperationFailed: git cannot tell.
+        OperationFailed: git fails.
     """
     async with git.open(own, strange=True) as session:
         before, after = await _differ(session, carried, commit)
@@ -102,11 +102,12 @@ async def _differ(
 async def apply(git: Git, carried: Carried, own: Path, commit: str, *, resumed: bool = False) -> Applied:
     """Write what the worker changed into the directory that was carried; all of it, or nothing.
 
-    `resumed`: somebody may have been killed over it, and what is as it came back is no change of others.
+    `resumed`: an earlier attempt may have been killed, so a file that already equals the result does not
+    count as changed by others.
 
     Raises:
         InvalidRequest: something that it changed has changed here too; nothing was written.
-        OperationFailed: git cannot tell.
+        OperationFailed: git fails.
     """
     async with git.open(own, strange=True) as session:
         before, after = await _differ(session, carried, commit)
@@ -125,8 +126,8 @@ class _Plan:
 
 
 def _choose(before: dict[str, Blob], after: dict[str, Blob], below: str) -> _Plan:
-    """What may be written: no link, nothing that git, an agent or a tool would obey, and nothing outside of
-    the directory that the worker could write."""
+    """Choose what may be written: no link, nothing that git, an agent or a tool would act on, and nothing
+    outside of the directory that the worker could write."""
     plan = _Plan()
     for path in sorted({*before, *after}):
         names = path.split("/")
@@ -167,13 +168,13 @@ def _apply(
     for path, blob in plan.write.items():
         *folders, name = path.split("/")
         with open_folder_below(top, tuple(folders), make=True) as above:
-            mode = 0o777 if blob.mode == "100755" else 0o666  # less the umask, which is the whole process's
+            mode = 0o777 if blob.mode == "100755" else 0o666  # the process's umask applies
             replace_at(above, name, held[blob.oid] or b"", durable=False, mode=mode)
     return Applied(tuple(map(show_name, paths)), tuple(plan.left_out))
 
 
 def _leave_done(top: Path, plan: _Plan) -> _Plan:
-    """Without what is here already as it came back."""
+    """Return the plan without paths that already equal the result."""
 
     def done(path: str) -> bool:
         return _is_as_sent(top, path, plan.write.get(path), plan)
@@ -183,7 +184,7 @@ def _leave_done(top: Path, plan: _Plan) -> _Plan:
 
 
 def _remove_empty(top: Path, folders: list[str]) -> None:
-    """As git does: a directory that is empty by that goes too."""
+    """Remove directories that became empty, as git does."""
     for depth in range(len(folders), 0, -1):
         try:
             with open_folder_below(top, tuple(folders[: depth - 1])) as above:
@@ -193,7 +194,7 @@ def _remove_empty(top: Path, folders: list[str]) -> None:
 
 
 def _is_as_sent(top: Path, path: str, sent: Blob | None, plan: _Plan) -> bool:
-    """Whether here is still what was sent: that file with that content, or nothing."""
+    """Return whether the path here is still as it was sent: that file with that content, or nothing."""
     try:
         with open_below(top, path) as file:
             status = os.fstat(file.fileno())
@@ -202,7 +203,7 @@ def _is_as_sent(top: Path, path: str, sent: Blob | None, plan: _Plan) -> bool:
             return hash_blob(file.read(sent.size + 1), len(sent.oid)) == sent.oid
     except FileNotFoundError:
         return sent is None
-    except NotADirectoryError:  # a file that it made a directory of; that one is looked at by itself
+    except NotADirectoryError:  # a file replaced by a directory; the file is checked separately
         return sent is None and any(path.startswith(f"{one}/") for one in plan.remove)
     except OSError:
         return False
@@ -212,10 +213,12 @@ def _is_as_sent(top: Path, path: str, sent: Blob | None, plan: _Plan) -> bool:
 
 
 async def make_branch(git: Git, carried: Carried, own: Path, commit: str, name: str) -> None:
-    """A branch of the repository that was carried, at what came back; what is not committed here is in it.
+    """Make a branch at the returned commit in the repository that was carried.
+
+    The branch includes the changes that were uncommitted here when the workspace was sent.
 
     Raises:
-        UsageError: it was no git work tree, or there is such a branch.
+        UsageError: it was not a git work tree, or there is such a branch, or the name is invalid.
         OperationFailed: git fails.
     """
     repository = carried.find_repository()

@@ -1,9 +1,9 @@
-"""A directory of this machine as one file for another one: a commit of what lies in it, and a bundle of that.
+"""Packs a directory of this machine for another one: a commit of its content, in a git bundle.
 
-The files are read by us, by descriptor and through no link; git gets them as a stream and never sees the work
-tree (ADR 15). In a git work tree the commit stands on the one that is checked out and holds what is not
-committed; elsewhere it stands alone. What a .gitignore names, credentials, nested repositories and what is
-neither file nor link is left out, and told.
+We read the files ourselves, by descriptor and without following links. Git gets them as a stream and never
+sees the work tree (ADR 15). In a git work tree the new commit is on top of the checked-out one and holds the
+uncommitted changes; elsewhere it has no parent. Ignored files (.gitignore), credentials, nested repositories,
+and anything that is neither file nor link are left out and listed.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from holdfast.local.trees import open_below
 from holdfast.sandbox.policy.credentials import credentials
 from holdfast.sandbox.policy.paths import within
 
-MAX_LOOSE: Final = 64 << 20  # bytes that are in no commit: they pass through memory
+MAX_LOOSE: Final = 64 << 20  # uncommitted bytes: they pass through memory
 MAX_BUNDLE: Final = 1 << 30  # bytes of history and files together: a quarter of an hour on a slow line
 MAX_LEFT_OUT: Final = 100  # names that are kept
 CARRIED: Final = "refs/heads/carried"
@@ -34,7 +34,7 @@ _NOBODY: Final = "0" * 40
 
 
 class Carried(msgspec.Struct, frozen=True, kw_only=True):
-    """What was sent: `sent` is the commit of it, on `base` if that is one. `below` is where the worker is."""
+    """What was sent: commit `sent`, on `base` if there is one. `below` is the worker's directory in it."""
 
     top: str
     below: str
@@ -51,9 +51,9 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def pack(git: Git, folder: Path, own: Path, *, alone: bool = False) -> tuple[Carried, Path]:
-    """What is in a directory, or in the work tree that it is in, as a bundle in `own`, which is ours.
+    """Pack a directory, or the whole work tree that it is in, as a bundle in `own`, a directory of ours.
 
-    `alone`: not of a work tree that begins above it.
+    `alone`: ignore a work tree that begins above the directory.
 
     Raises:
         UsageError: it is too much, or git cannot pack it.
@@ -108,7 +108,7 @@ def _find(folder: Path, *, alone: bool) -> Repository | None:
     try:
         found = find_repository(str(folder))
         return None if alone and os.path.realpath(found.top) != os.path.realpath(folder) else found
-    except (NotFound, UsageError):  # none, or none of ours: then its files are all there is
+    except (NotFound, UsageError):  # none, or not of our user: then only its files are packed
         return None
 
 
@@ -124,7 +124,7 @@ def _write_stream(
     left_out: list[str],
     secret: list[str],
 ) -> bytes:
-    """For `git fast-import`: one commit. What is left out is added to that list.
+    """Write one commit as input for `git fast-import`. Skipped files are added to `left_out`.
 
     Raises:
         UsageError: it is too much.
@@ -171,7 +171,7 @@ def _data(data: bytes) -> bytes:
 
 
 def quote(path: str) -> bytes:
-    """A path as fast-import reads it."""
+    """Quote a path as fast-import expects it."""
     return b'"' + b"".join(_escape(byte) for byte in os.fsencode(path)) + b'"'
 
 
@@ -180,7 +180,7 @@ def _escape(byte: int) -> bytes:
 
 
 async def _commit(session: GitSession, repository: Repository | None, base: str, stream: bytes) -> str:
-    """The commit to send: a new one, or the one that is checked out if there is nothing besides."""
+    """Return the commit to send: a new one, or the checked-out one if there are no changes."""
     if not stream:
         await session.on_objects(repository, base, "update-ref", CARRIED, base)
         return base

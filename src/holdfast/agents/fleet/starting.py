@@ -1,8 +1,8 @@
-"""A wish for a worker on another machine as what is needed to start it there, with what that machine has.
+"""Turns a request for a worker on another machine into what is needed to start it there.
 
-Nothing of this machine's disk and none of its user's logins enters: programs, home and PATH are the other
-machine's, and of the variables only those that the CLI is configured by, those that were named, and a
-provider's key. What is done here for a worker beside us and cannot be done from afar is refused, or declared.
+Nothing of this machine's disk and none of its user's logins enters. Programs, home and PATH are those of the
+other machine. Of the variables only those enter that configure the CLI, those that were named, and a
+provider's key. Features of local workers that are impossible remotely are refused, or declared in the notes.
 """
 
 import posixpath
@@ -36,10 +36,10 @@ from holdfast.sandbox.limits import Limits
 from holdfast.sandbox.policy.amounts import parse
 from holdfast.sandbox.policy.credentials import CREDENTIALS
 
-# Names below the other machine's home that are looked for.
+# Names below the other machine's home that are hidden from the worker if they exist.
 SECRET: Final = (*CREDENTIALS, ".holdfast", ".local/state/holdfast")
 _PROMPT: Final = "<prompt>"
-# These say where things are on this machine, or who is at it.
+# Variables about paths on this machine, or its user.
 _OURS: Final = frozenset(
     {"HOME", "LOGNAME", "PATH", "PWD", "SHELL", "TMPDIR", "USER", "XDG_CONFIG_HOME", "XDG_DATA_HOME"}
 )
@@ -54,7 +54,7 @@ _REFUSED: Final[Mapping[str, str]] = {
 
 
 def check(wish: WorkerSpec) -> None:
-    """Raises UsageError: something is asked for that cannot be had on another machine."""
+    """Raise UsageError if the request asks for something that is impossible on another machine."""
     for name, why in _REFUSED.items():
         if getattr(wish, name):
             raise UsageError(f"not on another machine: {why}", remedy="leave it out, or leave --env out")
@@ -75,13 +75,13 @@ def prepare(
     unnamed: str | None = None,
     unkept: str = "",
 ) -> PreparedStart:
-    """What to start in `place` over there; `limited` says whether that server keeps limits.
+    """Return what to start in `place` on the other machine; `limited`: that server enforces limits.
 
-    `unnamed` says why no host is reached by name there, `unkept` why no key stays outside. Of providers
-    it knows the variables that are sent.
+    `unnamed` is the reason if hosts cannot be reached by name there, `unkept` the reason if keys cannot stay
+    outside. Provider addresses are known only from the variables that are sent.
 
     Raises:
-        UsageError: it cannot be meant.
+        UsageError: the request is invalid.
         NotFound: its program is not installed there.
     """
     if not machine.program:
@@ -165,7 +165,7 @@ def prepare(
 
 
 def _travels(name: str, agent: Agent) -> bool:
-    """Whether a variable of this machine means something on another one."""
+    """Return whether a variable of this machine is meaningful on another one."""
     return name not in _OURS and name not in agent.relocation
 
 
@@ -179,7 +179,7 @@ def _policy(wish: WorkerSpec, reach: WorkerReach, cwd: str, state: str, hidden: 
 
 
 def _limit(wish: WorkerSpec, *, limited: bool) -> tuple[Limits | None, list[str]]:
-    """What was asked for; how large that machine is, its owner knows."""
+    """Return the requested limits. There are no default ones, because that machine's size is unknown."""
     if "timeout" in wish.limits:
         raise UsageError("the time of a worker is not among its limits", remedy="give it a wall limit")
     limits = parse(wish.limits)
@@ -190,7 +190,7 @@ def _limit(wish: WorkerSpec, *, limited: bool) -> tuple[Limits | None, list[str]
 
 
 def describe_unseen(*, watched: bool, why: str | None) -> list[str]:
-    """What cannot be known of a worker on another machine, in words."""
+    """Describe what cannot be observed of a worker on another machine."""
     found = [
         "on another machine: its processes and sockets are not watched there; only its own output shows that"
         " it waits for input or for a provider",

@@ -1,13 +1,13 @@
-"""What is done on the other machine for a worker, besides running it: a look, unpacking, gathering, clearing.
+"""Operations on the other machine for a worker: look, make a directory, unpack, gather results, clean up.
 
     $XDG_DATA_HOME/holdfast/carried/ID/
       carried.bundle  what was sent
-      base.git        the same as objects, which the worker cannot write
-      work            where it works
-      state           where its CLI keeps its state
+      base.git        the same as git objects, which the worker cannot write
+      work            the worker's directory
+      state           the CLI's state
 
-All of it is work for a shell and for git over there. Git is confined by that machine's own sandbox wherever
-it looks at what the worker left, and knows no setting but ours.
+A shell and git on that machine do the work. Whenever git reads what the worker left, that machine's sandbox
+confines it, and it uses no settings but ours.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ printf '%s\000' "$HOME" "${XDG_DATA_HOME:-$HOME/.local/share}" "$PATH" "$(uname 
 for name; do
   if [ -e "$HOME/$name" ] || [ -L "$HOME/$name" ]; then printf '%s\000' "$HOME/$name"; fi
 done"""
-# What is there already may be all that is left of a worker that was lost.
+# An existing directory may be all that is left of a lost worker, so it is never reused.
 _MAKE: Final = r"""umask 077; mkdir -p "${1%/*}" || exit 1
 place=$1; number=1
 until mkdir "$place"; do
@@ -76,7 +76,7 @@ _CLONING: Final = {
 
 @dataclass(frozen=True, slots=True)
 class FarMachine:
-    """What there is: `program`, `git` and `holdfast` may be "", `there` is what exists of a list."""
+    """What the machine has. `program`, `git` and `holdfast` may be ""; `there` lists existing paths."""
 
     home: str
     data: str
@@ -93,7 +93,7 @@ class FarMachine:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """The tree that a worker left, the objects of it that are new, and what is not in it."""
+    """The tree that a worker left, its new objects as a pack, and the ignored names that are not in it."""
 
     tree: str
     pack: bytes
@@ -101,26 +101,26 @@ class Gathered:
 
 
 async def look(environment: Environment, program: str, names: Sequence[str]) -> FarMachine:
-    """What the other machine has: its home, the program, and which of these names below its home.
+    """Find out what the other machine has: its home, the program, and which of these names below its home.
 
     Raises:
         OperationFailed: it has no POSIX shell.
-        RemoteProtocolError: the answer makes no sense.
+        RemoteProtocolError: the answer is malformed.
     """
     said = await _shell(environment, _LOOK, program, *names, cwd="/")
     parts = said.decode("utf-8", "surrogateescape").split("\0")[:-1]
     if len(parts) < 7 or not parts[0].startswith("/") or not parts[1].startswith("/"):
         raise RemoteProtocolError("the other machine does not say where its home is")
-    found, git, own = (path if path.startswith("/") else "" for path in parts[4:7])  # not an alias
+    found, git, own = (path if path.startswith("/") else "" for path in parts[4:7])  # "" for an alias
     return FarMachine(
         parts[0], parts[1], parts[2], show_bytes(parts[3].encode()), found, git, own, tuple(parts[7:])
     )
 
 
 async def make(environment: Environment, place: str, *, tries: int = 1) -> str:
-    """The directory of a worker over there, with nothing in it yet; its real path.
+    """Make the empty directory of a worker on the other machine; return its real path.
 
-    After `tries` it is given up: what is there under its name stays, and the next one has a number.
+    An existing directory of that name stays, and the next name gets a number, up to `tries` names.
 
     Raises:
         HoldfastError: it cannot be made.
@@ -138,14 +138,14 @@ async def make(environment: Environment, place: str, *, tries: int = 1) -> str:
 async def unpack(
     environment: Environment, carried: Carried, bundle: Path, real: str, *, confined: bool
 ) -> None:
-    """Carry what was packed to a directory over there.
+    """Upload the packed workspace to a directory on the other machine and unpack it.
 
     Raises:
-        HoldfastError: it does not get there, or git over there fails.
+        HoldfastError: the transfer fails, or git on the other machine fails.
     """
     await upload(environment, str(bundle), f"{real}/carried.bundle")
     policy = Policy.read_only().allow_write(real)
-    for name in PROTECTED_NAMES:  # of a work tree that is new
+    for name in PROTECTED_NAMES:  # a new work tree may contain them
         policy = policy.allow_write(f"{real}/work/{name}").allow_write(f"{real}/{name}")
     below = f"work/{carried.below}" if carried.below else "work"
     await _shell(
@@ -162,10 +162,10 @@ async def unpack(
 
 
 async def gather(environment: Environment, carried: Carried, place: str) -> Gathered:
-    """What the worker left, packed against what was sent; looked at over there in that machine's sandbox.
+    """Pack what the worker left against what was sent, in the other machine's sandbox, and fetch it.
 
     Raises:
-        HoldfastError: it is too much, or cannot be had.
+        HoldfastError: it is too much, or cannot be fetched.
     """
     policy = Policy.read_only().allow_write(f"{place}/base.git")
     said = await _shell(
@@ -190,12 +190,12 @@ async def gather(environment: Environment, carried: Carried, place: str) -> Gath
                     f"it changed more than {MAX_RETURNED >> 20} MiB, packed, which is not brought back",
                     remedy=f"its files are still there, in {place}/work: `holdfast cp -r`",
                 )
-    ignored = tuple(show_bytes(name) for name in rest[:MAX_IGNORED].split(b"\n") if name)  # also if it lies
+    ignored = tuple(show_bytes(name) for name in rest[:MAX_IGNORED].split(b"\n") if name)  # bounded here, too
     return Gathered(tree.decode("ascii"), bytes(pack), ignored)
 
 
 async def clear(environment: Environment, place: str) -> None:
-    """Remove all of it.
+    """Remove the worker's directory.
 
     Raises:
         HoldfastError: something cannot be removed.

@@ -1,9 +1,9 @@
-"""The two processes in the background: the exec server that owns the workers, and the supervisor.
+"""The two background processes: the exec server that owns the workers, and the supervisor.
 
-Both are started by whoever needs them first, in sessions of their own, and neither is a child of the other:
-the supervisor may die and be started again while the exec server keeps the workers. Of the environment they
-get only names that carry no secret. A supervisor that runs other code than its client is replaced when that
-loses nothing; the one that is started then does the same with the exec server.
+The first process that needs one of them starts it, in a session of its own. Neither is a child of the other:
+the supervisor may die and be started again while the exec server keeps the workers. They inherit only
+environment variables that carry no secret. A client replaces a supervisor that runs other code if nothing is
+lost by that; the new supervisor does the same with the exec server.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-RESUME_S: Final = 60.0  # how long the exec server may take to notice that our predecessor is gone
-START_S: Final = 20.0  # for an interpreter, on a machine that is busy with agents
+RESUME_S: Final = 60.0  # how long the exec server may take to notice that the previous supervisor is gone
+START_S: Final = 20.0  # for an interpreter to start, on a machine that is busy with agents
 ALREADY: Final = 75  # exit status of a supervisor that finds another one at work
-KEEP: Final = "7d"  # how long the workers of a supervisor that does not come back are kept
+KEEP: Final = "7d"  # how long workers are kept if no supervisor comes back
 _LOG_TAIL: Final = 2000
 _PASSED: Final = (
     "HOME",
@@ -51,12 +51,12 @@ _PASSED: Final = (
     "TZ",
     "USER",
 )
-_TOLD: Final[set[str]] = set()  # once is enough: a process may connect often
-_STARTED: Final[list["subprocess.Popen[bytes]"]] = []  # nobody waits for them: they are meant to outlive us
+_TOLD: Final[set[str]] = set()  # warnings already logged: a process may connect often
+_STARTED: Final[list["subprocess.Popen[bytes]"]] = []  # never waited for: they are meant to outlive us
 
-GONE_S: Final = 15.0  # for a daemon to end by itself: what it owns has to end first
+GONE_S: Final = 15.0  # for a daemon to end by itself: the processes that it owns must end first
 LEAVE_S: Final = 60.0  # for a dispatcher to give its runs back, with their workers and teardowns
-LOCK_TRIES: Final = 50  # of a tenth of a second: whoever asks whether there is a supervisor has it a moment
+LOCK_TRIES: Final = 50  # every 0.1 s: a process that checks for a supervisor holds the lock for a moment
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ def exec_address(home: Path) -> str:
 
 
 def is_listening(home: Path) -> bool:
-    """Whether there is an exec server, however slow: one that accepts nobody is not waited for."""
+    """Return whether an exec server listens. Does not wait for one that is too slow to accept."""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.setblocking(False)
         try:
@@ -83,7 +83,7 @@ def supervisor_socket(home: Path) -> Path:
 
 
 async def connect(home: Path) -> RpcClient:
-    """To the supervisor that there is. Raises Unreachable when there is none."""
+    """Connect to the running supervisor. Raises Unreachable if there is none."""
     return await RpcClient.connect(
         supervisor_socket(home),
         "supervisor",
@@ -94,13 +94,14 @@ async def connect(home: Path) -> RpcClient:
 
 
 async def reach_supervisor(home: Path) -> RpcClient:
-    """A connection to the supervisor of this home, which is started if there is none.
+    """Connect to the supervisor of this home; start it if there is none.
 
-    One that runs other code than this process is replaced when nobody needs it; else that is said.
+    A supervisor that runs other code than this process is replaced if it is not needed; otherwise a warning
+    is logged.
 
     Raises:
         OperationFailed: it does not start; its log says why.
-        SandboxUnavailable: this machine confines nothing.
+        SandboxUnavailable: this machine cannot confine processes.
     """
     require_linux("a worker", "the same on a Linux machine; here: holdfast exec --env NAME|URL -- COMMAND")
     book.WorkerRecords(home).prepare()
@@ -112,7 +113,7 @@ async def reach_supervisor(home: Path) -> RpcClient:
     client = await _reach(lambda: connect(home), "the supervisor", spawn, home / "supervisor.log")
     try:
         replaced = await _is_to_be_replaced(home, client)
-    except BaseException:  # cancelled, above all
+    except BaseException:  # mainly cancellation
         await client.aclose()
         raise
     if replaced:
@@ -123,9 +124,9 @@ async def reach_supervisor(home: Path) -> RpcClient:
 
 
 async def _is_to_be_replaced(home: Path, client: RpcClient) -> bool:
-    """Whether this supervisor runs other code than we do and is not needed; when it is needed, say so."""
+    """Return whether this supervisor runs other code and is not needed; if it is needed, log a warning."""
     found = await asyncio.to_thread(daemons.find_by_role, home, daemons.SUPERVISOR, daemons.DISPATCHER)
-    ours = {process.pid for process in _STARTED}  # replacing that again would not change it
+    ours = {process.pid for process in _STARTED}  # replacing our own child again would change nothing
     supervisors = [one for one in found if one.role == daemons.SUPERVISOR and one.process.pid not in ours]
     differs = next((words for one in supervisors if (words := difference(one)) is not None), None)
     if differs is None:
@@ -146,14 +147,14 @@ async def _is_to_be_replaced(home: Path, client: RpcClient) -> bool:
 
 
 def difference(daemon: Daemon) -> str | None:
-    """What tells a daemon's code from ours; None when nothing does."""
+    """Describe how a daemon's code differs from ours; None if it does not."""
     theirs = daemon.card.origin if daemon.card is not None else None
     there = theirs is not None and Path(theirs.place).is_dir()
     return daemons.describe_difference(daemons.origin(), theirs, there=there)
 
 
 async def _send_away(ending: Sequence[Daemon]) -> None:
-    """A supervisor leaves its workers to whoever comes next, so asking it to go loses none."""
+    """End supervisors. Their workers stay for the next one, so nothing is lost."""
     for one in ending:
         daemons.send(one.process, signal.SIGTERM)
     if await daemons.wait_for_end([one.process for one in ending], START_S):
@@ -161,17 +162,17 @@ async def _send_away(ending: Sequence[Daemon]) -> None:
 
 
 async def open_session(home: Path, *, resume: str | None = None) -> "Environment":
-    """With the exec server that there is. Raises Unreachable when there is none."""
-    from holdfast.client.environment import Environment  # most who import this only ask the supervisor
+    """Open a session with the running exec server. Raises Unreachable if there is none."""
+    from holdfast.client.environment import Environment  # imported late: most callers use only the supervisor
 
     return await Environment.open(exec_address(home), token=homekey.access_token(home), resume=resume)
 
 
 async def resume_session(home: Path, session_id: str) -> "Environment":
-    """A session again. One that is slow is not gone: only an exec server that does not listen any more is.
+    """Resume a session. Retry while the exec server listens, because a slow server is not a dead one.
 
     Raises:
-        HoldfastError: it is gone.
+        HoldfastError: the session is gone.
     """
     until = asyncio.get_running_loop().time() + RESUME_S
     while True:
@@ -184,7 +185,7 @@ async def resume_session(home: Path, session_id: str) -> "Environment":
 
 
 async def reach_exec_server(home: Path) -> "Environment":
-    """A session with the exec server of this home, which is started if there is none."""
+    """Open a session with the exec server of this home; start the server if there is none."""
     address = exec_address(home)
     argv = [*prerequisites.command(), "serve", "--listen", address, "--keep", KEEP]
     argv += ["--home", str(home)]
@@ -195,7 +196,7 @@ async def reach_exec_server(home: Path) -> "Environment":
             process = _spawn(argv, home / "exec.log", card)
             daemons.fill(card, path, daemons.OWNER, process.pid, address)
         finally:
-            os.close(card)  # the server has it too, and holds it as long as it lives
+            os.close(card)  # the server inherited it, and holds the lock as long as it lives
         return process
 
     return await _reach(
@@ -253,7 +254,7 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def take_supervisor_lock(home: Path) -> int | None:
-    """A lock that says: I am the supervisor of this home. None when somebody else is; held until closed."""
+    """Take the lock of the supervisor of this home, held until closed. None if another process has it."""
     fd = os.open(home / "supervisor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if take_lock(fd):
         return fd
@@ -269,9 +270,9 @@ async def end(
     within_s: float = GONE_S,
     hasten: asyncio.Event | None = None,
 ) -> None:
-    """End daemons with everything below them: asked first, and killed when that takes too long.
+    """End daemons with all their descendants: ask first, and kill them if that takes too long.
 
-    A daemon may have been started by another one; those that are not named here are left alone.
+    A daemon may have started another one; daemons that are not in `ending` are left alone.
     """
     there = {one.process for one in ending}
     others = {one.process for one in daemons.find(home)} - there
@@ -282,16 +283,16 @@ async def end(
     family |= with_descendants(stubborn) - with_descendants(others)
     for process in stubborn:
         daemons.send(process, signal.SIGKILL)
-    # What they owned ends on its own once they are gone: launchers see their socket close.
+    # The processes that they owned end by themselves: their launchers see their socket close.
     for process in await daemons.wait_for_end(family, within_s, hasten):
         daemons.send(process, signal.SIGKILL)
     await daemons.wait_for_end(family, GONE_S)
 
 
 async def end_background(home: Path, hasten: asyncio.Event | None = None) -> bool:
-    """End the supervisor and the exec server that owns the workers, with all workers that are left.
+    """End the supervisor and the exec server that owns the workers, with all remaining workers.
 
-    False when somebody started a supervisor again meanwhile, which is left alone.
+    False if another process started a supervisor meanwhile, which is left alone.
     """
     await end(home, daemons.find_by_role(home, daemons.SUPERVISOR), hasten=hasten)
     lock: int | None = None
@@ -309,7 +310,7 @@ async def end_background(home: Path, hasten: asyncio.Event | None = None) -> boo
 
 
 async def stop_workers(home: Path, ids: Sequence[str], *, grace_s: float) -> None:
-    """Through the supervisor, if there is one, so that each one's record says how it ended."""
+    """Stop workers through the supervisor, if there is one, so that their records say how they ended."""
     try:
         client = await connect(home)
     except HoldfastError:
@@ -327,5 +328,5 @@ async def stop_workers(home: Path, ids: Sequence[str], *, grace_s: float) -> Non
 
 
 def with_descendants(some: Collection[ProcessInfo]) -> set[ProcessInfo]:
-    """These processes, and all that descends from them now."""
+    """Return these processes and all their present descendants."""
     return {*some, *(child for one in some for child in daemons.find_descendants(one))}

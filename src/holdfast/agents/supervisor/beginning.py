@@ -1,4 +1,4 @@
-"""The process of a worker: begun, given its input, and what its server says that holds for it."""
+"""The process of a worker: starting and adopting it, its input, and what its server says it enforces."""
 
 import contextlib
 import functools
@@ -40,10 +40,10 @@ async def start_process(
 
 
 async def adopt_process(environment: Environment, worker: FollowedWorker) -> Process:
-    """The process of a worker whose supervisor has ended, or was away. Raises HoldfastError."""
+    """Adopt the process of a worker after a supervisor restart or a lost link. Raises HoldfastError."""
     record = worker.record
     for asked in worker.asked():
-        if asked.want is Want.NETWORK:  # whoever waited was told no when nobody was there
+        if asked.want is Want.NETWORK:  # the waiting connection was refused meanwhile
             settle_host(worker, asked.request, "nobody was there to ask")
     return await environment.adopt(
         record.process_id or PROCESS,
@@ -56,13 +56,13 @@ async def adopt_process(environment: Environment, worker: FollowedWorker) -> Pro
 
 async def give_input(process: Process, ready: PreparedStart) -> None:
     if ready.stdin is not None:
-        with contextlib.suppress(HoldfastError):  # it ended without reading all of it, which is its right
+        with contextlib.suppress(HoldfastError):  # it ended without reading all of it, which is allowed
             await process.write(ready.stdin)
             await process.close_stdin()
 
 
 def note_enforcement(record: Record, process: Process, ready: PreparedStart) -> None:
-    """What its server says that it does, and does not."""
+    """Note in the record what its server enforces, and what it does not."""
     if process.watch is not None and not process.watch.on:
         record.unwatched = process.watch.why
     if process.enforcement is not None:
@@ -86,7 +86,7 @@ def prepare_tracing(record: Record, ready: PreparedStart) -> Explaining | None:
 
 
 async def note_lost_trace(record: Record, process: Process) -> None:
-    """Its strace ended with our predecessor, which may have left it stopped."""
+    """Note that strace ended with the previous supervisor; continue the worker, which may be stopped."""
     record.untraced = record.untraced or "the supervisor was started anew, and strace ended with the old one"
     if record.pid is not None:
         release(record.pid)
@@ -96,7 +96,7 @@ async def note_lost_trace(record: Record, process: Process) -> None:
 
 
 def find_unkept() -> str:
-    """Why no key stays outside of workers on this machine; nothing if keys do."""
+    """Return why keys cannot stay outside of workers on this machine; empty if they can."""
     if find_spec("cryptography") is not None:
         return ""
     return "the extra `keys` is not installed: pip install 'holdfast-agents[keys]'"

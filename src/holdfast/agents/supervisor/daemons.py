@@ -1,10 +1,10 @@
-"""The daemons of a home: what each says of itself, and who the kernel says is there.
+"""The daemons of a home: the card that each writes about itself, and the processes that the kernel reports.
 
-    HOME/daemons/ROLE-PID.json    one card a daemon, locked by it (`flock`) as long as it lives
+    HOME/daemons/ROLE-PID.json    one card per daemon, locked by it (`flock`) as long as it lives
 
-A card is believed only while its lock is held, and only of the process that began when the card says. What
-an older version started has no card; it is found by the sockets that it listens on and the locks that it
-holds. Nothing is ever found by its name or its command line.
+A card is valid only while its lock is held, and only for the process with the start time on the card. Daemons
+of older versions have no card; they are found by the sockets that they listen on and the locks that they
+hold. Daemons are never found by name or command line.
 """
 
 import asyncio
@@ -30,30 +30,33 @@ from holdfast.home import remember, state_directory
 from holdfast.local.lock import take_lock
 from holdfast.local.shown import count
 
-# --- processes as the kernel knows them: found by what they hold, told from each other
+# --- processes as the kernel knows them: found by the locks and sockets they hold, identified by start time
 
-CONNECT_S: Final = 1.0  # a listener whose queue is full holds up nobody who only asks who it is
+CONNECT_S: Final = 1.0  # so that a listener with a full queue does not block the query for its identity
 LOOK_S: Final = 0.02  # between looks at a process that is about to end and is not our child
 _STATE, _BEGAN = 0, 19  # members of /proc/PID/stat after the name
-_GONE: Final = frozenset("ZX")  # nothing is left of it but what its parent has to fetch
+_GONE: Final = frozenset("ZX")  # dead, except for the exit status that its parent must fetch
 
 
 class ProcessInfo(NamedTuple):
-    """A process that is not taken for a later one with the same number. `began` is in ticks since boot."""
+    """A process, distinguishable from a later one with the same pid. `began` is in ticks since boot."""
 
     pid: int
     began: int
 
 
 class MemoryUse(NamedTuple):
-    """In bytes. `pss` counts what several processes share in equal parts; None where the kernel hides it."""
+    """In bytes.
+
+    `pss` divides shared memory among the processes that share it; None if the kernel hides it.
+    """
 
     rss: int
     pss: int | None
 
 
 def find_process(pid: int) -> ProcessInfo | None:
-    """The process that has this number now; None when there is none."""
+    """Return the process that has this pid now; None if there is none."""
     with contextlib.suppress(OSError):
         text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
         found = text.rpartition(")")[2].split()
@@ -67,7 +70,7 @@ def is_alive(process: ProcessInfo) -> bool:
 
 
 def find_descendants(process: ProcessInfo) -> list[ProcessInfo]:
-    """Everything that descends from it now."""
+    """Return all present descendants of a process."""
     found: list[ProcessInfo] = []
     waiting = [process.pid]
     while waiting:
@@ -80,7 +83,7 @@ def find_descendants(process: ProcessInfo) -> list[ProcessInfo]:
 
 
 def find_listener(path: Path) -> ProcessInfo | None:
-    """Who listens on this unix socket; None when nobody does, or another user."""
+    """Return the process that listens on this unix socket; None if none does, or one of another user."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(CONNECT_S)
         sock.connect(str(path))
@@ -90,26 +93,26 @@ def find_listener(path: Path) -> ProcessInfo | None:
 
 
 def find_lock_holder(path: Path) -> ProcessInfo | None:
-    """Who alone holds the lock on this file (`flock`); None when nobody does, or the kernel does not say."""
+    """Return the process with the exclusive lock (`flock`) on a file; None if none, or if it is unknown."""
     with contextlib.suppress(OSError):
         status = path.stat()
         device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
         for line in Path("/proc/locks").read_text("ascii").splitlines():
             fields = line.split()
             wanted = fields[1:2] == ["FLOCK"] and fields[3:4] == ["WRITE"] and fields[5:6] == [device]
-            if wanted and int(fields[4]) > 0:  # 0 is of another PID namespace
+            if wanted and int(fields[4]) > 0:  # 0: the process is in another PID namespace
                 return find_process(int(fields[4]))
     return None
 
 
 def send(process: ProcessInfo, signum: signal.Signals) -> bool:
-    """Whether there was still such a process to send it to."""
+    """Send a signal; return whether the process still existed."""
     try:
         handle = os.pidfd_open(process.pid)
     except OSError:
         return False
     try:
-        if not is_alive(process):  # the handle is of whoever has the number now
+        if not is_alive(process):  # the handle belongs to the process that has the pid now
             return False
         signal.pidfd_send_signal(handle, signum)
     except ProcessLookupError:
@@ -122,7 +125,7 @@ def send(process: ProcessInfo, signum: signal.Signals) -> bool:
 async def wait_for_end(
     processes: Iterable[ProcessInfo], within_s: float, hasten: asyncio.Event | None = None
 ) -> list[ProcessInfo]:
-    """Those that still live after this time, or when somebody is in a hurry; returns once there are none."""
+    """Wait until all have ended, up to `within_s` or until `hasten` is set; return those that still live."""
     living = [one for one in processes if is_alive(one)]
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(within_s):
@@ -133,7 +136,7 @@ async def wait_for_end(
 
 
 def read_memory(process: ProcessInfo) -> MemoryUse | None:
-    """None when it is gone."""
+    """Return the memory use of a process; None if it is gone."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         found = _sizes(Path(f"/proc/{process.pid}/smaps_rollup").read_text("ascii"))
         return MemoryUse(found["Rss"], found["Pss"]) if is_alive(process) else None
@@ -176,7 +179,7 @@ _ERROR: Final = re.compile(r"\d\d:\d\d:\d\d (?:error|critical) ")
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Which code a process runs: `place` is the directory of the package, `build` changes with its files."""
+    """The code that a process runs: `place` is the directory of the package, `build` a hash of its files."""
 
     version: str
     place: str
@@ -184,9 +187,9 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 def describe_difference(mine: Origin, theirs: Origin | None, *, there: bool) -> str | None:
-    """What tells the daemon's code from the client's, in words; None when nothing does.
+    """Describe how the daemon's code differs from the client's; None if it does not.
 
-    `theirs` is None of a daemon that does not say; `there` is whether the daemon's place still exists.
+    `theirs` is None for a daemon without a card; `there` is whether the daemon's place still exists.
     """
     if theirs is None:
         return "it does not say which version it is, so it is an older one"
@@ -202,10 +205,10 @@ def describe_difference(mine: Origin, theirs: Origin | None, *, there: bool) -> 
 
 
 def explain_keeping(differs: str, *, workers: int, dispatcher: bool, at: str = "") -> str | None:
-    """Why a supervisor that runs other code stays, and what to type; None where replacing it loses nothing.
+    """Explain why a supervisor with other code stays, and what to type; None if replacing it loses nothing.
 
     Workers go on by themselves only while their exec server does, and a dispatcher would start the daemon of
-    its own version again. `at` is what says where: "", or --home and the place.
+    its own version again. `at` are the options that name the home: "", or --home and the path.
     """
     if not workers and not dispatcher:
         return None
@@ -217,11 +220,11 @@ def explain_keeping(differs: str, *, workers: int, dispatcher: bool, at: str = "
 
 
 class DaemonCard(msgspec.Struct, frozen=True):
-    """What a daemon says of itself. No secret is in it."""
+    """What a daemon publishes about itself. It holds no secret."""
 
     role: str
     pid: int
-    began: int  # as the kernel counts it, so that no later process of this number is taken for it
+    began: int  # start time in kernel ticks, to distinguish it from a later process with this pid
     since: float  # seconds since 1970
     origin: Origin
     address: str = ""
@@ -229,7 +232,7 @@ class DaemonCard(msgspec.Struct, frozen=True):
 
 
 class Daemon(msgspec.Struct, frozen=True):
-    """One that lives. Without a card it is of a version that had none."""
+    """A living daemon. Without a card it is of a version that had none."""
 
     role: str
     process: ProcessInfo
@@ -238,7 +241,7 @@ class Daemon(msgspec.Struct, frozen=True):
 
 @functools.cache
 def origin() -> Origin:
-    """Of the code that this process runs. A daemon asks as it starts: later its files may be others."""
+    """Return the origin of the code of this process. Daemons call it at start: the files may change later."""
     digest = hashlib.sha256()
     for path in sorted(PLACE.rglob("*.py")):
         with contextlib.suppress(OSError):
@@ -249,7 +252,7 @@ def origin() -> Origin:
 
 @contextlib.contextmanager
 def registered(home: Path, role: str, address: str = "") -> Iterator[None]:
-    """Say that this process has this role, until the end of the block or its death.
+    """Register this process in this role, until the end of the block or its death.
 
     Raises:
         OperationFailed: the home cannot be written.
@@ -267,7 +270,7 @@ def registered(home: Path, role: str, address: str = "") -> Iterator[None]:
 
 
 def remember_home(home: Path) -> None:
-    """Raises OperationFailed when no policy could know that this directory is to be hidden."""
+    """Register this directory as a home, so that policies hide it. Raises OperationFailed if that fails."""
     try:
         remember(home)
     except OSError as exc:
@@ -279,7 +282,7 @@ def remember_home(home: Path) -> None:
 
 
 def prepare(home: Path, role: str) -> tuple[int, Path]:
-    """A locked file without a name yet, for `fill`. A child that inherits it holds the lock by living."""
+    """Create a locked card file under a hidden name, for `fill`. A child that inherits it keeps the lock."""
     WorkerRecords(home).prepare()
     remember_home(home)
     folder = home / FOLDER
@@ -289,12 +292,12 @@ def prepare(home: Path, role: str) -> tuple[int, Path]:
         fd = os.open(path.with_suffix(".new"), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError as exc:
         raise OperationFailed(f"{folder} cannot be used: {exc.strerror}") from None
-    take_lock(fd)  # nobody else knows of it yet
+    take_lock(fd)  # cannot fail: no other process knows the file yet
     return fd, path
 
 
 def fill(fd: int, path: Path, role: str, pid: int, address: str = "") -> None:
-    """Write the card of this process and let others find it; of one that is gone there is none."""
+    """Write the card of a process and publish it; if the process is gone, remove the file."""
     hidden, process = path.with_suffix(".new"), find_process(pid)
     if process is None:
         hidden.unlink(missing_ok=True)
@@ -304,7 +307,7 @@ def fill(fd: int, path: Path, role: str, pid: int, address: str = "") -> None:
 
 
 def find(home: Path) -> list[Daemon]:
-    """All that live, the one that started the others first."""
+    """Return all living daemons in the order of roles: those that start others come first."""
     found = [Daemon(card.role, ProcessInfo(card.pid, card.began), card) for card in _cards(home)]
     known = {(one.role, one.process) for one in found}
     held = [(role, find_lock_holder(home / name)) for name, role in _LOCKS.items()]
@@ -321,7 +324,7 @@ def find_by_role(home: Path, *roles: str) -> list[Daemon]:
 
 
 def read_last_error(home: Path, role: str) -> str | None:
-    """What the log of a daemon last says of an error; None where it says none, or the daemon has no log."""
+    """Return the last error in the log of a daemon; None if there is none, or the daemon has no log."""
     name = _LOGS.get(role)
     with contextlib.suppress(OSError):
         return name and find_last_error(tail(home / name, MAX_LOG_READ).decode("utf-8", "replace"))
@@ -329,15 +332,15 @@ def read_last_error(home: Path, role: str) -> str | None:
 
 
 def find_last_error(text: str) -> str | None:
-    """The last line of a log that tells of one, without secrets."""
-    from holdfast.doctor.explain.redaction import redact_line  # few ask
+    """Return the last line of a log that reports an error, with secrets redacted; None if there is none."""
+    from holdfast.doctor.explain.redaction import redact_line  # imported late: rarely needed
 
     line = next((line for line in reversed(text.splitlines()) if _ERROR.match(line)), None)
     return None if line is None else redact_line(line, limit=MAX_ERROR)
 
 
 def list_living_workers(home: Path) -> list[str]:
-    """The workers that are not known to have ended, while somebody is there who owns them."""
+    """Return the workers not known to have ended; empty if no exec server that owns them is running."""
     if find_listener(home / "exec.sock") is None:
         return []
     return sorted(record.id for record in WorkerRecords(home) if record.phase != "ended")
@@ -352,7 +355,7 @@ def _cards(home: Path) -> Iterator[DaemonCard]:
 
 
 def _read_held_card(path: Path) -> DaemonCard | None:
-    """What is in a card, while somebody holds its lock; one that nobody holds is removed."""
+    """Read a card while its daemon holds the lock; a card without a holder is removed."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:

@@ -1,5 +1,5 @@
-"""Workers on other machines, as the supervisor sees to them: a session there, the workspace carried over
-before the start, and what became of it brought back before anybody hears of the end.
+"""How the supervisor handles workers on other machines: it opens a session there, sends the workspace before
+the start, and brings the result back before it reports the end.
 """
 
 import asyncio
@@ -35,19 +35,19 @@ from holdfast.errors import ConnectionLost, HoldfastError, NotFound, SessionLost
 from holdfast.local.atomicfile import replace_file
 from holdfast.local.trees import remove_tree
 
-UNREACHED_S: Final = 3600.0  # how long a machine is dialled whose session may still be kept
+UNREACHED_S: Final = 3600.0  # how long we redial a machine that may still keep the session
 CUT_SHORT: Final = "the supervisor died before it could start it"
-STARTS: Final = 50  # of one worker over links that are lost meanwhile: each may leave a directory there
-CARRY_S: Final = 0.5  # between looks at what a worker says over there
-LAST_LOOKS: Final = 100  # at an outbox whose worker has ended
-ATTEMPTS: Final = 3  # to bring a result back over links that are lost meanwhile
+STARTS: Final = 50  # start attempts of one worker over failing links: each may leave a directory there
+CARRY_S: Final = 0.5  # between rounds that carry a worker's letters
+LAST_LOOKS: Final = 100  # rounds for the outbox of a worker that has ended
+ATTEMPTS: Final = 3  # to bring a result back over failing links
 CARRIED: Final = "carried.json"
 FOLDER: Final = "carried"
 
 
 @dataclass(frozen=True, slots=True)
 class FarStart:
-    """Everything that a start on another machine needs, besides the session; nothing has been sent yet."""
+    """Everything that a start on another machine needs, except the session; nothing has been sent yet."""
 
     ready: PreparedStart
     carried: Carried
@@ -59,11 +59,11 @@ class FarStart:
 
 
 async def open_session(home: Path, host: str, *, resume: str | None = None) -> Environment:
-    """A session with an environment of this home, or at that address; `resume` is one that was left.
+    """Open a session with an environment of this home, or at that address, or `resume` a session.
 
     Raises:
         UsageError: there is no such environment.
-        Unreachable: nobody answers there.
+        Unreachable: no server answers there.
         InvalidRequest: the session to resume does not exist any more.
     """
     if "://" in host:
@@ -79,7 +79,7 @@ def git_of(home: Path) -> Git:
 async def prepare(
     book: WorkerRecords, worker: str, wish: WorkerSpec, agent: Agent, environment: Environment
 ) -> FarStart:
-    """Look at the other machine, and pack what is to be carried there.
+    """Examine the other machine, and pack the workspace for it.
 
     Raises:
         HoldfastError: it cannot be started there.
@@ -88,7 +88,7 @@ async def prepare(
     if not machine.git:
         raise NotFound(f"git is not on the PATH of {machine.name}, and carries the workspace")
     own = book.folder(worker) / FOLDER
-    with contextlib.suppress(FileNotFoundError):  # of a start that came to nothing
+    with contextlib.suppress(FileNotFoundError):  # left by a failed start
         remove_tree(own)
     own.mkdir(mode=0o700, parents=True)
     carried, bundle = await sending.pack(git_of(book.home), Path(wish.cwd), own, alone=wish.alone)
@@ -115,10 +115,10 @@ async def prepare(
 async def send(
     book: WorkerRecords, record: Record, start: FarStart, handover: Handover | None, environment: Environment
 ) -> None:
-    """Carry the workspace over, what lies beside it, and what the CLI needs in its state.
+    """Send the workspace, the files beside it, and the files that the CLI needs in its state.
 
     Raises:
-        HoldfastError: it does not get there.
+        HoldfastError: the transfer fails.
     """
     replace_file(book.folder(record.id) / CARRIED, msgspec.json.encode(start.carried))
     await there.unpack(environment, start.carried, start.bundle, start.place, confined=record.confined)
@@ -131,7 +131,7 @@ async def send(
 
 
 def read_carried(book: WorkerRecords, worker: str) -> Carried:
-    """Raises NotFound: nothing was carried for it."""
+    """Read what was sent for a worker. Raises NotFound if nothing was."""
     try:
         return decoding.decode((book.folder(worker) / CARRIED).read_bytes(), Carried)
     except (OSError, msgspec.MsgspecError):
@@ -139,10 +139,10 @@ def read_carried(book: WorkerRecords, worker: str) -> Carried:
 
 
 async def bring_back(book: WorkerRecords, record: Record, environment: Environment) -> None:
-    """What it left over there, into our own directory; then nothing of it stays there. The record says so.
+    """Bring the result into our own directory and remove the remote one; note the outcome in the record.
 
     Raises:
-        SessionLost: the other machine is not reached any more.
+        SessionLost: the session with the other machine is lost.
     """
     try:
         carried = read_carried(book, record.id)
@@ -159,7 +159,7 @@ async def bring_back(book: WorkerRecords, record: Record, environment: Environme
     ignored = [name for name in gathered.ignored if name.rstrip("/").rpartition("/")[2] != ".holdfast"]
     if ignored:
         record.notes.append(f"ignored, and not brought back: {', '.join(ignored)}")
-    with contextlib.suppress(HoldfastError):  # then `place` says that something is left
+    with contextlib.suppress(HoldfastError):  # if this fails, `place` stays set
         await there.clear(environment, record.place)
         record.place = ""
 
@@ -177,7 +177,7 @@ async def _gather(environment: Environment, carried: Carried, place: str) -> the
 
 
 class FarWorkers:
-    """Follows workers on other machines, each over as many links as it takes."""
+    """Follows workers on other machines, reconnecting as often as needed."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class FarWorkers:
         self._undo = undo
 
     async def follow(self, worker: FollowedWorker, held: tuple[Environment, Process] | None) -> None:
-        """To its end, with what it changed brought back, and what it says carried here meanwhile."""
+        """Follow a worker to its end; carry its letters meanwhile, and bring its result back at the end."""
         courier = self._find_courier(worker)
         worker.returning = lambda: self._bring_back(worker, courier)
         while held is not None:
@@ -213,11 +213,11 @@ class FarWorkers:
                 await asyncio.gather(carrying, return_exceptions=True)
 
     async def take_over(self, worker: FollowedWorker) -> None:
-        """One whose supervisor has ended; it may take long to reach."""
+        """Take over a worker after a supervisor restart; it may take long to reach."""
         await self.follow(worker, await self._reach_again(worker, "the supervisor was started anew"))
 
     def _find_courier(self, worker: FollowedWorker) -> Courier | None:
-        """None of one that reports to nobody."""
+        """Return the courier of a worker; None if it does not report to a dispatcher."""
         with contextlib.suppress(NotFound):
             handover = self._book.wish(worker.record.id).wish.handover
             if handover is not None:
@@ -237,9 +237,10 @@ class FarWorkers:
         worker.save()
 
     async def _reach_again(self, worker: FollowedWorker, why: str) -> tuple[Environment, Process] | None:
-        """Session and process, once the machine is reached; None if they are gone, or it takes too long.
+        """Reconnect; return session and process, or None if they are gone or it takes too long.
 
-        One that reports to somebody here is waited for until it is there, or somebody wants it ended.
+        For a worker that reports to a dispatcher we wait without limit, until it is reached or is to be
+        ended.
         """
         record = worker.record
         worker.unreached(why)
@@ -270,24 +271,24 @@ class FarWorkers:
                 return None
             await self._forget(worker, found)
             return None
-        if record.phase == "prepared" and courier is not None:  # it may lack its input: it begins anew
+        if record.phase == "prepared" and courier is not None:  # it may lack its input, so it is started anew
             with contextlib.suppress(HoldfastError):
                 await process.terminate()
             await self._take_back(worker, found)
             return None
         record.phase = "started"
-        worker.channel = self._channel_of(record, worker.agent)  # which is told everything again
+        worker.channel = self._channel_of(record, worker.agent)  # new, because all output is read again
         worker.unreached("")
         return found, process
 
     async def _take_back(self, worker: FollowedWorker, environment: Environment) -> None:
-        """Nothing runs of it: it is as if it had never been asked for, and whoever did may ask again."""
+        """Undo a start of which nothing runs, as if it had never been requested; the caller may ask again."""
         with contextlib.suppress(HoldfastError):
             await there.clear(environment, worker.record.place)
         await self._undo(worker)
 
     async def _salvage(self, worker: FollowedWorker, courier: Courier | None, why: str) -> None:
-        """Its server ended it with its session; what it left is still there, and is brought back."""
+        """Bring the files back of a worker that its server ended together with its session."""
         record = worker.record
         try:
             found = await open_session(self._book.home, record.host or "")
@@ -307,7 +308,7 @@ class FarWorkers:
 
 
 async def _carry(courier: Courier | None, environment: Environment) -> None:
-    """Until it is cancelled; what does not pass now passes later."""
+    """Carry letters until cancelled; failures are retried in the next round."""
     while courier is not None:
         with contextlib.suppress(HoldfastError, OSError):
             await courier.carry(environment)
@@ -315,14 +316,14 @@ async def _carry(courier: Courier | None, environment: Environment) -> None:
 
 
 async def _fetch_last(courier: Courier, environment: Environment) -> None:
-    """What a worker said before it ended; its answers are for nobody any more."""
+    """Fetch the last letters of a worker that has ended; no process will read their answers."""
     for _ in range(LAST_LOOKS):
         if not await courier.carry(environment):
             return
 
 
 def _give_up(worker: FollowedWorker, why: str) -> None:
-    """What is known, and what is not."""
+    """Note in the record that the worker is lost, what is known, and what is not."""
     record = worker.record
     record.unreturned = f"{why}; what it left may be in {record.place}/work there"
     worker.vanished(f"{why}; whether it ended, and what it did since, is not known")

@@ -1,4 +1,4 @@
-"""A worker that is started again with one more grant: what it was asked for, and what is added to that."""
+"""Restarts a worker with an additional grant: its original request, with the grant added."""
 
 from typing import Final
 
@@ -12,14 +12,15 @@ from holdfast.sandbox.policy.paths import within
 from holdfast.wire.permissions import AllowedHosts
 from holdfast.wire.processes import SecretKey
 
-RUN_VARIABLE: Final = "HOLDFAST_RUN"  # whoever has it reports on a task, to its dispatcher
+RUN_VARIABLE: Final = "HOLDFAST_RUN"  # set for a worker that reports on a task to its dispatcher
 
 
 def regrant(kept: KeptWish, asked: GrantParams) -> WorkerSpec:
-    """What is to be started in a worker's place.
+    """Return the request for the worker that replaces it.
 
     Raises:
-        UsageError: nothing is granted, or something that it has; or its run is a dispatcher's.
+        UsageError: nothing is granted, or only what it has already; or a dispatcher owns its run; or a key is
+            missing; or the whole network and hosts are both asked for.
     """
     wish = kept.wish
     if RUN_VARIABLE in kept.variables:
@@ -52,7 +53,8 @@ def regrant(kept: KeptWish, asked: GrantParams) -> WorkerSpec:
                 remedy=f"set {key.name}, or start it again with --secret",
             )
     home = asked.environ.get("HOME", "/")
-    shown = [path for path in (*asked.writable, *asked.readable) if not within(home, path)]  # not all of it
+    # A grant of the whole home, or of a directory above it, uncovers no secrets.
+    shown = [path for path in (*asked.writable, *asked.readable) if not within(home, path)]
     return msgspec.structs.replace(
         wish,
         id=asked.id or next_id(asked.worker),

@@ -1,7 +1,7 @@
-"""What the supervisor and its clients say to each other: the methods of its socket and their structs.
+"""The protocol between the supervisor and its clients: the methods of its socket and their structs.
 
 Members that a later version adds have a default, so that a client and a supervisor of different versions
-understand each other for as long as it takes to replace one of them.
+understand each other until one of them is replaced.
 """
 
 from typing import Final
@@ -16,7 +16,7 @@ from holdfast.unixrpc.calls import Notice, RpcMethod
 from holdfast.wire.processes import NetworkReport
 
 SCHEMA_VERSION: Final = 1
-MAX_LINE: Final = 4 << 20  # bytes of a call: a prompt with all that goes with it
+MAX_LINE: Final = 4 << 20  # bytes of a call: a prompt with everything around it
 
 
 class ShownEvidence(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -35,7 +35,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportedUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """As far as the worker said."""
+    """The usage that the worker reported."""
 
     input_tokens: int
     output_tokens: int
@@ -45,7 +45,7 @@ class ReportedUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ReportedCalls(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Its tool calls, for whoever asks whether it gets anywhere."""
+    """Its tool calls, as a measure of its progress; see `ToolCalls`."""
 
     count: int
     fresh: int
@@ -56,7 +56,7 @@ class ReportedCalls(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class WorkerReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A worker as everybody outside sees it: what it is, what it does, why we say so, and what holds for it.
+    """The public view of a worker: its identity, its state with the evidence for it, and its restrictions.
 
     As JSON it is what `holdfast worker status --json` prints, with a stable schema.
     """
@@ -75,40 +75,41 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     contradictions: list[str] = []
     denials: list[Denied] = []
     usage: ReportedUsage | None = None
-    calls: ReportedCalls | None = None  # None where they cannot be seen
+    calls: ReportedCalls | None = None  # None if they cannot be observed
     limit_ends_in_seconds: float | None = None
     cwd: str = ""
     host: str | None = None  # the environment that it runs on; None: this machine
-    source: str = ""  # of one elsewhere: the directory here that was carried over; `cwd` is over there
-    place: str = ""  # likewise: what of it is still over there
-    returned: str | None = None  # likewise: the commit, in its directory here, of what came back
-    unreturned: str | None = None  # likewise: why nothing did
-    notes: list[str] = []  # what about its start somebody should know
+    # The next four are for a worker on another machine, where `cwd` is on that machine.
+    source: str = ""  # the local directory that was carried over
+    place: str = ""  # its directory on the other machine, while that still exists
+    returned: str | None = None  # the commit, in its directory here, of the returned result
+    unreturned: str | None = None  # why nothing was returned
+    notes: list[str] = []  # remarks about its start for the user
     argv: list[str] = []
     environment: list[str] = []
     tty: bool = False
     acp: bool = False
     asks: Question | None = None
-    asked_hosts: list[AskedHost] = []  # with the newest of those that have their answer
+    asked_hosts: list[AskedHost] = []  # open questions about hosts, and the newest answered ones
     preflight: list[str] = []
     unwatched: str | None = None
-    own_sandbox: bool = False  # each of its commands has a sandbox of its own, beside that of the CLI
-    one_sandbox: str | None = None  # why not, of a CLI that could
+    own_sandbox: bool = False  # each of its commands has its own sandbox, separate from the CLI's
+    one_sandbox: str | None = None  # why not, for a CLI that supports it
     trace: bool = False
     untraced: str | None = None
     pane: str | None = None
     pid: int | None = None
-    exit_code: int | None = None  # None while it runs, and of one that was ended or that nobody saw end
+    exit_code: int | None = None  # None while it runs, or if a signal ended it or its end was not seen
     created_at: float = 0.0
     backend: str | None = None
     weakened: list[str] = []
-    network: bool = True  # all of it
-    hosts: list[str] = []  # otherwise what it reaches by name: rules, as `--allow-host` has them
+    network: bool = True  # the whole network
+    hosts: list[str] = []  # otherwise the hosts it reaches by name: rules as in `--allow-host`
     denied_hosts: list[str] = []
-    private: bool = False  # also at addresses that are not public
-    command_hosts: list[str] | None = None  # of its commands, where each has a sandbox; None: as its own
-    by_name: list[str] = []  # how that is enforced; none where it is not
-    traffic: NetworkReport | None = None  # once it has ended: what went out by name; None: nobody counted
+    private: bool = False  # also at non-public addresses
+    command_hosts: list[str] | None = None  # hosts of its commands, if each has a sandbox; None: the same
+    by_name: list[str] = []  # how the host rules are enforced; empty if they are not
+    traffic: NetworkReport | None = None  # its traffic by host name, once it has ended; None: not counted
     keys: list[str] = []  # which of its keys stay outside, and what enters
     writable: list[str] = []
     after: str | None = None
@@ -136,7 +137,7 @@ class LogsParams(msgspec.Struct):
 
 
 class WorkerResult(WorkerReport, frozen=True, kw_only=True, rename="camel"):
-    """A worker with what it answered, and what its terminal shows if it has one."""
+    """A worker with its answer, and the content of its terminal if it has one."""
 
     answer: str
     screen: str = ""
@@ -145,8 +146,8 @@ class WorkerResult(WorkerReport, frozen=True, kw_only=True, rename="camel"):
 class WorkerDiff(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What changed in a worker's directory since the worker `since` was started there.
 
-    That is the worker itself, or the one that it was started again instead of. `paths` have a letter each
-    (A, M, D); behind them, and not in `count`, stands what is ignored (!) and what was not looked at (?).
+    `since` is the worker itself, or the one that it replaces. Each of `paths` has a letter (A, M, D). After
+    them come, not in `count`, ignored files (!) and what was not examined (?).
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -159,7 +160,7 @@ class WorkerDiff(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class AppliedWork(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What of a worker on another machine was written here: `paths` below a directory, or a branch of it."""
+    """What was written here of a remote worker's result: `paths` below a directory, or a branch of it."""
 
     schema_version: int = SCHEMA_VERSION
     id: str
@@ -171,22 +172,25 @@ class AppliedWork(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class GrantParams(msgspec.Struct, kw_only=True):
-    """Start a worker again, with more than it had. Values of its variables are in no file: they come here."""
+    """Restart a worker with additional grants.
+
+    The values of its variables are in no file, so they come here.
+    """
 
     worker: str
     writable: list[str] = []
     readable: list[str] = []
-    network: bool = False  # also let it have the network, all of it
+    network: bool = False  # grant the whole network
     hosts: list[str] = []  # or these hosts by name
-    presets: list[str] = []  # or those of these clients
-    private: bool = False  # also where they are at an address that is not public
-    environ: dict[str, str] = {}  # of these, those that it was started with
+    presets: list[str] = []  # or the hosts of these clients
+    private: bool = False  # also at non-public addresses
+    environ: dict[str, str] = {}  # used for the variables that it was started with
     key: str | None = None
     id: str | None = None
 
 
 class PruneParams(msgspec.Struct, kw_only=True):
-    """How long, and how much of, workers that have ended are kept; None: as by default."""
+    """For how long, and how many bytes of, ended workers are kept; None means the default."""
 
     kept_s: float | None = None
     kept_bytes: int | None = None
@@ -200,7 +204,7 @@ class PrunedWorker(msgspec.Struct, frozen=True, kw_only=True):
 
 class StopParams(msgspec.Struct, omit_defaults=True):
     worker: str
-    grace_s: float | None = None  # between asking it to end and ending it, if not the usual time
+    grace_s: float | None = None  # between asking it to end and killing it, if not the default
 
 
 class InputParams(msgspec.Struct):
@@ -218,7 +222,7 @@ class ApproveParams(msgspec.Struct):
     worker: str
     option: str | None = None
     deny: bool = False
-    request: str | None = None  # the question that is meant, if another one may be open by now
+    request: str | None = None  # the id of the question, in case another one is open by now
 
 
 class ShownParams(msgspec.Struct):
@@ -242,7 +246,7 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 class GivenAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What was answered: an option of a structured request, or keys of a dialog."""
+    """The answer that was given: an option of a structured request, or keys of a dialog."""
 
     schema_version: int = SCHEMA_VERSION
     id: str
@@ -255,7 +259,7 @@ class GivenAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """Nothing but that."""
+    """An empty result."""
 
 
 class WorkerOutput(msgspec.Struct, frozen=True):
@@ -267,7 +271,7 @@ RUN: Final = RpcMethod("run", WorkerSpec, WorkerReport)
 LIST: Final = RpcMethod("list", ListParams, list[WorkerReport])
 COUNT: Final = RpcMethod(
     "list", ListParams, list[msgspec.Raw]
-)  # whatever reports of another version look like
+)  # undecoded, because reports of another version may differ
 STATUS: Final = RpcMethod("status", WorkerParams, WorkerReport)
 EQUIVALENCE: Final = RpcMethod("equivalence", WorkerParams, EquivalenceReport)
 WHY: Final = RpcMethod("why", WorkerParams, ExplainedReport)

@@ -1,4 +1,4 @@
-"""The supervisor's process: what it answers on its socket, and the report that it makes of a worker."""
+"""The supervisor process: the methods of its socket, and the report that it builds about a worker."""
 
 import asyncio
 import contextlib
@@ -41,10 +41,10 @@ from holdfast.unixrpc.server import Peer, RpcLimits, RpcServer
 
 MAX_DENIALS: Final = 20  # in one report, which is sent with every change
 MAX_TAIL: Final = 1 << 20
-MAX_UNSENT: Final = 8 << 20  # bytes that a client may leave unread before it is cut off
-MAX_CLIENTS: Final = 1024  # at once: everybody who follows a worker has a connection of their own
-MAX_CALLS: Final = 1024  # of one client at once; a dispatcher waits for each of its workers by one
-IDLE_S: Final = 600.0  # without workers and callers; whoever comes next starts it again
+MAX_UNSENT: Final = 8 << 20  # bytes that a client may leave unread before it is disconnected
+MAX_CLIENTS: Final = 1024  # at once: each client that follows a worker has a connection
+MAX_CALLS: Final = 1024  # of one client at once; a dispatcher has one waiting call for each of its workers
+IDLE_S: Final = 600.0  # without workers and clients before it exits; the next client starts it again
 _LOOK_S: Final = 1.0
 
 
@@ -118,7 +118,7 @@ def _shown(item: Evidence, at: float) -> messages.ShownEvidence:
 
 
 def _denials(items: list[Evidence]) -> list[Denied]:
-    """What the sandbox refused, the newest first, each path and access once."""
+    """Return what the sandbox refused, newest first, each path and access once."""
     found: dict[tuple[str, str], Denied] = {}
     for item in reversed(items):
         if isinstance(item.claim, Denied):
@@ -152,7 +152,7 @@ def _calls(worker: FollowedWorker) -> messages.ReportedCalls | None:
 
 
 def _limit_s(items: list[Evidence], at: float) -> float | None:
-    """How long a limit of its provider lasts that it ran into, where the last error announces that."""
+    """Return how long a limit of the provider still lasts, from the last error that announces its end."""
     for item in reversed(items):
         if isinstance(item.claim, Trouble | Result) and item.claim.announced:
             now_ = datetime.now(UTC)
@@ -173,7 +173,7 @@ def _zone(name: str) -> tzinfo | None:
 
 
 def _usage(items: list[Evidence]) -> messages.ReportedUsage | None:
-    """As far as it said; what it said before is not taken back by a result that counts less."""
+    """Return the reported usage, the maximum of all reports: a result may count less than earlier events."""
     found = [item.claim.usage for item in items if isinstance(item.claim, Result | Used) and item.claim.usage]
     if not found:
         return None
@@ -223,7 +223,7 @@ class SupervisorService:
         workers = []
         for record in self._supervisor.book:
             if asked.ended or record.phase != "ended":
-                with contextlib.suppress(NotFound):  # it could not be taken over, which the log says
+                with contextlib.suppress(NotFound):  # it could not be taken over; the log says why
                     workers.append(self._find(record.id))
         return [build_report(worker) for worker in workers if asked.ended or not worker.done.is_set()]
 
@@ -343,13 +343,13 @@ class SupervisorService:
 
 
 async def serve(home: Path, *, idle_s: float = IDLE_S) -> bool:
-    """Supervise until nobody needs it any more; False when another process does already."""
+    """Supervise until there are no workers and clients for `idle_s`; False if another process does."""
     lock = background.take_supervisor_lock(home)
     if lock is None:
         return False
     try:
-        with daemons.registered(home, daemons.SUPERVISOR):  # before anybody can ask which version it is
-            homekey.rotate_access(home)  # before anybody can connect: nobody has read the one before for us
+        with daemons.registered(home, daemons.SUPERVISOR):  # before clients can ask for its version
+            homekey.rotate_access(home)  # before clients can connect: none has read the old token to reach us
             await _replace_exec_server(home)
             await _supervise(home, idle_s)
     finally:
@@ -371,7 +371,7 @@ async def _supervise(home: Path, idle_s: float) -> None:
                 if supervisor.alive or server.connections:
                     needed_at = asyncio.get_running_loop().time()
                 elif asyncio.get_running_loop().time() - needed_at > idle_s:
-                    _end_exec_server(home)  # it has nothing to do without workers
+                    _end_exec_server(home)  # without workers it has nothing to do
                     break
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK_S):
@@ -381,7 +381,7 @@ async def _supervise(home: Path, idle_s: float) -> None:
 
 
 async def _replace_exec_server(home: Path) -> None:
-    """One that runs other code, and owns no worker, makes room for one that runs ours."""
+    """End an exec server that runs other code and owns no worker, so that one with our code replaces it."""
     if any(record.phase != "ended" for record in WorkerRecords(home)):
         return
     found = daemons.find_by_role(home, daemons.OWNER)
@@ -391,6 +391,6 @@ async def _replace_exec_server(home: Path) -> None:
 
 
 def _end_exec_server(home: Path) -> None:
-    """Who it is, the kernel says."""
+    """End the exec server; the kernel tells which process listens on its socket."""
     if (process := daemons.find_listener(home / "exec.sock")) is not None:
         daemons.send(process, signal.SIGTERM)

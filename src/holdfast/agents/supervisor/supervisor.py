@@ -1,8 +1,8 @@
 """The supervisor: starts workers through its exec server, follows them, and takes them over after a restart.
 
-The order of a start is what makes it safe to be killed at any point: the record, then the session, then the
-process under a name that is in the record. Whoever comes next finds the process by that name, or finds that
-it was never started.
+The order of a start makes it safe to be killed at any point: first the record, then the session, then the
+process under an id that is in the record. The next supervisor finds the process by that id, or finds that it
+was never started.
 """
 
 import asyncio
@@ -75,9 +75,9 @@ from holdfast.local.tasks import TaskSet
 
 log = logging.getLogger(__name__)
 
-TICK_S: Final = 0.5  # how often a worker is looked at: a decision prompt is to be seen within 2 s
-RETAIN_S: Final = 3600.0  # between looks for workers that are kept no longer
-MAX_ALIVE: Final = 200  # workers at once; more is a runaway caller
+TICK_S: Final = 0.5  # between looks at a worker: a decision prompt must be seen within 2 s
+RETAIN_S: Final = 3600.0  # between removals of expired workers
+MAX_ALIVE: Final = 200  # workers at once; more means a runaway caller
 _GONE: Final = "its exec server is gone, and with it what it owned"
 
 
@@ -95,11 +95,11 @@ class Supervisor:
         self._logins: dict[str, logins.SharedLogin] = {}
         self._tasks = TaskSet()
         self._versions: KnownVersions | None = None
-        self._unnamed: str | None = None  # why no host is reached by name here; "": they are
-        self._begun = asyncio.Event()  # there is, or was a moment ago, a worker to look at
+        self._unnamed: str | None = None  # why hosts cannot be reached by name here; "": they can
+        self._begun = asyncio.Event()  # set while there is, or was a moment ago, a worker to look at
 
     async def open(self) -> None:
-        """Take over whatever is still there."""
+        """Take over the workers that have not ended."""
         self.book.prepare()
         waiting = [record for record in self.book if record.phase != "ended"]
         await asyncio.gather(*(self._take_over(record) for record in waiting))
@@ -107,7 +107,7 @@ class Supervisor:
         self._tasks.start(self._retain())
 
     async def aclose(self) -> None:
-        """Leave the workers to whoever comes next."""
+        """Leave the workers to the next supervisor."""
         if self._surroundings is not None:
             await self._surroundings.aclose()
         await self._tasks.aclose()
@@ -116,12 +116,12 @@ class Supervisor:
 
     @functools.cached_property
     def _far(self) -> elsewhere.FarWorkers:
-        """Made for the first worker on another machine."""
+        """Created for the first worker on another machine."""
         return elsewhere.FarWorkers(self.book, self._environments, self._channel_of, self._forget, self._undo)
 
     @property
     def surroundings(self) -> WorkerSurroundings:
-        """Made for the first worker that is compared with the host."""
+        """Created for the first worker that is compared with the host."""
         self._surroundings = self._surroundings or WorkerSurroundings(self.book)
         return self._surroundings
 
@@ -130,15 +130,15 @@ class Supervisor:
         return [worker for worker in self.workers.values() if not worker.done.is_set()]
 
     def hear(self, handle: Callable[[FollowedWorker], None]) -> Callable[[], None]:
-        """Be told of every change of a status; call what is returned to stop."""
+        """Call `handle` on every change of a status; the returned function ends that."""
         self._hearers.add(handle)
         return lambda: self._hearers.discard(handle)
 
     def find(self, worker: str) -> FollowedWorker:
-        """A worker of this home, also one that ended long ago.
+        """Return a worker of this home, also one that ended long ago.
 
         Raises:
-            NotFound: there is none.
+            NotFound: there is none, or it could not be taken over.
         """
         if (found := self.workers.get(worker)) is None:
             record = self.book.read(worker)
@@ -149,7 +149,7 @@ class Supervisor:
         return found
 
     async def prune(self, kept_s: float, kept_bytes: int) -> list[tuple[Record, int]]:
-        """Remove what is left of workers that ended too long ago, or is too much: records and sizes."""
+        """Remove data of ended workers that are too old, or too much; return their records and sizes."""
         found = await asyncio.to_thread(self.book.list_ended)
         gone = []
         for one in choose_oldest(found, time.time(), kept_s=kept_s, kept_bytes=kept_bytes):
@@ -174,7 +174,7 @@ class Supervisor:
             await asyncio.sleep(RETAIN_S)
 
     def let_go(self) -> None:
-        """Whoever asks for a worker that ended a while ago has it read again: they are many in two weeks."""
+        """Drop workers that ended a while ago from memory; `find` reads them again. Many end in two weeks."""
         for id, one in list(self.workers.items()):
             if one.done.is_set() and not one.owes and now() - one.status.since > RETAIN_S:
                 del self.workers[id]
@@ -185,13 +185,13 @@ class Supervisor:
         """Start a worker.
 
         Raises:
-            UsageError: this cannot be meant.
+            UsageError: the request is invalid.
             HoldfastError: it does not start; its record says why.
         """
         if len(self.alive) >= MAX_ALIVE:
             raise InvalidRequest(f"{MAX_ALIVE} workers run already", remedy="holdfast worker list")
         worker_id = wish.id or new_id(wish.agent)
-        self._known = read_known(self.book.home)  # a record that was written meanwhile counts
+        self._known = read_known(self.book.home)  # includes records written since
         if wish.host is not None:
             return await self._run_there(worker_id, wish)
         own, obstacle = await self._find_own_sandbox(worker_id, wish)
@@ -206,7 +206,7 @@ class Supervisor:
         return worker
 
     def _add(self, record: Record, wish: WorkerSpec, ready: PreparedStart) -> FollowedWorker:
-        """Write down what is about to be started."""
+        """Write the record of a worker that is about to be started."""
         worker_id = record.id
         if worker_id in self.workers:
             raise UsageError(f"there is a worker {worker_id} already")
@@ -224,15 +224,15 @@ class Supervisor:
     async def _starting(
         self, worker: FollowedWorker, start: Coroutine[None, None, None], *, handed: bool = False
     ) -> None:
-        """Raises what the start raises; the record of it says that too."""
+        """Await the start. Raises what it raises, after noting that in the record."""
         record = worker.record
         try:
             await start
-        except Exception as exc:  # whatever it is: nobody follows it
-            if is_storage_fault(exc) and record.phase == "prepared":  # nobody's fault: as if never asked for
+        except Exception as exc:  # of any kind, because otherwise the worker would remain without a follower
+            if is_storage_fault(exc) and record.phase == "prepared":  # it may pass: as if never asked for
                 await self._undo(worker)
                 raise OperationFailed(f"{record.id} cannot be started now: {exc}") from exc
-            if handed and isinstance(exc, ConnectionLost) and record.phase == "prepared":  # likewise
+            if handed and isinstance(exc, ConnectionLost) and record.phase == "prepared":  # may pass, too
                 await self._undo(worker)
                 raise Unreachable(f"{record.host} was lost while it was started: {exc}") from exc
             worker.not_started(str(exc) or type(exc).__name__)
@@ -251,7 +251,7 @@ class Supervisor:
     async def _find_own_sandbox(
         self, worker_id: str, wish: WorkerSpec
     ) -> tuple[OwnSandboxPlaces | None, str | None]:
-        """Where the commands of a CLI that keeps its own sandbox are run; or why not, of one that has one."""
+        """Return the places for a CLI's own sandbox; or why a CLI that supports one does not get it."""
         agent = self._known.get(wish.agent)
         if agent is None or agent.own_sandbox is None:
             return None, None
@@ -260,7 +260,7 @@ class Supervisor:
             search = wish.env.get("PATH", os.defpath)
             program = shutil.which(agent.binary, path=search)
             if program is None:
-                return None, None  # which is about to be said
+                return None, None  # `prepare` is about to report that
             environment = await background.reach_exec_server(self.book.home)
             try:
                 self._versions = self._versions or KnownVersions()
@@ -276,7 +276,7 @@ class Supervisor:
         return None, obstacle
 
     async def _find_unnamed(self, wish: WorkerSpec) -> str | None:
-        """Why no host is reached by name here; it is tried once, by the first worker that would need it."""
+        """Return why hosts cannot be reached by name here; tried once, for the first worker that needs it."""
         agent = self._known.get(wish.agent)
         if agent is None or not may_need_names(wish, agent):
             return None
@@ -296,7 +296,7 @@ class Supervisor:
         self._environments[record.id] = environment
         record.session_id = environment.session_id
         troubles: list[PreflightProblem] = []
-        if ready.agent.state or ready.base is not None:  # else there is nothing to try
+        if ready.agent.state or ready.base is not None:  # otherwise there is nothing to try
             troubles = await preflight(
                 environment,
                 ready.agent,
@@ -308,11 +308,11 @@ class Supervisor:
             )
         record.preflight = [trouble.words() for trouble in troubles]
         self.book.write(record)
-        for trouble in reversed(troubles):  # what matters most comes first there, and last among evidence
+        for trouble in reversed(troubles):  # preflight lists the most important first; evidence has it last
             if trouble.claim is not None:
                 worker.add(Evidence(Source.DENIAL, now(), trouble.claim, trouble.words()[:MAX_SEEN]))
         explaining = prepare_tracing(record, ready)
-        before = await looking  # whatever changes from now on may be its doing
+        before = await looking  # the worker may cause any change from now on
         try:
             process = await start_process(environment, worker, ready, traced=explaining is not None)
         except (SandboxUnavailable, InvalidRequest) as exc:
@@ -343,7 +343,7 @@ class Supervisor:
             self.surroundings.begin(record, ready, environment)
         worker.save()
         if record.tty:
-            with contextlib.suppress(HoldfastError):  # it has ended already, which is no fault of its start
+            with contextlib.suppress(HoldfastError):  # it may have ended already; the start succeeded
                 await process.resize(record.rows, record.cols)
         if explaining is not None and record.pid is not None:
             worker.explaining = explaining
@@ -357,7 +357,7 @@ class Supervisor:
     # --- on another machine
 
     async def _run_there(self, worker_id: str, wish: WorkerSpec) -> FollowedWorker:
-        """Start a worker on another machine; what is not reached leaves no record."""
+        """Start a worker on another machine; if that is not reachable, no record remains."""
         starting.check(wish)
         agent = find_agent(self._known, wish.agent)
         with contextlib.suppress(NotFound):
@@ -392,12 +392,12 @@ class Supervisor:
             await elsewhere.send(self.book, record, start, handover, environment)
             process = await start_process(environment, worker, ready, traced=False)
         except HoldfastError as exc:
-            if handover is not None and isinstance(exc, SessionLost):  # whether it runs is not known
+            if handover is not None and isinstance(exc, SessionLost):  # it may or may not run
                 self._environments.pop(record.id, None)
                 await environment.leave()
                 self._tasks.start(self._see_to(worker, self._far.take_over))
                 return
-            with contextlib.suppress(HoldfastError):  # then `place` says that something is left
+            with contextlib.suppress(HoldfastError):  # if this fails, `place` stays set
                 await there.clear(environment, start.place)
                 record.place = ""
             raise
@@ -411,17 +411,17 @@ class Supervisor:
         self._tasks.start(self._see_to(worker, self._far.follow, (environment, process)))
         await give_input(process, ready)
 
-    # --- what of its user's it has
+    # --- files of its user
 
     async def _give_own_files(self, worker: FollowedWorker, ready: PreparedStart) -> None:
-        """Place what it is given; what is its user's goes again when it has ended."""
+        """Place the files that it gets; the user's files are removed again when it has ended."""
         record = worker.record
         record.placed = list(ready.placed)
         worker.leaving = lambda: self._leave(record)
-        self.book.write(record)  # whoever comes next knows what to remove
+        self.book.write(record)  # so that the next supervisor knows what to remove
         write_files(ready)
         for path, target in ready.links.items():
-            with contextlib.suppress(OSError):  # then it goes without these instructions
+            with contextlib.suppress(OSError):  # then it runs without this file
                 link_below(ready.state, Path(path).relative_to(ready.state).parts, target)
         if ready.login is None:
             return
@@ -468,10 +468,13 @@ class Supervisor:
     # --- taking over
 
     async def _take_over(self, record: Record) -> None:
-        """Raises OSError when its disk is at fault, which may pass: then whoever comes next tries again."""
+        """Take over one worker.
+
+        Raises OSError for a storage fault, which may pass: the next one tries again.
+        """
         try:
             await self._find_again(record)
-        except Exception as exc:  # whatever is wrong with one, the others are taken over
+        except Exception as exc:  # a failure with one worker must not affect the others
             if is_storage_fault(exc):
                 raise
             log.exception("a worker could not be taken over", extra={"reason": record.id})
@@ -479,7 +482,7 @@ class Supervisor:
     async def _find_again(self, record: Record) -> None:
         worker = self.workers[record.id] = self._worker(record, self._agent_of(record))
         if record.host is not None:
-            self._tasks.start(self._see_to(worker, self._far.take_over))  # it may take long to reach
+            self._tasks.start(self._see_to(worker, self._far.take_over))  # may take long
             return
         self._adopt_own_files(worker)
         if record.session_id is None:
@@ -509,7 +512,7 @@ class Supervisor:
     # --- following
 
     def _agent_of(self, record: Record) -> Agent:
-        """As it is known now: its record may be gone or spoilt since it was started."""
+        """Return the agent as known now: its record may be gone or invalid since the worker was started."""
         return self._known.get(record.agent) or describe_unknown(record.agent)
 
     def _worker(self, record: Record, agent: Agent, secrets: tuple[str, ...] = ()) -> FollowedWorker:
@@ -539,7 +542,7 @@ class Supervisor:
     async def _see_to(
         self, worker: FollowedWorker, follow: Callable[..., Coroutine[None, None, None]], *how: object
     ) -> None:
-        """Follow it to its end. If we fail at that it is ended: nobody would read what it says."""
+        """Follow it to its end. If following fails, end it: its output would not be read any more."""
         try:
             await follow(worker, *how)
         except Exception as exc:
@@ -560,7 +563,7 @@ class Supervisor:
 
     async def _tick(self) -> None:
         while True:
-            await self._begun.wait()  # without workers nothing is looked at
+            await self._begun.wait()  # without workers there is nothing to look at
             await asyncio.sleep(TICK_S)
             if not self.alive and not any(one.owes for one in self.workers.values()):
                 self._begun.clear()
@@ -573,12 +576,12 @@ class Supervisor:
                 _attempt(worker.tick)
 
     def _give_up_orphans(self) -> None:
-        """When nobody listens any more the exec server is dead, and all that it owned: no use to dial on."""
+        """Give up workers of a dead exec server: without a listener on its socket, redialling is useless."""
         lost = []
         for id, one in self._environments.items():
             recovering = one.state is LinkState.RECOVERING
             worker = self.workers.get(id)
-            if worker is None:  # removed, while the last of it was seen to
+            if worker is None:  # removed while its session was being closed
                 continue
             if worker.record.host is not None:
                 if one.state is not LinkState.FAILED:
@@ -592,7 +595,7 @@ class Supervisor:
 
 
 def _attempt(look: Callable[..., object], *about: object) -> None:
-    """Whatever goes wrong with one worker, the others are looked at."""
+    """Run a step for one worker; a failure is logged, so that it does not affect the others."""
     try:
         look(*about)
     except Exception:

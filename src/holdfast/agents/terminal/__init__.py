@@ -1,5 +1,5 @@
-"""A terminal as a worker's CLI sees it: escape sequences, the screen they draw, the queries they ask, and
-how to type safely.
+"""The terminal of a worker's CLI: escape sequences, the screen they draw, the queries they contain, and safe
+typing.
 
 Imports: agents.evidence, errors.
 Open to other rooms: escapes, keys, screen.

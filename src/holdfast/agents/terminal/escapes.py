@@ -1,16 +1,17 @@
-"""What a program tells its terminal: status, titles, modes, questions. Pure module.
+"""Escape sequences from a program to its terminal: status, titles, modes, queries. Pure module.
 
-A stream of terminal bytes is cut into text and control sequences, wherever the reads happened to end. From
-these a `Reader` keeps what a supervisor wants to know, and says which bytes may go on to a person's terminal:
-everything but the questions, which we answer ourselves, so that nobody answers twice.
+The stream of terminal bytes is split into text and control sequences, independently of where the reads end.
+From these an `EscapeReader` extracts what the supervisor needs, and the bytes to forward to a person's
+terminal: everything but the queries. We answer those ourselves, and otherwise the person's terminal would
+answer them a second time.
 
-Several agent CLIs wait for these answers when they start. An answer says as little as is needed to go on, and
-never holds anything that the worker chose, except a mode number: an answer is typed into whatever reads next.
-Questions without an answer are the ones that ask for a feature that we do not have (kitty's keyboard and
-pictures: silence means no) or for what is none of the worker's business (the clipboard, the title).
+Several agent CLIs wait for these answers when they start. An answer contains only what is needed to go on,
+and nothing that the worker chose, except a mode number, because an answer is typed into the program that
+reads next. We do not answer queries for features that we do not have (kitty's keyboard and pictures: silence
+means no) or for data that the worker must not get (the clipboard, the title).
 
-All of it is the worker's word, or the word of whatever it prints: it is evidence, never a permission. Strings
-are bounded, cleaned of control characters, and a state is taken only from fields made for it.
+All input comes from the worker or from anything it prints: it is evidence, never a permission. Strings are
+bounded and cleaned of control characters, and a state is taken only from fields made for it.
 """
 
 import binascii
@@ -22,7 +23,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from holdfast.agents.evidence.evidence import MAX_SEEN, Claim, Idle, Want, Wants, Work, Working
 
-MAX_ANSWERS: Final = 4096  # bytes typed in reply to one read: a terminal's input holds no more
+MAX_ANSWERS: Final = 4096  # bytes typed in reply to one read: a terminal's input buffer holds no more
 
 _FOREGROUND: Final = "d0d0/d0d0/d0d0"
 _BACKGROUND: Final = "0000/0000/0000"  # dark, so that programs choose colours for a dark screen
@@ -59,7 +60,7 @@ _FIXED_ANSWERS: Final = {
     "setting": "\x1bP0$r\x1b\\",
 }
 _COLOURS: Final = {b"10": _FOREGROUND, b"11": _BACKGROUND, b"12": _FOREGROUND}
-MAX_STRING: Final = 64 * 1024  # bytes of an OSC or DCS string: copied text passes, memory is not filled
+MAX_STRING: Final = 64 * 1024  # bytes of an OSC or DCS string: enough for copied text, bounded for memory
 MAX_PARAMETERS: Final = 256  # bytes between CSI and its last byte; the longest in use have about 60
 
 _CSI: Final = re.compile(rb"\x1b\[([0-?]{0,%d}+)([ -/]{0,8}+)([@-~])" % MAX_PARAMETERS)
@@ -68,13 +69,13 @@ _ESCAPE: Final = re.compile(rb"\x1b[ -/]{0,8}+[0-~]")
 _ESCAPE_SO_FAR: Final = re.compile(rb"\x1b[ -/]{0,8}+")
 _STRING_END: Final = re.compile(rb"[\x07\x18\x1a\x1b]")
 _TEXT: Final = re.compile(rb"[^\x1b]++")
-# Text and the moves and colours between it, which make up most of a full-screen program's output.
+# Text with the cursor moves and colours in it, which make up most of a full-screen program's output.
 SKIM: Final = re.compile(rb"(?:[^\x1b]++|\x1b\[[0-9;:]{0,%d}+[@-HJ-MPXdfm])++" % MAX_PARAMETERS)
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One question. `argument` is digits only."""
+    """One query. `argument` is digits only."""
 
     name: str
     argument: str = ""
@@ -83,7 +84,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class TerminalView:
-    """What the answers depend on: where the cursor is (from 1), how large the screen, which modes are on."""
+    """What the answers depend on: cursor position (from 1), screen size, and the modes that are on."""
 
     row: int = 1
     column: int = 1
@@ -93,7 +94,7 @@ class TerminalView:
 
 
 def csi_query(body: bytes) -> Query | None:
-    """The question in what follows CSI, if it is one."""
+    """Return the query in the body of a CSI sequence, if it is one."""
     if body[-1:] not in b"cnpqutSxmyw":
         return None
     for pattern, name in _CSI_QUERIES:
@@ -104,7 +105,7 @@ def csi_query(body: bytes) -> Query | None:
 
 
 def dcs_query(body: bytes) -> Query | None:
-    """The question in a device control string: a capability or a setting."""
+    """Return the query in a device control string: for a capability or a setting."""
     if body.startswith(b"+q"):
         return Query("capability")
     return Query("setting") if body.startswith(b"$q") else None
@@ -115,7 +116,7 @@ def escape_query(body: bytes) -> Query | None:
 
 
 def osc_query(code: bytes, rest: bytes, *, terminator: bytes) -> Query | None:
-    """The question in an operating system command."""
+    """Return the query in an operating system command."""
     if code == b"7501" and rest.startswith(b"?"):
         return Query("program-status", terminator=terminator)
     if code == b"99" and re.search(rb"(?:^|:)p=\?", rest.partition(b";")[0]):
@@ -128,7 +129,7 @@ def osc_query(code: bytes, rest: bytes, *, terminator: bytes) -> Query | None:
 
 
 def answer(query: Query, view: TerminalView) -> bytes:
-    """What a terminal of ours replies; nothing to what it does not know."""
+    """Return our terminal's reply; empty for an unsupported query."""
     match query.name:
         case "cursor":
             text = f"\x1b[{view.row};{view.column}R"
@@ -153,7 +154,7 @@ def answer(query: Query, view: TerminalView) -> bytes:
 
 
 def answers(queries: Iterable[Query], view: TerminalView) -> bytes:
-    """The replies to one read, in order, as far as they fit."""
+    """Return the replies to one read, in order, up to MAX_ANSWERS bytes."""
     replies = b""
     for query in queries:
         reply = answer(query, view)
@@ -188,16 +189,16 @@ class Piece(NamedTuple):
 
 
 class Splitter:
-    """Cuts a stream into pieces; what is cut short waits for more, what makes no sense is dropped."""
+    """Splits a stream into pieces. Incomplete sequences wait for more data; invalid ones are dropped."""
 
     def __init__(self, text: "re.Pattern[bytes]" = _TEXT) -> None:
         self._text = text
         self._rest = b""
-        self._searched = 0  # how much of a string in `_rest` is known to hold no end
+        self._searched = 0  # bytes of a string in `_rest` already searched for its end
         self._discarding = False  # inside a string that is too long
 
     def feed(self, data: bytes) -> Iterator[Piece]:
-        """The pieces that are complete. Must be exhausted before the next call."""
+        """Yield the complete pieces. Must be exhausted before the next call."""
         data = self._rest + data
         self._rest = b""
         at = 0
@@ -241,7 +242,7 @@ class Splitter:
                 return None, None
             if data[end + 1] == 0x5C:
                 return Piece(kind, data[at : end + 2], data[start:end]), end + 2
-            return None, end  # another sequence begins: the string was never meant to end
+            return None, end  # another sequence begins: the string is unterminated
         if len(data) >= limit:
             self._discarding = True
             return None, limit
@@ -250,7 +251,7 @@ class Splitter:
 
 
 def _sequence(data: bytes, at: int) -> tuple[Piece | None, int | None]:
-    """The sequence at `at` and where it ends; no end when more bytes are needed."""
+    """Return the sequence at `at` and where it ends; None as the end if more bytes are needed."""
     is_csi = data[at + 1 : at + 2] == b"["
     found = (_CSI if is_csi else _ESCAPE).match(data, at)
     if found is not None:
@@ -274,7 +275,7 @@ class Phase(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TerminalReport:
-    """A program status (OSC 7501, or its rival OSC 26); `task` is set when it is about a part of the work."""
+    """A program status (OSC 7501, or its rival OSC 26); `task` is set if it is about a part of the work."""
 
     phase: Phase
     kind: str = ""
@@ -308,22 +309,22 @@ class EscapeReader:
 
     def __init__(self) -> None:
         self._splitter = Splitter(SKIM)
-        self.modes: set[int] = {25}  # private modes that are on, of those that matter
+        self.modes: set[int] = {25}  # tracked private modes that are on
         self.title = ""
 
     @property
     def alternate(self) -> bool:
-        """A full-screen program has the screen."""
+        """Whether a full-screen program uses the alternate screen."""
         return bool(self.modes & _ALTERNATE)
 
     @property
     def bracketed_paste(self) -> bool:
-        """The program tells pasted text from typed keys."""
+        """Whether the program distinguishes pasted text from typed keys."""
         return _BRACKETED_PASTE in self.modes
 
     @property
     def takes_clicks(self) -> bool:
-        """The program hears of clicks, with places beyond column 223."""
+        """Whether the program receives clicks in the SGR form, which has no limit at column 223."""
         return _CLICKS in self.modes and _SGR_PLACES in self.modes
 
     def feed(self, data: bytes) -> ReadEscapes:
@@ -350,7 +351,7 @@ class EscapeReader:
                     self._reset()
                 return escape_query(piece.body)
             case SequenceKind.STRING:
-                # A picture is forwarded, "can you show pictures?" is not: a real terminal would answer it.
+                # Pictures are forwarded; a query for picture support is not: a real terminal would answer it.
                 if re.match(rb"G(?:[^;]*,)?a=q[,;]", piece.body):
                     return Query("graphics")
         return None
@@ -385,7 +386,7 @@ class EscapeReader:
 
 
 def clean(data: bytes) -> str:
-    """Text for people, of bounded length and without control characters."""
+    """Return text for people, bounded and without control characters."""
     text = data[: 4 * MAX_SEEN].decode("utf-8", "replace")
     return "".join(char if char.isprintable() else " " for char in text)[:MAX_SEEN].strip()
 
@@ -440,9 +441,10 @@ _WANTS: Final = {
 
 
 def claim(report: TerminalReport) -> Claim | None:
-    """What a program status says about the worker; None when it takes an earlier one back or is about a part.
+    """Return what a program status claims about the worker; None if it claims nothing about the whole.
 
-    A blocked part blocks; that a part works or has ended says nothing about the whole.
+    A blocked part blocks the worker. A part that works or has ended says nothing about the whole, and `clear`
+    only retracts an earlier status.
     """
     match report.phase:
         case Phase.BLOCKED:

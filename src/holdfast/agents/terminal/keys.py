@@ -1,11 +1,12 @@
 """Typing into a worker's terminal without doing harm. Pure module.
 
-Text is typed only where the worker waits for text, for a reason better than silence. It goes in as one paste,
-so that no line of it submits the rest; Enter follows later and apart, since a program that gets both at once
-takes Enter for a part of the paste; then it must be seen to be taken. Nothing is ever typed at a password
-prompt.
+Text is typed only if the worker waits for text, and silence alone is not enough evidence for that. The text
+goes in as one paste, so that no line of it submits the rest. Enter follows later and separately, because a
+program that gets both at once takes Enter for a part of the paste. Then we check that the program took the
+text. Nothing is ever typed at a password prompt.
 
-`Delivery` is driven by its owner: it says what to write and how long to wait, and is told what was seen.
+The caller drives `Delivery`: it passes in what the worker shows, and gets back what to write or how long to
+wait.
 """
 
 import enum
@@ -27,15 +28,15 @@ from holdfast.agents.evidence.evidence import (
 from holdfast.agents.evidence.holdups import is_unknown_dialog
 from holdfast.errors import InvalidRequest, UsageError
 
-ENTER_AFTER_S: Final = 0.3  # after the text is seen; sooner, a program may take it for a part of the paste
+ENTER_AFTER_S: Final = 0.3  # after the text is shown; earlier, a program may take it as part of the paste
 SHOWN_WITHIN_S: Final = (
-    2.0  # a busy program draws what was typed in this time; if not, Enter is tried all the same
+    2.0  # a busy program draws typed text within this time; if not, Enter is pressed anyway
 )
 CHANGED_WITHIN_S: Final = 5.0  # after Enter
-ENTER_AGAIN_S: Final = 1.5  # where the text still stands in the input line
+ENTER_AGAIN_S: Final = 1.5  # if the text is still in the input line
 MAX_PRESSES: Final = 3  # of Enter
-FOOT_LINES: Final = 6  # lines with something on them, around the input line
-MAX_LINE: Final = 4095  # bytes that a terminal keeps of a line that is read as a line; the rest is lost
+FOOT_LINES: Final = 6  # non-empty lines, around the input line
+MAX_LINE: Final = 4095  # bytes of a line that a terminal in canonical mode keeps; the rest is lost
 MAX_TEXT: Final = 256 * 1024  # bytes of one paste: a prompt, not a file
 
 _PASTE_START, _PASTE_END = b"\x1b[200~", b"\x1b[201~"
@@ -67,7 +68,10 @@ _KEYS_FOR: Final = _TEXT_FOR | {Want.DECISION, Want.TRUST, Want.LOGIN, Want.EDIT
 
 
 def encode_click(words: str, lines: Sequence[str]) -> bytes:
-    """A click on the first of these words, as SGR 1006 has it; nothing unless one line shows them, once."""
+    """Encode a click on the first character of these words (SGR 1006).
+
+    Empty unless exactly one line shows them, exactly once.
+    """
     found = [(row, line) for row, line in enumerate(lines, 1) if words in line]
     if len(found) != 1 or found[0][1].count(words) != 1:
         return b""
@@ -78,10 +82,10 @@ def encode_click(words: str, lines: Sequence[str]) -> bytes:
 
 
 def refuse_text(status: WorkerStatus, *, screen: Evidence | None, password: bool) -> None:
-    """Nothing, where text may be typed. `screen` is what it shows right now: newer than any status.
+    """Raise unless text may be typed. `screen` is what it shows right now: newer than any status.
 
     Raises:
-        InvalidRequest: the worker is not in a state that takes text, or nothing but silence says that it is.
+        InvalidRequest: the worker does not accept text in its state, or only silence suggests that it does.
     """
     _refuse_ended(status)
     _refuse_password(status, password=password)
@@ -96,11 +100,11 @@ def refuse_text(status: WorkerStatus, *, screen: Evidence | None, password: bool
 
 
 def refuse_key(name: str, status: WorkerStatus, *, screen: Evidence | None, password: bool) -> None:
-    """Nothing, where this key may be pressed. Escape and Ctrl-C also interrupt one that is at work.
+    """Raise unless this key may be pressed. Escape and Ctrl-C may also interrupt a working worker.
 
     Raises:
         UsageError: there is no such key.
-        InvalidRequest: the worker is not in a state that takes keys.
+        InvalidRequest: the worker does not accept keys in its state.
     """
     if name not in KEYS:
         raise UsageError(
@@ -112,7 +116,7 @@ def refuse_key(name: str, status: WorkerStatus, *, screen: Evidence | None, pass
     _refuse_password(status, password=password)
     if status.state is not WorkerState.WAITING or status.detail not in _KEYS_FOR:
         raise InvalidRequest(f"the worker is {_describe(status)} and does not take keys", remedy=_WAIT)
-    if screen is None or not is_unknown_dialog(screen):  # whoever sends a key to that one has seen it
+    if screen is None or not is_unknown_dialog(screen):  # a user who sends a key to it has seen it
         _refuse_unrecognised(status, screen)
 
 
@@ -142,7 +146,7 @@ def _refuse_password(status: WorkerStatus, *, password: bool) -> None:
 
 
 def _refuse_unrecognised(status: WorkerStatus, screen: Evidence | None) -> None:
-    """That the screen stands still is no reason to type: it may show a dialog that nobody has described."""
+    """Raise if only an unchanging screen suggests waiting: it may show a dialog that no record describes."""
     is_guess = not status.evidence or status.evidence[0].source >= Source.STABILITY
     if is_guess or (screen is not None and is_unknown_dialog(screen)):
         raise InvalidRequest("the worker waits, but nothing says for what", remedy=_ATTACH)
@@ -153,10 +157,11 @@ def _describe(status: WorkerStatus) -> str:
 
 
 def encode_paste(text: str, *, bracketed: bool, canonical: bool) -> bytes:
-    """The bytes that enter a text, without the Enter that submits it.
+    """Encode a text as the bytes to type, without the Enter that submits it.
 
     Raises:
-        UsageError: it holds control characters, or more than the terminal takes at once.
+        UsageError: it is empty, holds control characters, or is more than the terminal accepts at once; or it
+            has several lines and the program does not distinguish a paste.
     """
     if _CONTROL.search(text):
         raise UsageError(
@@ -183,7 +188,7 @@ def encode_paste(text: str, *, bracketed: bool, canonical: bool) -> bytes:
 
 class Outcome(enum.StrEnum):
     SUBMITTED = "submitted"
-    TYPED = "typed, not submitted"  # nothing shows that it was taken: it may still stand in the input line
+    TYPED = "typed, not submitted"  # no sign that it was taken: it may still be in the input line
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +198,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class WaitFor:
-    """Look again when something changes, and at this time at the latest."""
+    """Check again when something changes, and at this time at the latest."""
 
     until: float
 
@@ -203,11 +208,11 @@ Step: TypeAlias = Write | WaitFor | Outcome
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a worker shows, as far as it tells whether it took something.
+    """What a worker shows that helps to tell whether it took the typed text.
 
-    `screen` and `foot` are digests of all of it and of its last lines, where the input is. `works` says that
-    it was seen at work since Enter. `unread` is what its terminal holds that nobody took: a terminal shows by
-    itself what is typed.
+    `screen` and `foot` are digests of the whole screen and of its last lines, where the input is. `works`
+    means that it was seen at work since Enter. `unread` is the input that no process has read yet: a terminal
+    echoes typed text by itself, so an echo alone proves nothing.
     """
 
     screen: bytes
@@ -217,10 +222,10 @@ class Shown:
 
 
 class Delivery:
-    """One text on its way: `step` is called after each write and each look, until there is an outcome.
+    """Delivers one text: call `step` after each write and each look, until it returns an outcome.
 
-    Of a program that `shows_work` it counts as submitted when it is seen at work, or when its input is as
-    empty as before. Of any other, that its screen changed must do.
+    For a program that `shows_work` the text counts as submitted when the program is seen at work, or when its
+    input line is as empty as before. For any other program, a changed screen must suffice.
     """
 
     def __init__(self, data: bytes, *, shows_work: bool = False) -> None:
@@ -259,7 +264,7 @@ class Delivery:
             return Outcome.SUBMITTED
         if self._presses < MAX_PRESSES:
             due = self._at + ENTER_AGAIN_S
-            # It still stands there though everything was read: Enter was taken for a part of the text.
+            # The text is still there though all input was read: Enter was taken for a part of the text.
             stands = seen.foot == self._typed.foot != self._empty and not seen.unread
             if now >= due and stands:
                 return self._press(now, seen)

@@ -1,10 +1,12 @@
-"""Terminal bytes → what a person would see on the screen, and since when it looks like that.
+"""Renders terminal bytes into the screen that a person would see, and tracks when it last changed.
 
-pyte keeps the cells. It is driven with sequences that we have parsed and cut to size ourselves: its own
-parser loses the rest of a read at sequences that agent CLIs send every day, prints strings it does not know,
-has no alternate screen and keeps every saved cursor for ever. Colours are left out: no sign depends on them.
+pyte keeps the cells. We parse the sequences ourselves and pass them to pyte with bounded parameters. pyte's
+own parser loses the rest of a read at sequences that agent CLIs send every day, prints strings it does not
+know, has no alternate screen and keeps every saved cursor for ever. Colours are ignored: no sign depends on
+them.
 
-Bytes are only kept until somebody looks: at a few looks a second that is cheap, however many reads came.
+Bytes are buffered and drawn only on `look`. With a few looks per second that is cheap, however many reads
+there were.
 """
 
 import codecs
@@ -21,7 +23,7 @@ from wcwidth import wcwidth
 from holdfast.agents.terminal.escapes import Piece, SequenceKind, Splitter
 
 MAX_PENDING: Final = 256 * 1024  # bytes kept between two looks: they take 0.2 s to draw, and fill 50 screens
-MAX_COUNT: Final = 9999  # of a parameter: pyte loops over some
+MAX_COUNT: Final = 9999  # largest value of a parameter: pyte loops over some
 
 _CONTROLS: Final = re.compile("([\x00-\x1f\x7f-\x9f])")
 _RESUME: Final = re.compile(rb"[\x1b\n]")
@@ -32,7 +34,7 @@ _ALTERNATE: Final = frozenset((47, 1047, 1049))
 class ScreenSnapshot(NamedTuple):
     lines: tuple[str, ...]  # every row, without trailing blanks
     digest: bytes
-    changed_at: float  # when it was first seen like this
+    changed_at: float  # when this content was first seen
     row: int  # of the cursor, from 1
     column: int
 
@@ -53,14 +55,14 @@ class _Cells(pyte.Screen):
         self.save_cursor()
 
     def show(self, text: str) -> None:
-        """Draw, without the characters at which pyte would drop the rest."""
+        """Draw the text without the characters that make pyte drop the rest."""
         if text.isascii() and text.isprintable():
             self._show_plain(text)
         else:
             self.draw("".join(char for char in text if wcwidth(char) > 0 or unicodedata.combining(char)))
 
     def _show_plain(self, text: str) -> None:
-        """As `draw` for characters of one cell, a line at a time: five times as fast."""
+        """Draw characters of one cell, a line at a time: five times as fast as `draw`."""
         cursor = self.cursor
         while text:
             if cursor.x == self.columns:
@@ -79,7 +81,7 @@ class _Cells(pyte.Screen):
         self.index()
 
     def erase_display(self, how: int) -> None:
-        """From the cursor on (0), up to it (1), or all (2 and 3)."""
+        """Erase from the cursor on (0), up to it (1), or everything (2 and 3)."""
         here = self.cursor.y
         rows = {0: range(here + 1, self.lines), 1: range(here)}.get(how, range(self.lines))
         for row in rows:
@@ -189,18 +191,18 @@ class Screen:
         self.skipped = 0  # bytes that were never drawn
 
     def feed(self, data: bytes) -> None:
-        """Keep what the program wrote; nothing is drawn yet."""
+        """Buffer output of the program; nothing is drawn yet."""
         self._pending += data
         excess = len(self._pending) - MAX_PENDING
         if excess > 0:
-            # Half of it at once, so that a flood does not move the rest at every read.
+            # Drop half of the buffer at once, so that a flood does not move the rest at every read.
             resume = _RESUME.search(self._pending, excess + MAX_PENDING // 2)
             drop = resume.start() if resume else len(self._pending)
             self.skipped += drop
             del self._pending[:drop]
 
     def look(self, now: float) -> ScreenSnapshot:
-        """Draw what came since the last look, and say how the screen is now."""
+        """Draw the output since the last look and return the present screen."""
         if not self._pending and self._look.digest:
             return self._look
         data = bytes(self._pending)
@@ -239,7 +241,7 @@ class Screen:
         if final in b"hl":
             return self._mode(body)
         if not re.fullmatch(rb"[0-9;]*", body[:-1]):
-            return None  # a private one, or with sub-parameters: none of these move or draw
+            return None  # a private sequence or one with sub-parameters: none of these move or draw
         numbers = [min(int(number or b"0"), MAX_COUNT) for number in body[:-1].split(b";")[:2]]
         if (act := _CSI.get(final)) is not None:
             act(self._cells, numbers[0])

@@ -1,5 +1,5 @@
-"""One worker: from what is asked for (a WorkerSpec) to a confined process, how its output is understood,
-what the kernel says of it, and what is kept of it on disk.
+"""One worker: from its request (a WorkerSpec) to a confined process, how its output is parsed, what the
+kernel reports about it, and what is kept of it on disk.
 
 Imports: agents.catalog, agents.changes, agents.evidence, agents.terminal, client, client.events, confine,
 decoding, doctor.compare, doctor.explain, egress, egress.bounds, errors, home, local, sandbox, sandbox.plan,

@@ -1,12 +1,12 @@
 """The client's side of the Agent Client Protocol, version 1: lines in, evidence and answers out. Pure module.
 
-A run is one request: `initialize`, `session/new`, the model where the agent lets it be chosen over the
-protocol, `session/prompt`; once that is answered, nothing more is asked. Files and terminals are not offered:
-the agent works itself, in its sandbox.
+A run is one prompt: `initialize`, `session/new`, the model if the agent lets it be chosen over the protocol,
+`session/prompt`. After the answer to that we send no more requests. We do not offer files and terminals: the
+agent does its work itself, in its sandbox.
 
-Each of our requests has an id of its own and is made once in the life of an agent's process. Reading again
-what the agent said gives the same messages at the same places, so whoever takes over knows what was to be
-said where; an open question can be answered from its evidence alone.
+Each of our requests has a fixed id and is made once in the life of an agent's process. Reading the agent's
+output again yields the same messages at the same places. So a supervisor that takes over knows which messages
+belong where, and an open question can be answered from its evidence alone.
 """
 
 import enum
@@ -48,9 +48,9 @@ from holdfast.errors import InvalidRequest, UsageError
 
 VERSION: Final = 1
 MAX_OPTIONS: Final = 16  # answers that one request offers; agents offer three or four
-MAX_ASKED: Final = 256  # questions open at once; of more it is not noticed that somebody else answered
-MAX_ID: Final = 200  # characters of an id that is to be sent back unchanged
-MAX_QUESTION: Final = 2000  # a person decides by it, so it is longer than what is shown of other things
+MAX_ASKED: Final = 256  # open questions tracked; for more we do not notice that they were answered elsewhere
+MAX_ID: Final = 200  # characters of an id that must be sent back unchanged
+MAX_QUESTION: Final = 2000  # longer than other shown texts, because a person decides by it
 
 
 class _Step(enum.StrEnum):
@@ -67,14 +67,14 @@ _UPDATE: Final = "session/update"
 _NO_METHOD: Final = -32601
 _INVALID: Final = -32602
 _AUTH_REQUIRED: Final = -32000
-_ANY: Final = 500  # where the same CLI knows no better
-_HTTP: Final = range(400, 600)  # one CLI puts the provider's status where the code goes
+_ANY: Final = 500  # the same CLI's default
+_HTTP: Final = range(400, 600)  # one CLI puts the provider's HTTP status into the error code
 
 _UNFINISHED: Final[Mapping[str, Failure | None]] = {
     "max_tokens": Failure.CONTEXT,
     "max_turn_requests": Failure.TIMEOUT,
     "refusal": Failure.REFUSAL,
-    "cancelled": None,  # why, other evidence says: a denial, or a stop
+    "cancelled": None,  # other evidence says why: a denial, or a stop
 }
 _SILENT: Final = frozenset(
     {
@@ -89,23 +89,23 @@ _SILENT: Final = frozenset(
 
 
 class AcpRequest(msgspec.Struct, frozen=True):
-    """What an agent is asked. `model` is chosen over the protocol, if it is given."""
+    """The task of an agent. `model`, if given, is chosen over the protocol."""
 
     cwd: str
     prompt: str
     model: str | None = None
-    unattended: bool = False  # single permissions are given unasked: the sandbox around it is the boundary
+    unattended: bool = False  # allow_once is granted automatically: the sandbox is the boundary
 
 
 class Said(NamedTuple):
-    """What to write to the agent, and whether that was all."""
+    """What to write to the agent, and whether it is the last input."""
 
     data: bytes
     last: bool
 
 
 class AcpEvents(JsonEvents):
-    """Reads what one agent says. After each `feed`, `said` is what to say to it."""
+    """Parses the messages of one agent. After each `feed`, `said` returns what to send to it."""
 
     def __init__(
         self, request: AcpRequest | None, retries: Sequence[RetrySign] = (), *, secrets: Sequence[str] = ()
@@ -113,13 +113,13 @@ class AcpEvents(JsonEvents):
         super().__init__(retries, secrets=secrets)
         self._prompt_request = request
         self._session = ""
-        self._asked: dict[str, str] = {}  # the call of a tool → the request that is about it
+        self._asked: dict[str, str] = {}  # id of a tool call → id of the permission request for it
         self._cost: float | None = None
         self._saying = bytearray()
         self._last = False
 
     def said(self) -> Said:
-        """Once: what is to be said now."""
+        """Return the data to send now, and clear it."""
         found = Said(bytes(self._saying), self._last)
         self._saying, self._last = bytearray(), False
         return found
@@ -209,7 +209,7 @@ class AcpEvents(JsonEvents):
                 return self.drift(self.say(f"tool {status}"))
 
     def _settle(self, update: object) -> list[Claim]:
-        """A tool that has ended was allowed or denied, whoever did that."""
+        """Settle the question about a tool that has ended: it was answered, by whichever client."""
         request = self._asked.pop(text_at(update, "toolCallId"), None)
         return [] if request is None else [Answered(request)]
 
@@ -223,7 +223,7 @@ class AcpEvents(JsonEvents):
         if isinstance(error, dict):
             words, status = _words(error), _status(error)
             if status == _ANY and self.failed(words).failure is not None:
-                status = None  # its words say more
+                status = None  # the text is more precise
             return [self._give_up(words, http=status, failure=_failure(error, step))]
         match step:
             case _Step.INITIALIZE:
@@ -299,24 +299,24 @@ class AcpEvents(JsonEvents):
 
 
 def opening() -> bytes:
-    """What an agent is told first."""
+    """Return the first request to an agent."""
     nothing = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
     params = {"protocolVersion": VERSION, "clientCapabilities": nothing}
     return _message(id=_Step.INITIALIZE, method="initialize", params=params)
 
 
 def answer(wants: Wants, option: AnswerOption) -> bytes:
-    """The answer to a request: one of the options that it offers."""
+    """Encode the answer to a request: one of the options that it offers."""
     outcome = {"outcome": "selected", "optionId": option.id}
     return _message(id=msgspec.Raw(wants.request.encode()), result={"outcome": outcome})
 
 
 def choose(wants: Wants, option: str | None, *, deny: bool) -> AnswerOption:
-    """The option to answer with. Nothing permanent is ever chosen, unless by its id.
+    """Choose the option to answer with. A permanent one is chosen only by its id.
 
     Raises:
-        UsageError: there is no such option.
-        InvalidRequest: it offers nothing that allows, or denies, just this once.
+        UsageError: there is no such option, or it does not deny although `deny` is set.
+        InvalidRequest: the request offers no option that allows, or denies, just this once.
     """
     offered = f"it offers: {', '.join(f'{one.id} ({one.kind})' for one in wants.options)}"
     if option is not None:
@@ -340,7 +340,7 @@ class _Choice(NamedTuple):
 
 
 def _choice_of_model(session: object, model: str) -> _Choice | None:
-    """How this session is told its model: there are two ways, and an agent may know either."""
+    """Return how to set the model of this session: agents support one of two ways. None if not offered."""
     for option in list_at(session, "configOptions"):
         if "model" not in (text_at(option, "id"), text_at(option, "category")):
             continue
@@ -365,7 +365,7 @@ def _options(event: JsonEvent, say: Callable[[str], str]) -> tuple[AnswerOption,
 
 
 def _id(event: JsonEvent) -> str | None:
-    """The id of a request as JSON, to be sent back as it came; None if nobody could."""
+    """Return the id of a request as JSON, to be sent back unchanged; None if it is invalid or too long."""
     found = event.get("id")
     if isinstance(found, bool) or not isinstance(found, str | int):
         return None

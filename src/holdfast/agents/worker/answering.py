@@ -1,6 +1,6 @@
-"""A question of a worker answered: by an option of a structured request, or by keys on its terminal.
+"""Answers a question of a worker: by an option of a structured request, or by keys on its terminal.
 
-Hosts that no rule decides about are asked about here as well: the connection waits for the answer.
+Also asks the user about hosts that no rule covers: the connection waits for the answer.
 """
 
 import asyncio
@@ -29,22 +29,22 @@ from holdfast.errors import InvalidRequest, UsageError
 from holdfast.wire.network import PolicyQuestion
 
 MAX_TOLD: Final = 32  # questions about hosts in one report, which is sent with every change: open, answered
-# What becomes of one.
+# Outcomes of a question about a host.
 ALLOWED: Final = "allowed"
 REFUSED: Final = "refused"
 UNANSWERED: Final = "no answer in time"
-WITHDRAWN: Final = "withdrawn"  # whoever waited is gone, or its link was lost
-_ALMOST: Final = 0.9  # of the time for an answer: whoever ends it began to count a moment before we did
+WITHDRAWN: Final = "withdrawn"  # the waiting program is gone, or its link was lost
+_ALMOST: Final = 0.9  # of the time for an answer: the side that ends it began to count a moment before us
 _ATTACH: Final = "attach to its terminal and answer there, or send the key of a choice"
 
 
 async def answer(
     worker: FollowedWorker, agent: Agent, *, option: str | None, deny: bool, request: str | None
 ) -> dict[str, object]:
-    """Answer the oldest open question, once and not for ever unless `option` says so; what was answered.
+    """Answer the oldest open question, for this time only unless `option` says more; return the answer.
 
     Raises:
-        InvalidRequest: nothing is asked, or something else than `request`, or no answer to it is known.
+        InvalidRequest: there is no open question, or not `request`, or no known way to answer it.
         UsageError: that option is not offered.
     """
     worker.tick()
@@ -66,7 +66,7 @@ async def answer(
 
 
 async def ask_about_host(worker: FollowedWorker, question: PolicyQuestion) -> bool | Literal["pattern"]:
-    """Put a question about a host to whoever watches this worker; cancelled, it is withdrawn."""
+    """Ask the clients that watch this worker about a host. Cancelling withdraws the question."""
     request, began = f"network-{secrets.token_hex(4)}", now()
     about = AskedHost(
         request=request,
@@ -99,13 +99,13 @@ async def ask_about_host(worker: FollowedWorker, question: PolicyQuestion) -> bo
 
 
 def list_hosts(worker: FollowedWorker) -> list[AskedHost]:
-    """Those that wait for an answer, the oldest first and not too many, and the newest that have theirs."""
+    """Return the open questions about hosts, oldest first and bounded, and the newest answered ones."""
     waiting = [one for one in worker.hosts_told.values() if not one.told]
     return waiting[:MAX_TOLD] + [one for one in worker.hosts_told.values() if one.told]
 
 
 def _remember(worker: FollowedWorker, about: AskedHost) -> None:
-    """With the newest of those that have their answer: whoever put them to somebody else may look late."""
+    """Keep the question, and the newest answered ones: a client that relayed them may check late."""
     worker.hosts_told[about.request] = about
     answered = [one.request for one in worker.hosts_told.values() if one.told]
     for request in answered[: max(0, len(answered) - MAX_TOLD)]:
@@ -113,7 +113,7 @@ def _remember(worker: FollowedWorker, about: AskedHost) -> None:
 
 
 def settle_host(worker: FollowedWorker, request: str, seen: str) -> None:
-    """Nobody waits for this answer any more."""
+    """Note that no connection waits for this answer any more."""
     if not worker.done.is_set():
         worker.add(Evidence(Source.DENIAL, now(), Answered(request), seen))
         worker.judge()
@@ -136,7 +136,7 @@ def _about_host(worker: FollowedWorker, wants: Wants, chosen: AnswerOption) -> d
 
 
 def _allow_beside(worker: FollowedWorker, pattern: str) -> None:
-    """What a pattern allows is not asked about any more; its server lets those connections through."""
+    """Settle the other open questions with this pattern; the server lets those connections through."""
     for request, waiting in worker.hosts_asked.items():
         if worker.hosts_told[request].pattern == pattern and not waiting.done():
             waiting.set_result("pattern")

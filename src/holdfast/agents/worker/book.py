@@ -3,20 +3,20 @@
     HOME/
       exec.sock supervisor.sock supervisor.lock *.log
       workers/ID/
-        record.json      what was asked and what became of it, replaced whole
-        baseline.json    what was in its directory when it, or the one it replaces, was started
-        errand.json      the prompt of one that is led over ACP, for whoever takes it over
-        wish.json        what was asked for, to start it again with one more grant
-        evidence.jsonl   the newest evidence; the file before it is evidence.jsonl.1
-        output.log       what it said, as it said it; likewise
-        login.json       of one that has a login which is renewed: who renews it, and no token
-        equivalence.json what differs for it from the host
-        carried.json     of one on another machine: what was sent there
-        carried/         the objects of that, and of what came back
-        read             the number of the last output event that is in there
-        state/           where the CLI keeps its own state
+        record.json      the request and its outcome, always replaced whole
+        baseline.json    the content of its directory when it, or the worker it replaces, was started
+        errand.json      the prompt of a worker driven over ACP, for the next supervisor
+        wish.json        the original request, to start it again with another grant
+        evidence.jsonl   the newest evidence; the previous file is evidence.jsonl.1
+        output.log       its raw output; the previous file is output.log.1
+        login.json       if it has a renewable login: which worker renews it, but no token
+        equivalence.json how its surroundings differ from the host
+        carried.json     if it runs on another machine: what was sent there
+        carried/         the git objects that were sent and returned
+        read             the number of the last output event in these files
+        state/           the CLI's own state
 
-A record is on disk before its worker is started. No value of an environment variable is ever in it.
+A record is on disk before its worker is started. It never holds the value of an environment variable.
 """
 
 import contextlib
@@ -43,21 +43,21 @@ from holdfast.local.trees import remove_tree
 from holdfast.wire.processes import NetworkReport, SecretKey
 
 KEPT_S: Final = 14 * 24 * 3600.0  # long enough to look at after a holiday
-KEPT_BYTES: Final = 1 << 30  # of all that have ended
-SPARED_S: Final = 3600.0  # after its end nothing goes for its size: somebody may still look at it
+KEPT_BYTES: Final = 1 << 30  # of all ended workers
+SPARED_S: Final = 3600.0  # after its end, when it is not yet removed for its size: users may still look at it
 MAX_EVIDENCE_BYTES: Final = 1 << 20  # of one file; two are kept
-MAX_OUTPUT_BYTES: Final = 8 << 20  # likewise
-PROCESS: Final = "worker"  # each worker has a session of its own, and in it this one process
-MAX_HOSTS: Final = 50  # rows of what went out by name, and of what was refused: a report is sent often
-KEPT_EVIDENCE: Final = 400  # entries that whoever takes over starts from
-_SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})  # of what a machine has
+MAX_OUTPUT_BYTES: Final = 8 << 20  # of one file; two are kept
+PROCESS: Final = "worker"  # each worker has its own session, with this one process in it
+MAX_HOSTS: Final = 50  # rows of traffic by host, and of refused hosts: a report is sent often
+KEPT_EVIDENCE: Final = 400  # entries that the next supervisor starts from
+_SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})  # shortage of resources
 _ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 Phase = Literal["prepared", "started", "ended"]
 
 
 class EndedWorker(NamedTuple):
-    """What is left of one."""
+    """The data of an ended worker."""
 
     id: str
     ended_at: float
@@ -65,33 +65,33 @@ class EndedWorker(NamedTuple):
 
 
 class Record(msgspec.Struct, kw_only=True):
-    """One worker. `phase` is written before what it announces is done."""
+    """One worker. `phase` is written to disk before the step that it announces."""
 
     id: str
     agent: str
-    argv: list[str]  # with the prompt left out: it may be long, and it may be secret
+    argv: list[str]  # without the prompt, which may be long or secret
     cwd: str
     tty: bool
     created_at: float
-    acp: bool = False  # led over the Agent Client Protocol
+    acp: bool = False  # driven over the Agent Client Protocol
     headless: bool = True  # a run of one prompt, rather than the interactive program
     unattended: bool = False  # it acts without asking
-    home: str = "/"  # of the user whose CLI it is
+    home: str = "/"  # of the user who runs it
     relocated: bool = True  # the CLI's state is below ours
-    state: str = ""  # where that is
-    given: list[str] = []  # what of its user's it was given, in words
+    state: str = ""  # the path of the state
+    given: list[str] = []  # which of the user's files it got, in words
     confined: bool = True
-    notes: list[str] = []  # what about its start somebody should know: its version, its sandbox
+    notes: list[str] = []  # remarks about its start for the user: its version, its sandbox
     placed: list[str] = []  # files below its state that are removed when it has ended
-    began_at: float = 0.0  # the same on the clock of its evidence
-    network: bool = True  # all of it
-    hosts: list[str] = []  # otherwise what it reaches by name: rules
+    began_at: float = 0.0  # created_at on the clock of its evidence
+    network: bool = True  # the whole network
+    hosts: list[str] = []  # otherwise the hosts it reaches by name: rules
     denied_hosts: list[str] = []
-    private: bool = False  # also at addresses that are not public
-    command_hosts: list[str] | None = None  # of its commands, where each has a sandbox; None: as its own
-    ask_s: float = 0.0  # somebody is asked about other hosts, and has so many seconds
-    by_name: list[str] = []  # how that is enforced, in words; none where it is not
-    traffic: NetworkReport | None = None  # what went out by name; None: nobody counted
+    private: bool = False  # also at non-public addresses
+    command_hosts: list[str] | None = None  # hosts of its commands, if each has a sandbox; None: the same
+    ask_s: float = 0.0  # seconds to answer questions about other hosts; 0: no questions
+    by_name: list[str] = []  # how the host rules are enforced, in words; empty if they are not
+    traffic: NetworkReport | None = None  # its traffic by host name; None: not counted
     keys: list[str] = []  # which of its keys stay outside, and what enters, in words
     writable: list[str] = []
     environment: list[str] = []
@@ -101,32 +101,32 @@ class Record(msgspec.Struct, kw_only=True):
     cols: int = 120
     watch: bool = True
     unwatched: str | None = None  # why the sandbox's refusals are not seen, if they are not
-    compared: bool = True  # with the host, while it works
-    own_sandbox: bool = False  # the CLI keeps its own, and an executor of ours runs its commands
-    one_sandbox: str | None = None  # why not, of a CLI that has one: it shares one sandbox with its commands
-    trace: bool = False  # explain mode was asked for
-    untraced: str | None = None  # why it is off, if it is
-    preflight: list[str] = []  # what was seen to go wrong before it was started
-    pane: str | None = None  # of tmux, where somebody looks at it
-    after: str | None = None  # the worker that this one was started instead of, with one more grant
-    host: str | None = None  # the environment that it runs on; then `cwd`, `home` and `state` are there, and
-    source: str = ""  # this is the directory here that was carried over
-    place: str = ""  # what holds all that is its over there; "" once that is removed
-    returned: str | None = None  # the commit, here, of what came back
-    unreturned: str | None = None  # why nothing did
+    compared: bool = True  # compare its surroundings with the host while it works
+    own_sandbox: bool = False  # the CLI keeps its own sandbox, and our executor runs its commands
+    one_sandbox: str | None = None  # why not, for a CLI that could: commands share the CLI's sandbox
+    trace: bool = False  # explain mode was requested
+    untraced: str | None = None  # why explain mode is off, if it is
+    preflight: list[str] = []  # problems that were found before it was started
+    pane: str | None = None  # the tmux pane that shows it
+    after: str | None = None  # the worker that this one replaces, with another grant
+    host: str | None = None  # the environment that it runs on; `cwd`, `home` and `state` are then there
+    source: str = ""  # with `host`: the local directory that was carried over
+    place: str = ""  # with `host`: its directory there, with all its files; "" once that is removed
+    returned: str | None = None  # the commit, here, of the returned result
+    unreturned: str | None = None  # why nothing was returned
     process_id: str = ""
     session_id: str | None = None
     pid: int | None = None  # on this machine
     phase: Phase = "prepared"
-    ended_by: str | None = None  # killed, timeout or another failure, when that was our doing
+    ended_by: str | None = None  # killed, timeout or another failure, if we ended it
     ended_why: str = ""
-    backend: str | None = None  # who confines it
-    weakened: list[str] = []  # what of that came out weaker than asked
+    backend: str | None = None  # the sandbox backend that confines it
+    weakened: list[str] = []  # which parts of the sandbox are weaker than requested
     schema: int = 1
 
 
 def describe(worker_id: str, wish: WorkerSpec, ready: PreparedStart) -> Record:
-    """What is written down of a start, before anything is started."""
+    """Create the record of a start, before anything is started."""
     record = Record(
         id=worker_id,
         agent=wish.agent,
@@ -161,8 +161,8 @@ def describe(worker_id: str, wish: WorkerSpec, ready: PreparedStart) -> Record:
 
 
 def note_reach(record: Record, ready: PreparedStart) -> None:
-    """What of the network it was prepared to have."""
-    reach, hosts = ready.reach, ready.policy.without_keys().wish.hosts  # those that its keys are for too
+    """Note in the record which part of the network the worker was prepared to reach."""
+    reach, hosts = ready.reach, ready.policy.without_keys().wish.hosts  # includes the hosts of its keys
     record.network = reach.whole
     record.hosts, record.denied_hosts = list(dict.fromkeys(hosts.allow)), list(hosts.deny)
     record.private, record.ask_s = hosts.private, max(hosts.ask_s, reach.commands.ask_s)
@@ -172,7 +172,7 @@ def note_reach(record: Record, ready: PreparedStart) -> None:
 
 
 def bound_traffic(found: NetworkReport | None) -> NetworkReport | None:
-    """As much of it as is kept: the hosts with the most bytes, and those that were refused most often."""
+    """Bound the report: keep the hosts with the most bytes, and those that were refused most often."""
     if found is None:
         return None
     sent = sorted(found.sent, key=lambda row: -(row.bytes_sent + row.bytes_received))
@@ -186,7 +186,7 @@ def new_id(agent: str) -> str:
 
 
 class KeptWish(msgspec.Struct, kw_only=True):
-    """What a worker was started with, without any value of a variable or key: only their names."""
+    """The request that a worker was started with, with only the names of variables and keys, not values."""
 
     wish: WorkerSpec
     variables: list[str] = []
@@ -211,7 +211,7 @@ class WorkerRecords:
         """Make the directories, for their owner only.
 
         Raises:
-            OperationFailed: they cannot be made, or are somebody else's.
+            OperationFailed: they cannot be made, or another user owns or can change them.
         """
         try:
             for folder in (self.home, self._workers):
@@ -223,7 +223,7 @@ class WorkerRecords:
             raise OperationFailed(f"{self.home} can be changed by others", remedy=_REMEDY)
 
     def folder(self, worker: str) -> Path:
-        """Raises UsageError when this is no name of a worker."""
+        """Return the directory of a worker. Raises UsageError if the id is invalid."""
         if not _ID.fullmatch(worker):
             raise UsageError(f"`{worker}` is not a worker's id", remedy="holdfast worker list")
         return self._workers / worker
@@ -232,31 +232,32 @@ class WorkerRecords:
         """Keep a new worker.
 
         Raises:
-            UsageError: there is one of this id.
+            UsageError: there is one with this id.
         """
         folder = self.folder(record.id)
         with contextlib.suppress(NotFound):
             there = self.read(record.id)
-            if there.phase != "prepared" or there.session_id is not None:  # not one that never came to be
+            if there.phase != "prepared" or there.session_id is not None:  # it did start
                 raise UsageError(f"there is a worker {record.id} already")
-        (folder / "state" / "tmp").mkdir(mode=0o700, parents=True, exist_ok=True)  # of one cut short, perhaps
+        # An interrupted start may have left the directory.
+        (folder / "state" / "tmp").mkdir(mode=0o700, parents=True, exist_ok=True)
         self.write(record)
 
     def discard(self, worker: str) -> None:
-        """Forget one that never came to be; if that cannot be, `add` takes its place."""
+        """Forget a worker that was never started; if that fails, `add` can still reuse the id."""
         with contextlib.suppress(OSError):
             (self.folder(worker) / "record.json").unlink()
 
     def write(self, record: Record) -> None:
-        """Replace a record; either the old one or the new one is there, whatever happens."""
+        """Replace a record atomically: either the old one or the new one exists, whatever happens."""
         self.keep(record.id, "record.json", msgspec.json.encode(record))
 
     def keep(self, worker: str, name: str, data: bytes) -> None:
-        """Replace a JSON file of a worker, likewise."""
+        """Replace a JSON file of a worker atomically."""
         replace_file(self.folder(worker) / name, msgspec.json.format(data, indent=1) + b"\n")
 
     def read(self, worker: str) -> Record:
-        """Raises NotFound."""
+        """Read a record. Raises NotFound; OperationFailed if it is damaged."""
         try:
             data = (self.folder(worker) / "record.json").read_bytes()
         except FileNotFoundError:
@@ -270,7 +271,7 @@ class WorkerRecords:
         replace_file(self.folder(worker) / "errand.json", msgspec.json.encode(request))
 
     def request(self, worker: str) -> AcpRequest | None:
-        """None when there is none that can be read."""
+        """Read the ACP request; None if there is no readable one."""
         try:
             return decoding.decode((self.folder(worker) / "errand.json").read_bytes(), AcpRequest)
         except (OSError, msgspec.MsgspecError):
@@ -291,7 +292,7 @@ class WorkerRecords:
         replace_file(self.folder(worker) / "wish.json", msgspec.json.encode(kept))
 
     def wish(self, worker: str) -> KeptWish:
-        """Raises NotFound: it is an older worker, or one whose wish cannot be read."""
+        """Read the original request. Raises NotFound for an older worker, or if it is unreadable."""
         try:
             return decoding.decode((self.folder(worker) / "wish.json").read_bytes(), KeptWish)
         except (OSError, msgspec.MsgspecError):
@@ -301,9 +302,9 @@ class WorkerRecords:
             ) from None
 
     def add_baseline(self, record: Record) -> KeptBaseline:
-        """What is in its directory now. One that is started again goes on with that of the one before it.
+        """Record the content of its directory now; a restarted worker takes over the earlier baseline.
 
-        Where it cannot be kept, nobody knows later what the worker changed.
+        If it cannot be stored, the changes of the worker will be unknown.
         """
         kept = None if record.after is None else self.baseline(record.after)
         found = kept or KeptBaseline(record.id, take_baseline(Path(record.cwd)))
@@ -311,7 +312,7 @@ class WorkerRecords:
         return found
 
     def complete_baseline(self, record: Record, found: KeptBaseline) -> None:
-        """Add what there was no time to read before the start, as far as it is as it was."""
+        """Add the contents that there was no time to read before the start, of files still unchanged."""
         if found.since == record.id:
             found = KeptBaseline(record.id, read_rest(Path(record.cwd), found.taken))
         self._keep_baseline(record, found, durable=True)
@@ -322,7 +323,7 @@ class WorkerRecords:
             replace_file(place, msgspec.json.encode(found), durable=durable)
 
     def baseline(self, worker: str) -> KeptBaseline | None:
-        """None when there is none that can be read."""
+        """Read the baseline; None if there is no readable one."""
         try:
             found = (self.folder(worker) / "baseline.json").read_bytes()
             return decoding.decode(found, KeptBaseline)
@@ -330,7 +331,7 @@ class WorkerRecords:
             return None
 
     def __iter__(self) -> Iterator[Record]:
-        """Every worker whose record can be read, the oldest first."""
+        """Yield every readable record, oldest first."""
         found = []
         for folder in sorted(self._workers.iterdir()) if self._workers.is_dir() else ():
             with contextlib.suppress(NotFound, OperationFailed, UsageError):
@@ -338,7 +339,7 @@ class WorkerRecords:
         yield from sorted(found, key=lambda record: record.created_at)
 
     def list_ended(self) -> list[EndedWorker]:
-        """What is left of the workers that have ended; the record is written last when one ends."""
+        """Return the data of ended workers. The mtime of the record is their end: it is written last."""
         found = []
         for record in self:
             folder = self.folder(record.id)
@@ -349,7 +350,7 @@ class WorkerRecords:
         return found
 
     def remove(self, worker: str) -> None:
-        """Forget one that has ended, with all that is left of it. Killed half-way, it is forgotten as well.
+        """Remove an ended worker with all its data. If we are killed half-way, it is already forgotten.
 
         Raises:
             OSError: something in it cannot be removed.
@@ -358,7 +359,7 @@ class WorkerRecords:
         remove_tree(self.folder(worker))
 
     def evidence(self, worker: str) -> list[JournalEntry]:
-        """The newest entries, oldest first; a torn line is left out."""
+        """Return the newest entries, oldest first, without a truncated line."""
         folder, entries = self.folder(worker), []
         for name in ("evidence.jsonl.1", "evidence.jsonl"):
             with contextlib.suppress(FileNotFoundError):
@@ -372,7 +373,7 @@ def _hide_grant(handover: Handover | None) -> Handover | None:
 
 
 def _measure(folder: Path) -> int:
-    """Bytes on the disk below a directory; no link is followed."""
+    """Return the bytes on disk below a directory; no link is followed."""
     size = 0
     for place, _, names in os.walk(folder):
         for name in names:
@@ -382,11 +383,11 @@ def _measure(folder: Path) -> int:
 
 
 class Log:
-    """A file that is appended to and never larger than twice a bound: full, it becomes the one before.
+    """An append-only log of at most twice the bound: a full file becomes the previous file.
 
-    What cannot be written, to a disk that is full or without a descriptor left, is kept, as much as fits
-    into the file, until it can: `owes` says so, and `flush` tries again. Nobody is owed anything whose
-    directory is gone. Closed, it takes nothing more: the number of its descriptor may be somebody else's.
+    Data that cannot be written (disk full, no descriptor left) is buffered, up to the size of the file.
+    `owes` reports that, and `flush` tries again. If the directory is gone, the buffered data is dropped. A
+    closed log accepts nothing more, because its descriptor number may have been reused.
     """
 
     def __init__(self, path: Path, max_bytes: int) -> None:
@@ -406,7 +407,7 @@ class Log:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is owed, if that can be done now."""
+        """Write the buffered data, if that is possible now."""
         try:
             if self._size + len(self._owed) > self._max_bytes:
                 self._begin_anew()
@@ -421,7 +422,7 @@ class Log:
                 raise
 
     def _begin_anew(self) -> None:
-        with contextlib.suppress(FileNotFoundError):  # done before, when no new one could be opened
+        with contextlib.suppress(FileNotFoundError):  # renamed already, when no new file could be opened
             os.replace(self._path, f"{self._path}.1")
         old, self._fd = self._fd, self._open()
         self._size = 0
@@ -437,7 +438,10 @@ class Log:
 
 
 class NumberFile:
-    """A number in a file, written in place: whoever is killed leaves the old one or the new one. As above."""
+    """A number in a file, written in place: a killed process leaves the old or the new number.
+
+    As with `Log`, storage faults do not raise.
+    """
 
     _FORMAT: Final = struct.Struct("<Q")
 
@@ -447,7 +451,7 @@ class NumberFile:
         self.value: int = self._FORMAT.unpack(found)[0] if len(found) == self._FORMAT.size else 0
 
     def set(self, value: int) -> None:
-        """On a disk that does not take it the old one stays: what came since is read once more."""
+        """Store the number. If the disk fails, the old one stays, and the output since then is read again."""
         if self._fd >= 0:
             try:
                 os.pwrite(self._fd, self._FORMAT.pack(value), 0)
@@ -462,20 +466,20 @@ class NumberFile:
 
 
 class LogReader:
-    """What a `Log` gets, read as it grows by another process, also where it is begun anew."""
+    """Reads a `Log` that another process appends to, also across the start of a new file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._fd = -1
 
     def read(self, max_bytes: int) -> bytes:
-        """What has come since the last time; nothing before there is such a file."""
+        """Return the data since the last call; empty while the file does not exist."""
         if self._fd < 0 and not self._open():
             return b""
         found = os.read(self._fd, max_bytes)
         if found or not self._is_begun_anew():
             return found
-        if found := os.read(self._fd, max_bytes):  # written after the first look, before the new beginning
+        if found := os.read(self._fd, max_bytes):  # written after the first read, before the new file
             return found
         os.close(self._fd)
         self._fd = -1
@@ -498,12 +502,12 @@ class LogReader:
 
 
 def output_of(home: Path, worker: str) -> Path:
-    """Where the supervisor of this home keeps what a worker says."""
+    """Return the file in which the supervisor of this home keeps the output of a worker."""
     return home / "workers" / worker / "output.log"
 
 
 def tail(path: Path, max_bytes: int) -> bytes:
-    """The end of a log, across both its files."""
+    """Return the end of a log, across both its files."""
     parts: list[bytes] = []
     for name in (path, Path(f"{path}.1")):
         left = max_bytes - sum(map(len, parts))
@@ -515,7 +519,7 @@ def tail(path: Path, max_bytes: int) -> bytes:
 
 
 def read_failure(path: Path, max_bytes: int) -> tuple[str, str | None]:
-    """What a daemon that has ended said last in its log, and what to type: not all else that is there."""
+    """Return the last error message in the log of an ended daemon, and its remedy, without other lines."""
     lines = [line for line in tail(path, max_bytes).decode("utf-8", "replace").splitlines() if line.strip()]
     for index in reversed(range(len(lines))):
         if lines[index].startswith(_SAID):
@@ -526,21 +530,21 @@ def read_failure(path: Path, max_bytes: int) -> tuple[str, str | None]:
     return "; ".join(line.strip() for line in lines[-2:]), None
 
 
-_SAID: Final = "holdfast: "  # as commands say what is wrong (`commands/output.py`)
+_SAID: Final = "holdfast: "  # the prefix of error messages of commands (`commands/output.py`)
 _TRY: Final = "  try: "
 _REMEDY: Final = "set HOLDFAST_HOME to a directory of your own; inside of a sandbox no other home is seen"
 
 
-# --- how long
+# --- retention
 #
-# A worker leaves its output, its evidence and its CLI's state behind, which is megabytes of each. The oldest
-# go first: those that ended long ago, and of the others as many as make what is left fit.
+# An ended worker leaves megabytes of output, evidence and CLI state. The oldest are removed first: those that
+# ended long ago, and then as many of the others as needed to fit the size limit.
 
 
 def choose_oldest(
     ended: Iterable[EndedWorker], now: float, *, kept_s: float = KEPT_S, kept_bytes: int = KEPT_BYTES
 ) -> list[EndedWorker]:
-    """Those to be removed, the oldest first."""
+    """Return the workers to be removed, oldest first."""
     by_age = sorted(ended, key=lambda one: (one.ended_at, one.id))
     left = sum(one.size for one in by_age)
     gone = []

@@ -1,6 +1,6 @@
-"""From the pipes of a CLI to the executor of its commands: shows the token, then passes bytes both ways.
+"""Connects the pipes of a CLI with the executor of its commands: sends the token, then copies both ways.
 
-Runs inside of the worker's sandbox, as a file, on the standard library alone: `bridge.py SOCKET TOKEN_FILE`.
+Runs inside the worker's sandbox, as a file, with the standard library only: `bridge.py SOCKET TOKEN_FILE`.
 """
 
 import json
@@ -24,7 +24,7 @@ def main(path: str, key: str) -> int:
     first = {"id": 0, "method": "holdfast/authenticate", "params": {"token": token}}
     sock.sendall(json.dumps(first).encode() + b"\n")
     answer = b""
-    while not answer.endswith(b"\n"):  # one line, and no more before we ask for more
+    while not answer.endswith(b"\n"):  # read exactly one line: the rest belongs to the CLI
         data = sock.recv(1)
         if not data:
             return 1
@@ -37,7 +37,7 @@ def main(path: str, key: str) -> int:
 
 
 def pass_on(sock: socket.socket) -> None:
-    """Our standard streams and what is at the socket, until either ends."""
+    """Copy between our standard streams and the socket, until either ends."""
     threading.Thread(target=send, args=(sock,), daemon=True).start()
     while data := sock.recv(CHUNK):
         while data:
@@ -45,12 +45,12 @@ def pass_on(sock: socket.socket) -> None:
 
 
 def send(sock: socket.socket) -> None:
-    """Beside what is received: an executor whose output nobody takes does not listen either."""
+    """Send stdin to the socket, in a thread: an executor stops reading while its output is not read."""
     try:
         while data := os.read(0, CHUNK):
             sock.sendall(data)
     finally:
-        os._exit(0)  # the CLI is gone: the executor hears of it, and ends what it runs
+        os._exit(0)  # the CLI is gone: the executor sees the socket close, and ends its commands
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How a worker is understood: by the lines of its event stream, or by its terminal."""
+"""The channels that interpret a worker: by the lines of its event stream, over ACP, or by its terminal."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def channel_of(
     request: AcpRequest | None = None,
     state: str | None = None,
 ) -> WorkerChannel:
-    """The one that suits; `secrets` never appear in what it says. `state` is its own state directory."""
+    """Create the suitable channel; `secrets` never appear in its evidence. `state` is its state directory."""
     about = _About(record, agent, secrets, state)
     if record.acp:
         return AcpChannel(agent, record, secrets, about, request)
@@ -41,7 +41,7 @@ def channel_of(
 
 
 class _Lines:
-    """Bytes in, whole lines out; a line that is too long is given in pieces, for the parser to refuse."""
+    """Feeds complete lines to a parser; a line above MAX_LINE is passed in pieces, which it refuses."""
 
     def __init__(self, parser: Parser) -> None:
         self._parser = parser
@@ -63,17 +63,17 @@ class _Lines:
 
 
 class _About:
-    """What shows beside a worker's output: /proc, with that it does not say something any more; its log."""
+    """Evidence from a worker's log and from /proc, including `Idle` for a report that is over."""
 
     _SOURCES: Final = (Source.SYSCALL, Source.TTY, Source.CHILDREN)
 
     def __init__(self, record: Record, agent: Agent, secrets: tuple[str, ...], state: str | None) -> None:
         self._record = record
-        self._said = set(self._SOURCES)  # who followed it before may have been told anything
+        self._said = set(self._SOURCES)  # an earlier supervisor may have recorded reports of any of them
         self._parser = log_parser_of(agent, secrets)
         self._log = LogTail(state, agent.log.place) if agent.log is not None and state is not None else None
         if self._log is not None and record.phase != "prepared":
-            self._log.read()  # whoever followed it before has read that
+            self._log.read()  # skip what an earlier supervisor has read
 
     def look(self, at: float, *, full_screen: bool) -> list[Evidence]:
         return [*self._read_log(at), *self._ask_kernel(at, full_screen=full_screen)]
@@ -96,7 +96,7 @@ class _About:
 
 
 class LineChannel:
-    """A run without a terminal: events on stdout, words on stderr."""
+    """A run without a terminal: events on stdout, text on stderr."""
 
     def __init__(self, agent: Agent, record: Record, secrets: tuple[str, ...], about: _About) -> None:
         self._about = about
@@ -134,7 +134,7 @@ class LineChannel:
 
 
 class AcpChannel(LineChannel):
-    """A run led over the Agent Client Protocol: requests both ways on its pipes, words on stderr."""
+    """A run driven over the Agent Client Protocol: requests both ways on its pipes, text on stderr."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class AcpChannel(LineChannel):
         return taken._replace(replies=said.data, last=said.last)
 
     def look(self, at: float) -> list[Evidence]:
-        found = super().look(at)  # that it reads its stdin is how it works
+        found = super().look(at)  # reading stdin is normal for an ACP server
         return [item for item in found if not _wants(item, Want.STDIN_EOF)]
 
 
@@ -176,7 +176,7 @@ def _wants(item: Evidence, want: Want) -> bool:
 class TerminalChannel:
     """A program on a terminal: what it reports, what its screen shows, what it waits for.
 
-    A run of one prompt writes its events there too.
+    A run of one prompt also writes its events there.
     """
 
     def __init__(self, agent: Agent, record: Record, secrets: tuple[str, ...], about: _About) -> None:
@@ -191,7 +191,7 @@ class TerminalChannel:
         events = record.headless and agent.parser != TEXT
         self._parser = parser_of(agent, secrets) if events else None
         self._events = _Lines(self._parser) if self._parser else None
-        self._is_silent = record.headless and agent.stderr_is_work  # one whose every word is work
+        self._is_silent = record.headless and agent.stderr_is_work  # any output means work
 
     def opening(self) -> bytes:
         return b""
@@ -219,7 +219,7 @@ class TerminalChannel:
         return Taken([item for item in found if item is not None], seen.forward, replies)
 
     def _title(self, title: str, at: float) -> Evidence | None:
-        """What the title says; one that said something and now says nothing means that this is over."""
+        """Return the evidence in the title; Idle if an earlier title had a meaning and this one has none."""
         said = holdups.read_title(title, self._agent, at)
         if said is None and self._titled:
             said = Evidence(Source.TITLE, at, Idle(), title[:MAX_SEEN])
@@ -228,13 +228,13 @@ class TerminalChannel:
 
     def look(self, at: float) -> list[Evidence]:
         seen = self._screen.look(at)
-        # Of a screen that nothing was ever drawn on it says nothing that it does not change, or does.
+        # Stability means nothing for a screen that was never drawn on.
         stability = holdups.read_stability(seen.changed_at, at) if self._drawn else None
         found = screens.read_terminal(seen.lines, self._agent, at)
         found += [stability] if stability is not None else []
-        # One that shows when it is busy reads the keyboard all the time, on whichever screen it draws.
+        # A program with signs for being busy reads the keyboard all the time, on either screen.
         full_screen = self._reader.alternate or bool(self._agent.busy)
-        # The screen last: it says what the terminal is waited for.
+        # The screen comes last: it shows what the program waits for on the terminal.
         return [*self._about.look(at, full_screen=full_screen), *found]
 
     def input(self, at: float) -> Input | None:
@@ -263,7 +263,7 @@ class TerminalChannel:
     def resize(self, rows: int, cols: int) -> None:
         if (rows, cols) != (self._record.rows, self._record.cols):
             self._record.rows, self._record.cols = rows, cols
-            self._screen = Screen(rows, cols)  # a full-screen program draws itself anew
+            self._screen = Screen(rows, cols)  # a full-screen program redraws itself
 
     def calls(self) -> ToolCalls | None:
         return _calls(self._parser)

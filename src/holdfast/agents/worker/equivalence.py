@@ -1,8 +1,9 @@
-"""Is a worker where its CLI would be without us? What was observed as a report. Pure module.
+"""Reports whether a worker's surroundings are those that its CLI would have without us. Pure module.
 
-What the kernel holds on the process itself decides, and whose it is. Files and network are told and decide
-nothing: where nothing is held on the process, they differ because they changed meanwhile. How it was started
-(its variables, its terminal, its session) decides nothing either: that was asked for.
+The answer depends on the process's identity, and on the confinement that the kernel holds on it. Differences
+in files and network are listed but do not decide: without confinement of the process, they differ only
+because they changed meanwhile. How it was started (variables, terminal, session) does not decide either: that
+was requested.
 """
 
 from collections.abc import Mapping
@@ -29,31 +30,31 @@ from holdfast.doctor.compare.equivalence import (
 CONFINEMENT: Final = "confinement"
 ITSELF: Final = "the process itself"
 _DECIDING: Final = ("identity", CONFINEMENT)
-_SEARCHED: Final = frozenset({"HOME", "PATH"})  # every CLI finds something by these
+_SEARCHED: Final = frozenset({"HOME", "PATH"})  # every CLI uses these to find files
 _TO_A_PROVIDER: Final = frozenset({"interfaces", "families", "default route", "name servers"})
 EXITS: Final = {"yes": 0, "no": 1, "unknown": 2}
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What about this worker makes a difference matter."""
+    """The facts about a worker that decide which differences matter to it."""
 
     id: str
     agent: Agent
     cwd: str
     tty: bool = False
-    state: Mapping[str, StatePath] = field(default_factory=dict)  # looked at → what the CLI keeps there
-    chosen: frozenset[str] = frozenset()  # variables that are ours and not its caller's
+    state: Mapping[str, StatePath] = field(default_factory=dict)  # compared path → what the CLI keeps there
+    chosen: frozenset[str] = frozenset()  # variables that we set, not its caller
     on_loopback: bool = False  # its provider is on this machine
-    supervision: tuple[str, ...] = ()  # what else is around it, in words
+    supervision: tuple[str, ...] = ()  # other supervision, in words
 
 
 def judge(
     host: Circumstances, probe: Circumstances, process: Mapping[str, Value] | None, case: Case
 ) -> EquivalenceReport:
-    """What a probe saw on either side, and what the kernel says of the process that was started.
+    """Compare what a probe saw on either side, and what the kernel reports about the started process.
 
-    Without `process` it had ended before anybody could look, and a yes cannot be given.
+    Without `process` the process ended before we could look, so the answer cannot be yes.
     """
     held: dict[str, Value] = {**probe.get(CONFINEMENT, {}), **(process or {})}
     expected: dict[str, Value] = dict(host.get(CONFINEMENT, {}))
@@ -73,7 +74,7 @@ def judge(
 
 
 def report_unknown(worker: str, agent: str, why: str) -> EquivalenceReport:
-    """Nobody could look."""
+    """Return a report of a comparison that could not be made."""
     return EquivalenceReport(id=worker, agent=agent, host_equivalent=ReachAnswer.UNKNOWN.value, why=why)
 
 
@@ -105,7 +106,7 @@ def _difference(row: ComparedRow, case: Case) -> Difference:
 
 
 def _to_this_cli(row: ComparedRow, case: Case) -> str | None:
-    """What a difference does to it; None if it does not matter to it."""
+    """Return the consequence of a difference for this CLI; None if it does not matter to it."""
     agent = case.agent
     match row.group:
         case "files":
@@ -134,7 +135,7 @@ def _to_this_cli(row: ComparedRow, case: Case) -> str | None:
 
 
 def lines(report: EquivalenceReport) -> list[str]:
-    """The answer in one line, what matters to this CLI, the rest, and how much is the same."""
+    """Return the answer in one line, what matters to this CLI, the rest, and how much is the same."""
     told = [f"host-equivalent: {report.host_equivalent} ({report.why})"]
     shown = [row for row in report.rows if row.verdict != EquivalenceVerdict.SAME.value]
     told += _section(f"matters to {report.agent} (host → worker)", [row for row in shown if row.matters])
@@ -146,7 +147,7 @@ def lines(report: EquivalenceReport) -> list[str]:
 
 
 def _section(title: str, rows: list[Difference]) -> list[str]:
-    """What reads alike shares a line; a variable's name is all that is known of most of them."""
+    """Rows with equal texts share a line: of most variables only the name is known."""
     shared: dict[tuple[str, str, str, str | None], list[str]] = {}
     for row in rows:
         shared.setdefault((row.group, row.host, row.worker, row.consequence), []).append(row.field)

@@ -1,9 +1,9 @@
-"""Explain mode: strace around a worker from its first call on, and what it saw.
+"""Explain mode: runs strace on a worker from its first system call on, and collects what it saw.
 
-Inside of the sandbox nobody may trace, and from outside one can only join a process that is there. So the
-worker is started through a shell that stops itself; strace joins it, and then it goes on. strace writes into
-a pipe of ours: there is nothing to bound or to remove, and it ends with us. A worker whose strace ends goes
-on without; so does one that strace may not join. `off` then says why.
+Inside the sandbox no process may trace, and from outside strace can only attach to an existing process. So
+the worker is started through a shell that stops itself. strace attaches to it, and then the worker continues.
+strace writes into a pipe of ours, so there is no file to bound or remove, and strace ends with us. If strace
+ends or may not attach, the worker runs without it, and `off` says why.
 """
 
 import asyncio
@@ -25,39 +25,39 @@ from holdfast.sandbox.policy.policy import Where, bind
 from holdfast.wire.processes import DeniedCall as Refusal
 from holdfast.wire.processes import UnconfirmedCall
 
-JOIN_S: Final = 10.0  # a start waits so long for strace, on a busy machine; then it is joined later
-ANSWER_S: Final = 10.0  # for strace to join, or to say why not
-LAST_S: Final = 5.0  # for strace to tell what it still knows when the worker has ended
-MAX_KINDS: Final = 256  # of denials between two looks: a reader learns nothing from more
+JOIN_S: Final = 10.0  # how long a start waits for strace, on a busy machine; it may attach later
+ANSWER_S: Final = 10.0  # for strace to attach, or to say why not
+LAST_S: Final = 5.0  # for strace to write the rest of its output when the worker has ended
+MAX_KINDS: Final = 256  # of denials between two looks: more would not help a reader
 LOOK_S: Final = 0.02
 _READ_BYTES: Final = 1 << 16
-_PLACED: Final = ("write", "create", "remove")  # what is watched, and tells where it leads
+_PLACED: Final = ("write", "create", "remove")  # kinds of access that the watcher sees and can locate
 
 _SHELL: Final = "/bin/sh"
 _MARK: Final = "holdfast-explain"
 _SCRIPT: Final = 'unset $1; shift; kill -STOP $$; exec "$@"'
-_ADDED: Final = ("PWD", "OLDPWD", "SHLVL")  # by shells, to every environment
+_ADDED: Final = ("PWD", "OLDPWD", "SHLVL")  # variables that shells add to every environment
 _HELD: Final = f"{_SHELL}\0-c\0{_SCRIPT}\0{_MARK}\0".encode()
 
 
 def held(argv: Sequence[str], variables: Collection[str]) -> tuple[str, ...]:
-    """A command that stops before it begins; `variables` are the names in its environment."""
+    """Return a command that stops itself before it begins; `variables` are the names in its environment."""
     unset = " ".join(name for name in _ADDED if name not in variables)
     return (_SHELL, "-c", _SCRIPT, _MARK, unset, *argv)
 
 
 def release(leader: int) -> None:
-    """Let a worker begin that was left stopped, if it was."""
+    """Continue a worker that was left stopped before it began, if it is."""
     if (pid := _stopped(leader)) is not None:
         _continue(pid)
 
 
 class Explaining:
-    """strace around one worker. `off` says why there is none, or not any more."""
+    """strace of one worker. `off` says why there is none, or no longer one."""
 
     def __init__(self, policy: Policy, *, cwd: str, environment: Mapping[str, str]) -> None:
         self.off: str | None = None
-        # It runs outside the sandbox, so the worker's own PATH does not count.
+        # strace runs outside the sandbox, so the worker's own PATH must not be used.
         self._strace = find_program("strace", os.environ.get("PATH", os.defpath), [cwd])
         if self._strace is None:
             self.off = "strace is not installed, or only where workers could replace it"
@@ -65,8 +65,8 @@ class Explaining:
         self._lines = Strace(self._bound, os.path.lexists)
         self._watched = True
         self._found: dict[tuple[str, str, str, str], Denied] = {}
-        self._nowhere: list[Denied] = []  # refused, at a path of which strace does not know where it begins
-        self._places: dict[tuple[str, str, int], UnconfirmedCall] = {}  # and where it does: the watcher knows
+        self._nowhere: list[Denied] = []  # denials with a relative path and an unknown base directory
+        self._places: dict[tuple[str, str, int], UnconfirmedCall] = {}  # the base directory, by the watcher
         self._over = False
         self._said = ""
         self._process: Subprocess | None = None
@@ -74,18 +74,21 @@ class Explaining:
         self._reading: asyncio.Task[None] | None = None
 
     def sees(self, refusal: Refusal) -> bool:
-        """Whether strace tells this too: then it need not be taken from the watcher."""
+        """Return whether strace reports this refusal, too; then the watcher's report is not needed."""
         on = self._process is not None and self.off is None
         return on and tells(refusal.syscall, refusal.access, refusal.errno, refusal.asked)
 
     def place(self, call: UnconfirmedCall) -> None:
-        """The watcher cannot see how a call ends that strace follows; strace not, where its path begins."""
+        """Note where the path of a call begins: strace cannot see that.
+
+        The watcher, in turn, cannot see the result of a call that strace follows.
+        """
         if len(self._places) >= MAX_KINDS:
             self._places.pop(next(iter(self._places)))
         self._places[call.syscall, call.asked, call.pid] = call
 
     def take(self) -> list[Denied]:
-        """What was refused since the last time, each kind once, with its count."""
+        """Return the denials since the last call, each kind once, with its count."""
         waiting, self._nowhere = self._nowhere, []
         for denied in waiting:
             place = self._places.get((denied.syscall, denied.path, denied.pid))
@@ -100,23 +103,23 @@ class Explaining:
         return list(found.values())
 
     async def begin(self, leader: int, *, watched: bool) -> None:
-        """Join the worker below this process, which was started `held`; it goes on in any case.
+        """Attach to the worker below this process, which was started `held`; it continues in any case.
 
-        Whether it is watched as well is known by then.
+        `watched` says whether the watcher of refusals works, too.
         """
         self._watched = watched
         self._joining = asyncio.get_running_loop().create_task(self._join(leader))
         await asyncio.wait({self._joining}, timeout=JOIN_S)
 
     async def settled(self) -> None:
-        """When the worker has ended: until strace has told the rest."""
+        """After the worker has ended: wait until strace has written the rest."""
         if self._reading is not None:
             await asyncio.wait({self._reading}, timeout=LAST_S)
         await self.aclose()
         self._over = True
 
     async def aclose(self) -> None:
-        """End strace; a worker that still runs goes on without."""
+        """End strace; a running worker continues without it."""
         if self._joining is not None:
             self._joining.cancel()
             await asyncio.wait({self._joining})
@@ -135,7 +138,7 @@ class Explaining:
             _continue(pid)
 
     async def _attach(self, pid: int) -> str | None:
-        """None when strace has joined; else why not."""
+        """Attach strace; return None, or why it failed."""
         reader, writer = os.pipe()
         argv = command_line(pid, f"/proc/self/fd/{writer}", strace=self._strace or "")
         try:
@@ -166,7 +169,7 @@ class Explaining:
         return None
 
     async def _end(self) -> None:
-        """Terminated, strace lets go of what it traces; so it does when killed."""
+        """End strace with SIGTERM, then SIGKILL; either way it detaches from the traced processes."""
         if self._process is None or self._reading is None:
             return
         for signum in (signal.SIGTERM, signal.SIGKILL):
@@ -190,7 +193,7 @@ class Explaining:
                 rest = rest[:MAX_LINE]
         finally:
             transport.close()
-        if await process.wait() != 0:  # not because all that it traced has ended
+        if await process.wait() != 0:  # 0 means that all traced processes have ended
             self.off = f"strace ended: {self._said or f'exit code {process.returncode}'}"
 
     def _hear(self, line: str) -> None:
@@ -216,7 +219,7 @@ class Explaining:
 
 
 def _stopped(leader: int) -> int | None:
-    """The worker that waits below this process to be let go."""
+    """Return the stopped worker below this process that waits to be continued."""
     for process in tree(leader):
         if process.state == "T" and _read(process.pid, "cmdline").startswith(_HELD):
             return process.pid
@@ -236,7 +239,7 @@ def _tracer(pid: int) -> int:
 
 
 def _name(pid: int) -> str:
-    """Empty for one that is gone."""
+    """Return the name of a process; empty if it is gone."""
     return _read(pid, "comm").decode("utf-8", "replace").rstrip("\n")
 
 

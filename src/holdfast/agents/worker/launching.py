@@ -1,4 +1,4 @@
-"""A wish for a worker as what is needed to start it: command, environment, policy, files."""
+"""Turns a request for a worker into what is needed to start it: command, environment, policy, files."""
 
 import contextlib
 import os
@@ -40,76 +40,76 @@ from holdfast.sandbox.policy.secretwish import parse_secret
 from holdfast.wire.permissions import AllowedHosts
 from holdfast.wire.processes import CommandExecutor, SecretKey
 
-# What a confined worker may use unless its wish says otherwise ("none" lifts one), so that one that forks or
-# allocates without end takes neither the host nor our daemons along.
-_MEMORY_SHARE: Final = 0.75  # of the machine: what is left carries the daemons, and a shell to look with
+# Default limits of a confined worker; its request may change them ("none" lifts one). They prevent a worker
+# that forks or allocates without end from taking down the host or our daemons.
+_MEMORY_SHARE: Final = 0.75  # of the machine: the rest suffices for the daemons and a shell
 DEFAULT_LIMITS: Final[Mapping[str, str | int | float]] = {
     "memory": int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * _MEMORY_SHARE),
-    "pids": 2048,  # a parallel build has some hundreds; the kernel has 32768 for everybody
+    "pids": 2048,  # a parallel build has some hundreds; the kernel has 32768 for all users
 }
-TERM: Final = "xterm-256color"  # what our screen understands
+TERM: Final = "xterm-256color"  # the terminal type that our screen emulates
 _SHARED_TMP: Final = "/tmp"  # noqa: S108 - to keep it away
-_PROMPT: Final = "<prompt>"  # what a record has in its place
+_PROMPT: Final = "<prompt>"  # replaces the prompt in a record
 _PACKAGE_DEPTH: Final = 6  # folders between a program and its package.json
 _MAX_PACKAGE: Final = 256 << 10  # bytes of one
 
 
 class Handover(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a worker on another machine that reports to somebody here: what lies beside its work, there as here.
+    """The directory beside its work through which a worker on another machine reports to its dispatcher here.
 
-    `folder` is in its directory here: what is in there goes along, and its outbox gets what the worker says.
-    `grant` is what the worker finds there as run.json, whose path it is told by `variable`.
+    `folder` is this directory here. Its content is sent along, and its outbox receives the worker's letters.
+    `grant` is the content of run.json there; `variable` gives the worker the path of that file.
     """
 
     folder: str
     grant: str
     variable: str
-    reports: bool = True  # it is expected to say what became of its task, and needs Holdfast for that
+    reports: bool = True  # it must report the outcome of its task, and needs Holdfast for that
 
     def __repr__(self) -> str:
-        return f"Handover({self.folder!r})"  # logs and tracebacks show no token
+        return f"Handover({self.folder!r})"  # logs and tracebacks must not show the token
 
 
 class WorkerSpec(msgspec.Struct, kw_only=True):
-    """What a caller asks for. `env` is all that the worker gets of its caller's environment."""
+    """A caller's request. `env` is all that the worker gets of its caller's environment."""
 
     agent: str
     cwd: str
     env: dict[str, str]
-    host: str | None = None  # the environment that it runs on; without one this machine
+    host: str | None = None  # the environment that it runs on; None: this machine
     handover: Handover | None = None
-    alone: bool = False  # likewise: its directory is carried by itself, whatever repository it lies in
+    alone: bool = False  # with `host`: send only its directory, whatever repository contains it
     id: str | None = None
     prompt: str | None = None  # without one: the interactive program
     model: str | None = None
     tty: bool = False
-    acp: bool = False  # led over the Agent Client Protocol: its questions are structured
+    acp: bool = False  # driven over the Agent Client Protocol: its questions are structured
     unattended: bool = True
-    network: bool | None = None  # None: the hosts of its provider, where its record names them
-    hosts: AllowedHosts | None = None  # that it reaches by name besides
-    presets: list[str] = []  # clients whose hosts it reaches, as `--allow-net` has them
+    network: bool | None = None  # None: the hosts of its provider, if its record names them
+    hosts: AllowedHosts | None = None  # additional hosts that it reaches by name
+    presets: list[str] = []  # clients whose configured hosts it reaches, as in `--allow-net`
     writable: list[str] = []
-    readable: list[str] = []  # besides; for what lies below something unreadable
+    readable: list[str] = []  # additional paths, for those below something unreadable
     sockets: list[str] = []  # unix sockets of the host that it may connect to
-    needed: list[str] = []  # what it must be able to run: as `readable`, but only where something hides it
+    needed: list[str] = []  # programs it must run: like `readable`, but only if the policy hides them
     unreadable: list[str] = []
-    secret: list[str] = []  # unreadable as well, and nothing below is shown, whatever is to be run from there
-    private_tmp: bool = False  # /tmp, which everybody shares, is out of reach; TMPDIR is the worker's own
+    secret: list[str] = []  # unreadable, too, and nothing below is shown, even if a program there is needed
+    private_tmp: bool = False  # the shared /tmp is out of reach; TMPDIR is the worker's own
     unconfined: bool = False
-    own_sandbox: bool = True  # where the CLI has one: it keeps that, and each command is confined by itself
+    own_sandbox: bool = True  # a CLI with its own sandbox keeps it, and each command is confined separately
     relocate: bool = True  # the CLI's state goes into a directory of the worker's own
     state: str | None = None  # or into this one, to go on with a session of another worker
-    arguments: list[str] | None = None  # of a headless run, instead of the record's: templates as there
+    arguments: list[str] | None = None  # templates for a headless run, instead of the record's
     base: str | None = None  # another provider's address, with its key
     key: str | None = None
-    keys: list[SecretKey] = []  # that stay outside, besides those that its record knows
-    keys_inside: bool = False  # what its CLI takes by variables enters, as it is
-    after: str | None = None  # the worker in whose place it is started
-    compared: bool = True  # with the host, while it works; a script has no CLI that would be elsewhere
+    keys: list[SecretKey] = []  # keys that stay outside, in addition to those of its record
+    keys_inside: bool = False  # keys that its CLI takes from variables enter
+    after: str | None = None  # the worker that it replaces
+    compared: bool = True  # compare its surroundings with the host; pointless for a script without a CLI
     mcp: list[str] | None = None  # the command of an MCP server on stdio, which the CLI starts
     wall_limit_s: float | None = None
     idle_limit_s: float | None = None
-    limits: dict[str, str | int | float] = {}  # on what it uses, as people write them, over the default ones
+    limits: dict[str, str | int | float] = {}  # resource limits as people write them; override the defaults
     rows: int = 40
     cols: int = 120
     watch: bool = True
@@ -118,12 +118,12 @@ class WorkerSpec(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class PreparedStart:
-    """All of a start. `shown` is the command as it may be written down."""
+    """Everything that a start needs. `shown` is the command in the form that may be logged and stored."""
 
     agent: Agent = field(repr=False)
     argv: tuple[str, ...]
     shown: tuple[str, ...]
-    inherited: dict[str, str] = field(repr=False)  # what it would have had without us
+    inherited: dict[str, str] = field(repr=False)  # the environment that it would have without us
     environment: dict[str, str] = field(repr=False)
     policy: Policy
     reach: WorkerReach
@@ -133,15 +133,15 @@ class PreparedStart:
     stdin: bytes | None = field(repr=False)
     files: dict[str, str] = field(repr=False)
     secrets: tuple[str, ...] = field(repr=False)
-    entering: tuple[str, ...] = ()  # keys and logins that it has itself, in words
-    links: dict[str, str] = field(default_factory=dict)  # below the state → what of the user's is shown
-    login: FoundLogin | None = None  # that is placed when it starts, and kept up to date
-    placed: tuple[str, ...] = ()  # places of its user's files below the state
-    notes: tuple[str, ...] = ()  # what about it somebody should know
-    given: tuple[str, ...] = ()  # what of its user's enters, in words
+    entering: tuple[str, ...] = ()  # keys and logins that enter the sandbox, in words
+    links: dict[str, str] = field(default_factory=dict)  # path below the state → the user's file shown there
+    login: FoundLogin | None = None  # placed at the start, and kept up to date
+    placed: tuple[str, ...] = ()  # places of the user's files below the state
+    notes: tuple[str, ...] = ()  # remarks for the user
+    given: tuple[str, ...] = ()  # which of the user's files enter, in words
     limits: Limits | None = None
-    presets: tuple[str, ...] = ()  # which hosts came from which of its user's settings, in words
-    commands: CommandExecutor | None = field(default=None, repr=False)  # who runs what the CLI wants run
+    presets: tuple[str, ...] = ()  # which hosts came from which of the user's settings, in words
+    commands: CommandExecutor | None = field(default=None, repr=False)  # runs the commands of the CLI
     request: AcpRequest | None = field(default=None, repr=False)
 
 
@@ -154,14 +154,14 @@ def prepare(
     unnamed: str | None = None,
     unkept: str = "",
 ) -> PreparedStart:
-    """What to start; `state` is a directory of the worker's own, unless the wish names another.
+    """Return what to start; `state` is a directory of the worker's own, unless the request names another.
 
-    `known` are the agents of the home. `unnamed` says why no host is reached by name where it runs, and
-    `unkept` why its server keeps no keys outside.
-    With `own` places the CLI keeps a sandbox of its own, and reaches its provider whatever its commands may.
+    `known` are the agents of the home. `unnamed` is the reason if hosts cannot be reached by name where it
+    runs, and `unkept` the reason if its server keeps no keys outside.
+    With `own` places the CLI keeps its own sandbox, and reaches its provider whatever its commands may reach.
 
     Raises:
-        UsageError: no such agent, a wish that cannot be meant, or one that hides what is to be run.
+        UsageError: no such agent, an invalid request, or one that hides the program to run.
         NotFound: its program is not installed.
     """
     state = wish.state or state
@@ -269,10 +269,10 @@ def prepare(
 
 
 def allow_key_hosts(wish: WorkerSpec) -> WorkerSpec:
-    """The hosts of keys that were asked for are asked for as well, unless a rule says for which requests.
+    """Add the hosts of the requested keys to the requested hosts, unless a rule there is narrower.
 
     Raises:
-        UsageError: one makes no sense.
+        UsageError: a key or host is invalid.
     """
     if not wish.keys:
         return wish
@@ -283,31 +283,34 @@ def allow_key_hosts(wish: WorkerSpec) -> WorkerSpec:
 
 
 def find_why_not(wish: WorkerSpec, reach: WorkerReach, unkept: str) -> str:
-    """Why the keys of this worker cannot stay outside; nothing if they can."""
+    """Return why the keys of this worker cannot stay outside; empty if they can."""
     if wish.unconfined:
         return "it runs without a sandbox"
     if wish.keys_inside:
         return "as asked"
     if not reach.whole and not reach.hosts.allow:
-        return "it reaches no host"  # and must not reach one for the sake of its key
+        return "it reaches no host"  # and keeping a key must not add one
     return unkept or (reach.lost or "it has the whole network" if reach.whole else "")
 
 
 def _leftovers(agent: Agent, wish: WorkerSpec, state: str) -> dict[str, str]:
-    """What another worker, in whose state this one goes on, was told about its executor: that is gone."""
+    """Return empty replacements for files about the executor of an earlier worker with the same state.
+
+    That executor is gone.
+    """
     told = () if agent.own_sandbox is None or not wish.relocate else agent.own_sandbox.files
     return {path: "" for path in told if os.path.lexists(os.path.join(state, path))}
 
 
 def _find_own(agent: Agent, wish: WorkerSpec) -> OwnFiles:
-    """What of its user's it is given. One that is sent to another provider begins with nothing."""
+    """Return the user's files that it gets. A worker that is sent to another provider gets none."""
     if not agent.host_files or not wish.relocate or wish.base is not None:
         return OwnFiles()
     return read_own_files(agent, home=wish.env.get("HOME", "/"), environment=wish.env)
 
 
 def _find_bases(agent: Agent, wish: WorkerSpec, state: str) -> list[str]:
-    """Where its user says that its provider is; nothing that it may write is believed."""
+    """Return the provider addresses in the user's settings; files that the worker may write are ignored."""
     if wish.base is not None or wish.unconfined:
         return []
     places = (wish.cwd, state, *wish.writable)
@@ -315,7 +318,11 @@ def _find_bases(agent: Agent, wish: WorkerSpec, state: str) -> list[str]:
 
 
 def _hide_logins(agent: Agent, wish: WorkerSpec) -> list[str]:
-    """What is secret to it: its own login too, but where it uses it there. A relocated one has a copy."""
+    """Return the paths that are secret to it.
+
+    With relocated state that includes the user's own login, because the worker has a copy. Otherwise it uses
+    the login in place.
+    """
     home = wish.env.get("HOME", "/")
     places = {file.find(home, wish.env): file for file in agent.host_files}
     if not wish.relocate:
@@ -331,7 +338,7 @@ def _hide_logins(agent: Agent, wish: WorkerSpec) -> list[str]:
 
 
 def _show(policy: Policy, wish: WorkerSpec, paths: Iterable[str]) -> Policy:
-    """The policy with these in sight; not where a link leads: somebody else may have put it there."""
+    """Make these paths readable, but not through a link: another process may have put it there."""
     bound = bind(policy.wish, Where(wish.cwd, (wish.cwd,)))
     for path in paths:
         linked = os.path.islink(path) or os.path.islink(os.path.dirname(path))
@@ -341,10 +348,10 @@ def _show(policy: Policy, wish: WorkerSpec, paths: Iterable[str]) -> Policy:
 
 
 def limits_of(wish: WorkerSpec) -> Limits | None:
-    """What it may use.
+    """Return the resource limits of a worker.
 
     Raises:
-        UsageError: one cannot be meant.
+        UsageError: a limit is invalid.
     """
     if "timeout" in wish.limits:
         raise UsageError("the time of a worker is not among its limits", remedy="give it a wall limit")
@@ -386,7 +393,7 @@ def _binary(agent: Agent, wish: WorkerSpec) -> str:
 
 
 def find_version(agent: Agent, program: str) -> str | None:
-    """Of a program that came as an npm package, what the package says; it is not run for that."""
+    """Return the version of a program from its npm package, without running it; None if unknown."""
     if agent.package is None:
         return None
     place = os.path.realpath(program)
@@ -402,13 +409,14 @@ def find_version(agent: Agent, program: str) -> str | None:
 
 
 def _with_programs(wish: WorkerSpec, program: str, policy: Policy) -> tuple[str, Policy]:
-    """The program by a name that it has in the sandbox, and the policy with what it needs in sight.
+    """Return the program's path inside the sandbox, and the policy with everything readable that it needs.
 
-    Our own interpreter is among that: it tries the sandbox first. Where it stays hidden, that says so itself.
+    That includes our own interpreter, which runs the preflight in the sandbox. If it remains hidden, the
+    preflight reports that.
     """
     search = wish.env.get("PATH", os.defpath)
     if uncovering(policy, {program: trace(program)}, wish).refused:
-        program = os.path.realpath(program)  # by a link that nobody sees there
+        program = os.path.realpath(program)  # the sandbox hides the link
     needed = {*prerequisites.of_program(program, search), *wish.needed}
     if wish.mcp:
         needed |= {*prerequisites.of_program(shutil.which(wish.mcp[0], path=search) or wish.mcp[0], search)}
@@ -425,7 +433,7 @@ def _with_programs(wish: WorkerSpec, program: str, policy: Policy) -> tuple[str,
 
 
 def uncovering(policy: Policy, needed: Mapping[str, Sight], wish: WorkerSpec) -> Uncovered:
-    """What the policy hides of what is needed, on the disk as it is."""
+    """Return which needed paths the policy hides, on the present disk, and the grants that show them."""
     bound = bind(policy.wish, Where(wish.cwd, (wish.cwd,)))
     real = settle(bound, look(bound))
     table = {rule.path: real.access_at(rule.path) for rule in real.rules}
@@ -436,12 +444,12 @@ def uncovering(policy: Policy, needed: Mapping[str, Sight], wish: WorkerSpec) ->
 def _make_granted(wish: WorkerSpec) -> None:
     for path in wish.writable:
         if not wish.unconfined and not os.path.lexists(path):
-            with contextlib.suppress(OSError):  # it stays missing, and the worker is told so when it tries
+            with contextlib.suppress(OSError):  # it stays missing, and the worker gets an error when it tries
                 make_granted(path)
 
 
 def _policy(wish: WorkerSpec, state: str) -> Policy:
-    """All but the network."""
+    """Return the policy without its network part."""
     if wish.private_tmp:
         policy = Policy(workspace_write(tmpdir=False, slash_tmp=False), wish.cwd)
         unreadable = [_SHARED_TMP, *wish.unreadable, *wish.secret]
@@ -449,7 +457,7 @@ def _policy(wish: WorkerSpec, state: str) -> Policy:
         policy = Policy.workspace_write(wish.cwd)
         unreadable = [*wish.unreadable, *wish.secret]
     for path in (*unreadable, *find_homes()):
-        if os.path.lexists(path):  # a rule about what is not there would put something in its place
+        if os.path.lexists(path):  # a rule for a missing path would create something there
             policy = policy.deny(path)
     for path in wish.readable:
         policy = policy.allow_read(path)

@@ -1,14 +1,14 @@
-"""A login whose refresh token is spent by using it, shared by its user and any number of workers.
+"""Shares a login with a single-use refresh token between its user and any number of workers.
 
-One worker at a time may renew it: the one that holds the lock has the refresh token, and what its CLI makes
-of it comes back into the user's file at once. The others have a copy that can be used but not renewed; it is
-brought up to date whenever the user's file changes, and the next of them takes over when the first has ended.
-So nobody presents a refresh token that somebody else has spent already.
+One worker at a time may renew the login. The worker that holds the lock has the refresh token, and the
+renewal by its CLI is copied into the user's file at once. The other workers have a copy that can be used but
+not renewed. It is updated whenever the user's file changes. When the first worker ends, the next one takes
+over. So no worker presents a refresh token that another one has already used.
 
-What a worker leaves in its copy is taken for hostile: it is read without following or waiting for anything,
-within a bound, and only a renewal of what was there goes further (`catalog/hostfiles.renew`). The user's file
-is replaced whole, by a name of ours, and not at all when it has changed since it was last looked at: then the
-user's own renewal or log-out wins. A login that is a link is lent, and never written.
+The content of a worker's copy is treated as hostile. It is read with a bound, without following links and
+without blocking, and only a renewal of the previous tokens is accepted (`catalog/hostfiles.renew`). The
+user's file is replaced atomically, through a temporary file of ours, and only if it has not changed since we
+read it. If it has, the user's own renewal or logout wins. A login that is a link is lent, and never written.
 """
 
 import asyncio
@@ -38,25 +38,25 @@ from holdfast.local.lock import AGAIN_S, open_lock, take_lock
 
 log = logging.getLogger(__name__)
 
-FILE: Final = "login.json"  # in the folder of a worker, for whoever takes it over
-WAIT_S: Final = 30.0  # for another worker to renew what has expired; its CLI does so with its first request
-SOON_S: Final = 60.0  # what expires sooner has expired
-MAX_RENEWALS: Final = 64  # by one worker; a CLI renews once in hours
+FILE: Final = "login.json"  # in the folder of a worker, for the next supervisor
+WAIT_S: Final = 30.0  # for another worker to renew an expired login; its CLI does so with its first request
+SOON_S: Final = 60.0  # a login that expires sooner counts as expired
+MAX_RENEWALS: Final = 64  # by one worker; a CLI renews every few hours
 
 
 class LoginState(msgspec.Struct, kw_only=True):
-    """What must be known of a worker's login to go on with it. No token is in it."""
+    """The saved state of a worker's login, for the next supervisor. It holds no token."""
 
     host: str
     into: str
     renews: bool = False  # it holds the lock
-    seen: str = ""  # digest of the user's file when both were the same
-    left: str = ""  # digest of the worker's copy when it was last looked at
+    seen: str = ""  # digest of the user's file when both were last in sync
+    left: str = ""  # digest of the worker's copy when it was last read
     renewals: int = 0
 
 
 class SharedLogin:
-    """The login of one worker. Nothing here raises but `begin`."""
+    """The login of one worker. After `find`, only `begin` raises."""
 
     def __init__(self, file: HostFile, renewal: Renewal, state: str, saved: LoginState, lock: int) -> None:
         self.saved = saved
@@ -66,7 +66,7 @@ class SharedLogin:
 
     @classmethod
     def find(cls, agent: Agent, saved: LoginState, *, state: str, user: str, home: Path) -> "SharedLogin":
-        """Raises OSError when there is no place for its lock."""
+        """Create the login of a worker. Raises OSError if there is no place for its lock."""
         file = next(one for one in agent.host_files if one.into == saved.into)
         if file.renewal is None:
             raise AssertionError(f"{file.path} is no login")
@@ -75,7 +75,7 @@ class SharedLogin:
         return cls(file, file.renewal, state, saved, lock)
 
     async def begin(self) -> None:
-        """Place a copy. When it has expired and another worker may renew it, that is waited for.
+        """Place a copy. If it has expired and another worker may renew it, wait for that, up to WAIT_S.
 
         Raises:
             OSError, ValueError: there is no login any more, or it cannot be placed.
@@ -92,9 +92,9 @@ class SharedLogin:
         self._give(data)
 
     def adopt(self) -> None:
-        """Go on where a supervisor before us was."""
+        """Continue where a previous supervisor stopped."""
         if self.saved.renews:
-            self._locked = take_lock(self._lock)  # if another worker has it by now, both may renew
+            self._locked = take_lock(self._lock)  # if another worker has it now, both may renew
 
     def words(self) -> str:
         who = "this worker renews it" if self.saved.renews else "it is lent, another one renews it"
@@ -103,7 +103,7 @@ class SharedLogin:
         return f"{self.saved.host} ({self._file.what}): {self._file.way}; {who}"
 
     def sync(self) -> bool:
-        """Bring back what was renewed, or bring in what changed; whether there is something to save."""
+        """Copy a renewal back, or the user's change in; return whether `saved` must be stored."""
         try:
             return self._sync()
         except (OSError, ValueError) as exc:
@@ -111,7 +111,7 @@ class SharedLogin:
             return False
 
     def end(self) -> None:
-        """The worker is gone: the last look at its copy, which is removed."""
+        """Sync a last time after the worker has ended, and remove its copy."""
         if self._lock >= 0:
             self.sync()
             remove_below(self._state, self._file.parts)
@@ -132,7 +132,7 @@ class SharedLogin:
         try:
             data = self._read_host()
         except FileNotFoundError:
-            return False  # its user logged out; what the worker has is its own affair
+            return False  # the user logged out; the worker's copy is left alone
         if took_over or _digest(data) != self.saved.seen:
             self._give(data)
             return True
@@ -147,7 +147,7 @@ class SharedLogin:
         self.saved.seen, self.saved.left = _digest(data), _digest(given)
 
     def _take_back(self, data: bytes) -> bool:
-        """`data` is what the user's file holds."""
+        """Accept a renewal from the worker's copy; `data` is the content of the user's file."""
         try:
             left = self._read_copy()
             if _digest(left) == self.saved.left:
@@ -155,7 +155,7 @@ class SharedLogin:
             self.saved.left = _digest(left)
             renewed = renew(read_login(data), read_login(left), self._renewal, now=time.time())
         except FileNotFoundError:
-            return False  # it is just being replaced, or its CLI logged out
+            return False  # the CLI is just replacing the file, or logged out
         except (NotRenewed, ValueError, OSError) as exc:
             log.warning("what a worker left as its login is not taken", extra={"reason": str(exc)})
             return True
@@ -193,7 +193,7 @@ class SharedLogin:
             return read_regular(name, self._file.limit, folder=folder, follow=False)
 
     def _take_lock(self) -> bool:
-        """Whether this worker may renew from now on."""
+        """Try to take the lock; return whether this worker may renew from now on."""
         if not self._locked and not os.path.islink(self.saved.host):
             self._locked = take_lock(self._lock)
         self.saved.renews = self._locked
@@ -209,7 +209,7 @@ def _digest(data: bytes) -> str:
 
 
 def _sign(path: str) -> tuple[int, ...] | None:
-    """What changes with a file."""
+    """Return a signature that changes with a file; None if it cannot be read."""
     try:
         status = os.lstat(path)
     except OSError:

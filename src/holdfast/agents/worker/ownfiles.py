@@ -1,8 +1,8 @@
-"""What of its user's files an agent CLI is given: read from the home, and placed into its relocated state.
+"""The user's files that an agent CLI gets: read from the home, and placed into its relocated state.
 
-Which files, and which way, its record says (`catalog/hostfiles.py`). Here they are looked at with care: a
-link in the home may have been left by a worker that was allowed to write there, and what a worker keeps in
-its own state is never followed.
+The record of the CLI says which files, and in which way (`catalog/hostfiles.py`). This module reads them
+carefully: a worker that was allowed to write to the home may have left a link there, and links in a worker's
+own state are never followed.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class FoundLogin:
-    """A login that is renewed by using it: what it is, and where the user's is."""
+    """A login with a refresh token: its description, and the path of the user's file."""
 
     file: HostFile
     path: str
@@ -43,17 +43,17 @@ class FoundLogin:
 
 @dataclass(slots=True)
 class OwnFiles:
-    """What enters, by its place below the state directory; `words` tell a person."""
+    """The files that enter, by place below the state directory; `words` describe them for people."""
 
     texts: dict[str, str] = field(default_factory=dict, repr=False)
-    links: dict[str, str] = field(default_factory=dict)  # to what is shown where it is
+    links: dict[str, str] = field(default_factory=dict)  # to files that are shown in place
     login: FoundLogin | None = None
     secrets: list[str] = field(default_factory=list, repr=False)
-    logins: list[str] = field(default_factory=list)  # files with what is in there
+    logins: list[str] = field(default_factory=list)  # paths of the files that hold `secrets`
     words: list[str] = field(default_factory=list)
 
     def add_texts(self, files: Mapping[str, str]) -> None:
-        """Ours besides; where the user's settings have the same file, it holds both, and ours win."""
+        """Add our files. A file that the user's settings also have is merged, and ours win."""
         for place, text in files.items():
             if place in self.texts:
                 both = merge(read_settings(place, self.texts[place]), read_settings(place, text))
@@ -62,7 +62,7 @@ class OwnFiles:
 
 
 def read_own_files(agent: Agent, *, home: str, environment: Mapping[str, str]) -> OwnFiles:
-    """What this user has for this CLI. What cannot be used is left out, and said."""
+    """Read this user's files for this CLI. Unusable files are left out, with a note in `words`."""
     own = OwnFiles()
     places = {file: file.find(home, environment) for file in agent.host_files}
     own_places = {os.path.realpath(path) for path in places.values() if not os.path.islink(path)}
@@ -107,11 +107,11 @@ def _take(own: OwnFiles, file: HostFile, path: str) -> None:
 
 
 def read_regular(name: str, limit: int, *, folder: int | None = None, follow: bool = True) -> bytes:
-    """A file, whole. Nothing is waited for, whatever stands there instead.
+    """Read a whole file. Never blocks, even on a pipe or a device.
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is no file, or larger than `limit`.
+        ValueError: it is not a regular file, or larger than `limit`.
     """
     fd = os.open(name, _READ | (0 if follow else os.O_NOFOLLOW), dir_fd=folder)
     with open(fd, "rb", 0) as file:
@@ -133,12 +133,12 @@ def _read_at_most(fd: int, limit: int) -> bytes:
 
 
 def read_login(data: bytes) -> Document:
-    """Raises ValueError."""
+    """Parse a login file. Raises ValueError if it is invalid."""
     return read_settings("login.json", data.decode("utf-8"))
 
 
 def link_below(top: str, parts: Place, target: str) -> None:
-    """A link at `parts` below `top`, in place of whatever file is there; a directory there stays.
+    """Make a link at `parts` below `top`, replacing any file there; an existing directory stays.
 
     Raises:
         OSError: it cannot be made.
@@ -150,6 +150,6 @@ def link_below(top: str, parts: Place, target: str) -> None:
 
 
 def remove_below(top: str, parts: Place) -> None:
-    """A file or link, if it is there and nothing on the way to it is a link."""
+    """Remove a file or link, if it exists and no component above it is a link."""
     with contextlib.suppress(OSError), open_below(top, parts[:-1]) as above:
         os.unlink(parts[-1], dir_fd=above)

@@ -1,9 +1,9 @@
-"""A CLI that keeps a sandbox of its own: where its commands are run instead, and what they may have.
+"""CLIs that keep their own sandbox: where their commands run instead, and what those may access.
 
-The CLI itself is confined as every worker is, and always reaches its model. Each of its commands goes over a
-bridge to an executor of ours outside of that sandbox (ADR 18), and may have at most what the worker may, of
-the network only what the wish asks for, without the CLI's own state and keys, and without the way to the
-executor.
+The CLI itself is confined like every worker, and always reaches its model. Each of its commands goes over a
+bridge to an executor of ours outside of that sandbox (ADR 18). A command may access at most what the worker
+may, and of the network only what the request asks for. It has no access to the CLI's own state, to its keys,
+or to the executor.
 """
 
 import json
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 SOCKET: Final = "exec.sock"
 KEY: Final = "exec.key"
-VERSION_S: Final = 10.0  # for a CLI to say its version
+VERSION_S: Final = 10.0  # for a CLI to print its version
 _VERSION: Final = re.compile(r"\d+(?:\.\d+)+")
 _TOKEN_BYTES: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
 class OwnSandboxPlaces:
-    """Of one worker: the directory with its executor's socket and token, its commands' temporary files."""
+    """One worker's directory with its executor's socket and token, and its commands' temporary directory."""
 
     folder: str
     tmp: str
@@ -48,7 +48,7 @@ class OwnSandboxPlaces:
         return os.path.join(self.folder, SOCKET)
 
     def words(self, wish: "WorkerSpec", reach: "WorkerReach") -> dict[str, str]:
-        """For the templates of a record."""
+        """Return the words for the templates of a record."""
         options = ["-I", "-S", bridge.__file__, self.socket, os.path.join(self.folder, KEY)]
         return {
             "network": "true" if reach.commands_any else "false",
@@ -59,13 +59,13 @@ class OwnSandboxPlaces:
         }
 
     def policy(self, policy: Policy) -> Policy:
-        """Of the CLI itself: it reaches its executor."""
+        """Extend the policy of the CLI itself so that it reaches its executor."""
         return policy.allow_read(self.folder).allow_socket(self.socket).allow_write(self.tmp)
 
     def executor(
         self, agent: Agent, wish: "WorkerSpec", policy: Policy, state: str, reach: "WorkerReach"
     ) -> CommandExecutor:
-        """Of its commands; `policy` is that of the CLI."""
+        """Return the executor for its commands; `policy` is that of the CLI."""
         kept = tuple(path for path in policy.wish.sockets if path != self.socket)
         narrower = Policy(light.replace(policy.wish, sockets=kept), policy.root)
         narrower = reach.apply_to_commands(narrower.deny(self.folder).deny(state))
@@ -80,7 +80,7 @@ class OwnSandboxPlaces:
 
 
 def make_places(worker: str, tmp: Path) -> OwnSandboxPlaces:
-    """For a worker that is about to be started; `remove_places` when it has ended.
+    """Make the places for a worker that is about to be started; call `remove_places` when it has ended.
 
     Raises:
         OperationFailed: they cannot be made.
@@ -95,7 +95,7 @@ def remove_places(worker: str) -> None:
 
 
 def find_obstacle(agent: Agent, wish: "WorkerSpec") -> str | None:
-    """Why a worker of this wish does not keep its CLI's own sandbox; None if nothing is known against it."""
+    """Return why a worker of this request cannot keep its CLI's own sandbox; None if no reason is known."""
     if agent.own_sandbox is None:
         return f"{agent.name} has none that we could run commands for"
     if not wish.own_sandbox:
@@ -112,7 +112,7 @@ def find_obstacle(agent: Agent, wish: "WorkerSpec") -> str | None:
 
 
 def judge_version(own: OwnSandbox, version: tuple[int, ...] | None) -> str | None:
-    """Why a CLI of this version cannot; None if it can."""
+    """Return why a CLI of this version cannot keep its own sandbox; None if it can."""
     if version is None:
         return "its version cannot be found out"
     if version < own.least:
@@ -125,19 +125,19 @@ def _dotted(version: tuple[int, ...]) -> str:
 
 
 def read_version(text: str) -> tuple[int, ...] | None:
-    """The first version in what a CLI says of itself."""
+    """Return the first version number in the output of a CLI."""
     found = _VERSION.search(text)
     return None if found is None else tuple(map(int, found[0].split(".")))
 
 
 class KnownVersions:
-    """Of programs that were asked once; one that is replaced is asked again."""
+    """Caches the versions of programs; a replaced program is asked again."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int, int], tuple[int, ...] | None] = {}
 
     async def find(self, environment: "Environment", program: str, search: str) -> tuple[int, ...] | None:
-        """What it says, in a sandbox in which it can do nothing else; None if nothing."""
+        """Run `--version` of a program in a read-only sandbox; None if it reports no version."""
         try:
             key = _identify(program)
             if key not in self._known:

@@ -1,4 +1,4 @@
-"""What will go wrong for a worker, tried before its first prompt: its state, and the way to its provider."""
+"""Checks before a worker's first prompt whether it can keep its state and reach its provider."""
 
 import json
 import os
@@ -18,9 +18,9 @@ from holdfast.sandbox.plan import prerequisites
 from holdfast.sandbox.policy.paths import grantable
 from holdfast.sandbox.policy.policy import Access, BoundPolicy, Network, Where, bind
 
-LIMIT_S: Final = 10.0  # for all of it; a name server that does not answer takes the most
+LIMIT_S: Final = 10.0  # for all checks; a name server that does not answer takes longest
 
-# Runs inside, with nothing but the standard library.
+# Runs inside the sandbox, with the standard library only.
 _PROBE: Final = r"""
 import errno, fcntl, json, mmap, os, socket, sys, tempfile
 
@@ -85,13 +85,13 @@ print(json.dumps(answer))
 
 @dataclass(frozen=True, slots=True)
 class PreflightProblem:
-    """Something that will go wrong, what comes of it, and what would help."""
+    """A problem that the worker will have, its consequence, and a remedy."""
 
     what: str
     errno: str
     consequence: str
     remedy: str
-    claim: Foreseen | Trouble | None = None  # what a classifier can use of it
+    claim: Foreseen | Trouble | None = None  # the evidence for the classifier
 
     def words(self) -> str:
         return f"{self.what}: {self.errno}; {self.consequence}" + (f"; {self.remedy}" if self.remedy else "")
@@ -107,11 +107,11 @@ async def preflight(
     state: str,
     base: str | None,
 ) -> list[PreflightProblem]:
-    """Can the CLI keep its state and reach its provider? What will go wrong, before the first prompt.
+    """Return the problems that the CLI will have with keeping its state and reaching its provider.
 
-    A small program is run in the sandbox it will run in, with its environment and policy. Where a state
-    path does not exist yet, the nearest directory above it that does is tried. Nothing is left behind.
-    That nothing could be tried is trouble as well.
+    A small program runs in the same sandbox, with the worker's environment and policy. If a state path does
+    not exist yet, the nearest existing directory above it is tried. Nothing is left behind. If nothing could
+    be tried, that is a problem as well.
     """
     home = variables.get("HOME", "/")
     kept = _distinct(state_paths(agent, home=home, work=cwd, environment=variables))
@@ -121,7 +121,7 @@ async def preflight(
         return []
     if (hidden := _find_hidden(bound)) is not None:
         return [hidden]
-    # By name somebody always answers inside; who that is dials the host out here.
+    # With hosts by name, our broker answers every connection inside, so the provider is dialled from here.
     inside = None if bound.by_name else provider
     asked = {"paths": [path for path, _ in kept], "provider": inside, "connect_s": CONNECT_S}
     try:
@@ -152,7 +152,7 @@ async def preflight(
 
 
 def _find_hidden(bound: BoundPolicy) -> PreflightProblem | None:
-    """What of our own interpreter cannot be read there: it could not say so itself."""
+    """Return a problem if the sandbox hides our own interpreter, which then could not report that itself."""
     for path in map(os.path.realpath, prerequisites.of_ourselves()):
         decision = bound.explain(path, Access.READ)
         if not decision.allowed:
@@ -164,7 +164,7 @@ def _find_hidden(bound: BoundPolicy) -> PreflightProblem | None:
 
 
 def _distinct(kept: list[tuple[str, StatePath]]) -> list[tuple[str, StatePath]]:
-    """One path for each directory that would be tried; what comes first matters most."""
+    """Return one path for each directory that would be tried; the first ones matter most."""
     found: dict[str, tuple[str, StatePath]] = {}
     for path, one in kept:
         plain = path.split("*", 1)[0].rstrip("/")

@@ -1,11 +1,12 @@
-"""What /proc says about a worker: who waits for its terminal or stdin, what runs below it, what is stopped.
+"""Reads from /proc what waits for the worker's terminal or stdin, what runs below it, what is stopped.
 
-Everything is found from the pid of its first process, so it works beside the server that owns the terminal,
-and through namespaces: descriptors are compared by device number or inode, never by name, because a sandbox
-calls the same terminal /dev/console. A blocked thread's system call and its arguments are proof; a process
-that may not be looked into (a set-uid program, or any under a strict Yama) is `hidden`, not guessed at.
+Everything is found from the pid of its first process, so it works although another process, the exec server,
+owns the terminal. It also works through namespaces: descriptors are compared by device number or inode, never
+by name, because a sandbox calls the same terminal /dev/console. A blocked thread's system call and its
+arguments are proof. A process that we may not inspect (a set-uid program, or any under a strict Yama) is
+`hidden`, and we do not guess.
 
-Nothing here raises: processes vanish between any two reads, and what cannot be read is not there.
+Nothing here raises: processes vanish between any two reads, and unreadable data counts as absent.
 """
 
 import contextlib
@@ -30,10 +31,10 @@ from holdfast.agents.evidence.evidence import (
     Working,
 )
 
-MAX_PROCESSES: Final = 256  # of one worker, and threads of one process: a fork bomb must not hold us up
-MOMENT_S: Final = 10.0  # between two looks at what the kernel ended: more and it was for another's sake
-MAX_NAMED: Final = 6  # commands by their names
-MAX_DESCRIPTORS: Final = 1024  # of one poll or select: more than select can name
+MAX_PROCESSES: Final = 256  # of one worker, and threads of one process: a fork bomb must not delay us
+MOMENT_S: Final = 10.0  # an OOM kill longer ago than this is not attributed to the worker
+MAX_NAMED: Final = 6  # commands that are listed by name
+MAX_DESCRIPTORS: Final = 1024  # of one poll or select call: select supports at most as many
 
 _READ, _POLL, _SELECT, _EPOLL, _RING = range(5)
 _CALLS: Final = {
@@ -47,7 +48,7 @@ _POLLFD: Final = struct.Struct("=ihh")
 _READABLE: Final = 1  # POLLIN and EPOLLIN
 _CONTROLLING: Final = os.makedev(5, 0)  # /dev/tty: whatever terminal the process has
 _PTY_SLAVES: Final = range(136, 144)  # major numbers
-_WRAPPERS: Final = frozenset(("bwrap",))  # hold the worker's descriptors and are not the worker
+_WRAPPERS: Final = frozenset(("bwrap",))  # they hold the worker's descriptors, but are not the worker
 _PAGERS: Final = frozenset(("less", "more", "most", "man", "bat", "delta"))
 _EDITORS: Final = frozenset(
     ("vi", "vim", "nvim", "vim.basic", "vim.tiny", "nano", "pico", "emacs", "ed", "micro")
@@ -73,7 +74,7 @@ class Waiter(NamedTuple):
 
 
 class TerminalSettings(NamedTuple):
-    """How the worker's terminal is set, and how much was typed that nobody has read."""
+    """The settings of the worker's terminal, and how many typed bytes no process has read."""
 
     canonical: bool
     echo: bool
@@ -81,22 +82,22 @@ class TerminalSettings(NamedTuple):
 
     @property
     def password(self) -> bool:
-        """Lines are read and not shown: a password prompt. Nothing may be typed here."""
+        """Whether lines are read without echo: a password prompt. Nothing may be typed here."""
         return self.canonical and not self.echo
 
 
 class ProcessSnapshot(NamedTuple):
-    processes: tuple[ObservedProcess, ...] = ()  # the first one first; none: it is gone
-    main: ObservedProcess | None = None  # the worker itself, below what only wraps it
+    processes: tuple[ObservedProcess, ...] = ()  # the first process comes first; empty: it is gone
+    main: ObservedProcess | None = None  # the worker itself, below its wrappers
     waiting: tuple[Waiter, ...] = ()
     terminal: TerminalSettings | None = None
-    hidden: tuple[ObservedProcess, ...] = ()  # may not be looked into: whether they wait is not known
+    hidden: tuple[ObservedProcess, ...] = ()  # we may not inspect these: whether they wait is unknown
 
     @property
     def commands(self) -> tuple[ObservedProcess, ...]:
-        """What the worker runs in sessions of their own, as agent CLIs do with every command.
+        """The descendants of the worker in other sessions: agent CLIs run each command in its own session.
 
-        Not what has the worker's own name: codex keeps two of itself in sessions of their own.
+        Processes with the worker's own name do not count: codex keeps two of itself in sessions of their own.
         """
         main = self.main
         if main is None:
@@ -110,7 +111,10 @@ class ProcessSnapshot(NamedTuple):
 
     @property
     def nobody_reads(self) -> bool:
-        """Is it certain that nobody waits for the terminal? Only of lines: keys may be asked for in turns."""
+        """Whether it is certain that no process waits for the terminal.
+
+        Only known for a terminal in line mode: a program that reads single keys may poll for them.
+        """
         around = self.processes[: self.processes.index(self.main)] if self.main is not None else ()
         open_ = all(process in around for process in self.hidden)
         known = bool(_CALLS) and open_ and len(self.processes) < MAX_PROCESSES
@@ -123,9 +127,9 @@ class ProcessSnapshot(NamedTuple):
 
     @property
     def own_stopped(self) -> ObservedProcess | None:
-        """A stopped process of the worker itself: also the program behind its launcher, not what it runs.
+        """A stopped process of the worker itself, including the program behind its launcher, or None.
 
-        A job that somebody sent to the background of its terminal holds nobody up.
+        Its commands do not count. A job that was sent to the background of its terminal does not block it.
         """
         main = self.main
         if main is None:
@@ -164,7 +168,10 @@ def look(leader: int) -> ProcessSnapshot:
 
 
 def evidence(seen: ProcessSnapshot, at: float, *, full_screen: bool) -> list[Evidence]:
-    """What follows from a look. That a full-screen program polls its keyboard says nothing: they all do."""
+    """Return the evidence in a snapshot.
+
+    All full-screen programs poll the keyboard, so that is no evidence.
+    """
     if seen.main is None:
         return []
     found = []
@@ -172,7 +179,7 @@ def evidence(seen: ProcessSnapshot, at: float, *, full_screen: bool) -> list[Evi
         found.append(
             Evidence(Source.TTY, at, Wants(Want.PASSWORD), "the terminal reads lines and does not show them")
         )
-    if (own := seen.own_stopped) is not None:  # not `t`: a tracer holds it at every call
+    if (own := seen.own_stopped) is not None:  # state `t` does not count: a tracer stops it at every call
         found.append(Evidence(Source.SYSCALL, at, _describe_stop(own), f"state {own.state}"))
     for waiter in seen.waiting:
         name = waiter.process.name
@@ -196,7 +203,7 @@ def _describe_stop(process: ObservedProcess) -> Obstructed:
 
 
 def count_oom_kills() -> int:
-    """How many processes of this machine the kernel has ended for want of memory; 0 where it does not say."""
+    """Return how many processes of this machine the OOM killer has killed; 0 if the kernel does not say."""
     for line in _read("/proc/vmstat").splitlines():
         if line.startswith(b"oom_kill "):
             return int(line.split()[1])
@@ -204,7 +211,7 @@ def count_oom_kills() -> int:
 
 
 class OomKills:
-    """Whether the kernel ended something for want of memory a moment ago; `look` now and then."""
+    """Tells whether the kernel killed something for lack of memory recently; call `look` regularly."""
 
     def __init__(self, at: float) -> None:
         self._at = at
@@ -226,16 +233,16 @@ def _want(waiter: Waiter, terminal: TerminalSettings | None, *, full_screen: boo
     if waiter.process.name in _EDITORS:
         return Want.EDITOR
     if terminal is not None and terminal.password:
-        return None  # said already, and by more than this
+        return None  # already reported, with better evidence
     is_line = terminal is not None and terminal.canonical
     return Want.PROMPT if is_line or not full_screen else None
 
 
 def tree(leader: int) -> list[ObservedProcess]:
-    """A process and everything below it, breadth first."""
+    """Return a process and all its descendants, breadth first."""
     found: list[ObservedProcess] = []
     queue = [leader]
-    for pid in queue:  # grows while it is read
+    for pid in queue:  # grows during the loop
         process = _process(pid)
         if process is None or len(found) == MAX_PROCESSES:
             continue
@@ -246,20 +253,20 @@ def tree(leader: int) -> list[ObservedProcess]:
 
 
 def _process(pid: int) -> ObservedProcess | None:
-    # The name stands in parentheses and may hold any of them.
+    # The name is in parentheses and may contain parentheses.
     head, _, rest = _read(f"/proc/{pid}/stat").rpartition(b") ")
     fields = rest.split()
     if len(fields) < 6:
         return None
     parent, group, session, terminal, foreground = map(int, fields[1:6])
     name = head.partition(b"(")[2].decode("utf-8", "replace")
-    # The number is encoded as in the system call, not as makedev() does.
+    # The device number has the kernel's encoding, not that of makedev().
     device = os.makedev(terminal >> 8 & 0xFFF, terminal & 0xFF | terminal >> 12 & 0xFFF00) if terminal else 0
     return ObservedProcess(pid, name, fields[0].decode("ascii"), parent, group, session, device, foreground)
 
 
 def _main(processes: list[ObservedProcess]) -> ObservedProcess:
-    """The first process that is the worker: not bwrap, and not our own one around it, which has no stdin."""
+    """Return the first process of the worker: not bwrap, and not our own wrapper, which has no stdin."""
     for process in processes:
         if process.name not in _WRAPPERS and _stat(f"/proc/{process.pid}/fd/0") is not None:
             return process
@@ -267,7 +274,7 @@ def _main(processes: list[ObservedProcess]) -> ObservedProcess:
 
 
 def _list_awaited(pid: int) -> Iterator[os.stat_result | None]:
-    """What the blocked threads of a process wait to read from; None: that does not show."""
+    """Yield the files that blocked threads of a process wait to read from; None if that is not visible."""
     closed = False
     for task in _tasks(pid):
         try:
@@ -328,11 +335,11 @@ def _is_terminal(found: os.stat_result, device: int, process: ObservedProcess) -
 
 
 def _settings(pid: int, device: int) -> TerminalSettings | None:
-    """Opened for a moment only, and not as anybody's controlling terminal."""
+    """Read the settings of the terminal. It is opened briefly, and never as a controlling terminal."""
     if os.major(device) not in _PTY_SLAVES:
         return None
     number = os.minor(device) + (os.major(device) - _PTY_SLAVES.start << 8)
-    # By number only where the worker's descriptors are closed to us: another /dev/pts may have that number.
+    # By number only if we may not open the worker's descriptors: in another /dev/pts it may be another one.
     for path in (f"/proc/{pid}/fd/0", f"/proc/{pid}/fd/1", f"/proc/{pid}/fd/2", f"/dev/pts/{number}"):
         found = _stat(path)
         if found is None or found.st_rdev != device:

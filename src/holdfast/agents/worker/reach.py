@@ -1,8 +1,8 @@
-"""Which hosts a worker reaches: those of its own model provider, and those that were asked for besides.
+"""Decides which hosts a worker reaches: those of its own model provider, and those that were requested.
 
-Where a CLI's provider is its record says, and whoever starts it: by `--provider`, by a variable that the CLI
-reads, or in the CLI's settings in that person's home. What a worker may write says nothing: not its
-workspace, not its state, not what it was granted.
+The address of the provider comes from the CLI's record and from the user: by `--provider`, by a variable that
+the CLI reads, or in the CLI's settings in the user's home. Files that the worker may write are ignored: its
+workspace, its state, and the paths that it was granted.
 """
 
 import asyncio
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
     from holdfast.client.environment import Environment
 
 MAX_BASES: Final = 32  # addresses of providers in one user's settings
-UNNAMED: Final = "its record names none"  # hosts of its provider
-PROBED: Final = "holdfast.invalid"  # exists nowhere, and nobody asks for it
-CONNECT_S: Final = 3.0  # until a provider is taken to be out of reach
+UNNAMED: Final = "its record names none"  # about the hosts of its provider
+PROBED: Final = "holdfast.invalid"  # does not exist, and is never looked up
+CONNECT_S: Final = 3.0  # until a provider counts as unreachable
 _VARIABLE: Final = re.compile(r"^\s*(?:export\s+)?([A-Z][A-Z0-9_]*)\s*=\s*[\"']?([^\"'\s#]+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerReach:
-    """What a worker has of the network: all of it, or `hosts` by name.
+    """What a worker reaches of the network: all of it (`whole`), or `hosts` by name.
 
-    `commands` have those that were asked for, where each has a sandbox of its own; `whole_commands` says
-    that they have all of it. `lost` says why it has all of it although nobody asked for that.
+    `commands` are the hosts of its commands, if each has its own sandbox; `whole_commands` means that they
+    reach everything. `lost` says why it has the whole network although that was not requested.
     """
 
     whole: bool = False
@@ -59,11 +59,11 @@ class WorkerReach:
     lost: str = ""
 
     def apply(self, policy: Policy) -> Policy:
-        """This policy with as much of the network."""
+        """Return the policy with this network access."""
         return _apply(policy, self.hosts, whole=self.whole)
 
     def apply_to_commands(self, policy: Policy) -> Policy:
-        """Likewise for commands that have a sandbox of their own."""
+        """Return the policy with the network access of commands that have their own sandbox."""
         return _apply(policy, self.commands, whole=self.whole_commands)
 
     @property
@@ -84,13 +84,13 @@ def decide_reach(
     own_sandbox: bool = False,
     unnamed: str | None = None,
 ) -> WorkerReach:
-    """What a worker of this wish has. `unnamed` says why hosts cannot be reached by name where it runs.
+    """Decide what a worker of this request reaches. `unnamed`: why names cannot be enforced there.
 
-    What nobody asked for may be weaker than its provider's hosts, and then that is said.
+    Without an explicit request the worker may get more than its provider's hosts; then `lost` says so.
 
     Raises:
-        UsageError: hosts are asked for that cannot be had, or that mean nothing.
-        SandboxUnavailable: hosts are asked for, and nothing there can enforce that.
+        UsageError: hosts are requested that are impossible or meaningless.
+        SandboxUnavailable: hosts are requested, and names cannot be enforced there.
     """
     asked = _read_asked(wish.hosts)
     named = bool(asked.reaches_any or asked.deny or wish.presets)
@@ -110,7 +110,7 @@ def decide_reach(
         )
     if agent.reach is None:
         whole = not asked.reaches_any and (wish.network is None or own_sandbox)
-        lost = UNNAMED if whole and agent.keys else ""  # with keys it has a provider
+        lost = UNNAMED if whole and agent.keys else ""  # a CLI with keys has a provider
         return WorkerReach(whole, asked, asked, whole and not own_sandbox, lost)
     if wish.network is False and not own_sandbox:
         return WorkerReach(hosts=asked, commands=asked)
@@ -130,12 +130,12 @@ def decide_reach(
 
 
 def add_presets(wish: "WorkerSpec", policy: Policy) -> "tuple[WorkerSpec, tuple[str, ...]]":
-    """The wish with the hosts of its presets, and where each was read: in settings of this machine.
+    """Return the request with the hosts of its presets added, and where in this machine's settings they are.
 
-    `policy` says what the worker may write: that is not read.
+    `policy` says what the worker may write; those files are not read.
 
     Raises:
-        UsageError: there is no such client, or it says nothing.
+        UsageError: there is no such client, or its settings name no hosts.
     """
     if not wish.presets or wish.unconfined or wish.network:
         return wish, ()
@@ -148,7 +148,7 @@ def add_presets(wish: "WorkerSpec", policy: Policy) -> "tuple[WorkerSpec, tuple[
 
 
 def _read_asked(asked: AllowedHosts | None) -> HostWish:
-    """Raises UsageError unless every rule makes sense."""
+    """Convert the requested hosts. Raises UsageError if a rule is invalid."""
     if asked is None:
         return NO_HOSTS
     parse_rules(asked.allow, asked.deny, own=asked.own)
@@ -162,9 +162,9 @@ def _read_asked(asked: AllowedHosts | None) -> HostWish:
 def find_bases(
     agent: Agent, environment: Mapping[str, str], *, home: str | None, writable: Iterable[str] = ()
 ) -> list[str]:
-    """Where its user says that its provider is: in these variables, and in settings below this home.
+    """Return the provider addresses in the user's variables, and in settings below this home.
 
-    A file that the worker could write, at one of these places, is not asked.
+    A file that the worker could write, below one of the `writable` places, is ignored.
     """
     if agent.reach is None:
         return []
@@ -194,7 +194,7 @@ def _read_bases(
 
 
 def may_need_names(wish: "WorkerSpec", agent: Agent) -> bool:
-    """Whether hosts are reached by name by a worker of this wish, if that can be."""
+    """Return whether a worker of this request would reach hosts by name, if that is possible."""
     return (
         not wish.unconfined
         and not wish.network
@@ -203,7 +203,7 @@ def may_need_names(wish: "WorkerSpec", agent: Agent) -> bool:
 
 
 def describe_network(record: "Record") -> list[str]:
-    """What of the network a worker has, and what went out once it has ended; for people."""
+    """Describe the network access of a worker, and its traffic once it has ended; for people."""
     if not record.confined:
         return []
     if record.network:
@@ -228,7 +228,7 @@ def describe_network(record: "Record") -> list[str]:
 
 
 async def find_unnamed(environment: "Environment") -> str | None:
-    """Why hosts cannot be reached by name where this leads; None: they can, and that was tried."""
+    """Try whether hosts can be reached by name in this environment; return None, or why not."""
     try:
         process = await environment.start(["true"], cwd="/", policy=Policy.read_only().allow_host(PROBED))
         await process.wait()
@@ -240,8 +240,8 @@ async def find_unnamed(environment: "Environment") -> str | None:
 
 
 async def try_host(hosts: HostWish, name: str, port: int) -> dict[str, str] | None:
-    """What comes of a connection as the broker of such a worker makes it; None: somebody answers there."""
-    from holdfast.confine.names import make_dialer, read_rules  # which needs Linux
+    """Try a connection as the worker's broker makes it; return None if it succeeds, else step and error."""
+    from holdfast.confine.names import make_dialer, read_rules  # imported late: it needs Linux
 
     rules, dialer = read_rules(hosts), make_dialer(hosts)
     try:

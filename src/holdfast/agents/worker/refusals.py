@@ -1,10 +1,11 @@
-"""Refused calls as evidence: whose file it is, and what would help. Pure module.
+"""Turns refused calls into evidence: the role of the file, and what would help. Pure module.
 
-The watcher tells of them, or in explain mode `strace`, line by line. That is slower and exact: the errno
-is the one the program got, and refused reading is seen as well. It must join from outside of the sandbox:
-inside, nobody may trace. A call whose end is missing, because it was cut off or its other half never
-came, is left out. Some calls do not say where a relative path begins: the watcher does, who in turn cannot
-see how a call ends that strace follows (`explaining`). What neither knows is told as it was written.
+The watcher reports refused calls, or in explain mode `strace` does, line by line. strace is slower and exact:
+the errno is the one that the program got, and refused reads are seen as well. It must attach from outside the
+sandbox, because inside no process may trace. A call without its end, because the line was cut off or its
+other half is missing, is ignored. Some calls do not say where a relative path begins. The watcher knows that,
+but cannot see the result of a call that strace follows (`explaining`). If neither knows, the path is reported
+as it was written.
 """
 
 import re
@@ -23,7 +24,7 @@ from holdfast.sandbox.watcher.foresight import access
 from holdfast.sandbox.watcher.notifyfilter import CALLS, Aim, Call, PathArgument
 from holdfast.wire.processes import DeniedCall as Refusal
 
-MAX_UNFINISHED: Final = 4096  # calls under way at once, one per thread; more are not remembered
+MAX_UNFINISHED: Final = 4096  # unfinished calls at once, one per thread; more are not tracked
 MAX_LINE: Final = 64 * 1024  # characters of a line; two paths of 4096 bytes, each byte escaped
 REFUSALS: Final = frozenset({"EROFS", "EACCES", "EPERM", "ENETUNREACH", "ECONNREFUSED"})
 
@@ -31,7 +32,7 @@ _CALLS: Final = {call.name: call for call in CALLS if call.name != "connect"}
 _SUN_PATH: Final = re.compile(r'sun_path=("(?:[^"\\]|\\.)*")')
 _NOWHERE: Final = "the call does not say where this path begins"
 _PROBING: Final = "= -1 ENOENT"
-_ASKING: Final = frozenset({"access", "faccessat", "faccessat2"})  # whether one could: nothing was tried
+_ASKING: Final = frozenset({"access", "faccessat", "faccessat2"})  # these only ask for permissions
 _LINE: Final = re.compile(r"(?:\[pid\s+(\d+)\]\s+|(\d+)\s+)?(.*)", re.DOTALL)
 _UNFINISHED: Final = re.compile(r"(\w+)\((.*?)\s*<unfinished \.\.\.>", re.DOTALL)
 _RESUMED: Final = re.compile(r"<\.\.\. (\w+) resumed>(.*)", re.DOTALL)
@@ -49,7 +50,7 @@ _WRITING: Final = re.compile(r"O_(?:WRONLY|RDWR|CREAT|TRUNC)\b")
 
 
 class RefusalTally:
-    """How many refusals of each kind are known: the watcher tells totals, evidence stands for what is new."""
+    """Counts known refusals of each kind: the watcher reports totals, and evidence only what is new."""
 
     def __init__(self, known: Iterable[Evidence]) -> None:
         self._counts: Counter[tuple[str, ...]] = Counter()
@@ -58,7 +59,7 @@ class RefusalTally:
                 self._counts[_key(item.claim)] += item.claim.count
 
     def fresh(self, refusal: Refusal) -> int:
-        """How many of these are new."""
+        """Return how many of these refusals are new."""
         key = _key(refusal)
         more = max(0, refusal.count - self._counts[key])
         self._counts[key] += more
@@ -71,7 +72,7 @@ def _key(denied: Denied | Refusal) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Whose:
-    """Where a worker's own things are: its user's home, its work tree, the state directory we gave it."""
+    """The places of a worker: its user's home, its work tree, the state directory that we gave it."""
 
     agent: Agent
     home: str
@@ -81,7 +82,7 @@ class Whose:
 
 
 def make_evidence(refusal: Refusal | Denied, whose: Whose, at: float) -> Evidence:
-    """With the role of the path in the CLI's state, and the variable that would move it, if there is one."""
+    """Return evidence of a refusal, with the path's role in the CLI's state and the variable to move it."""
     agent, state = whose.agent, whose.state
     moved = launch(agent, state=state).environment if whose.relocated else {}
     kept = state_of(agent, refusal.path, home=whose.home, work=whose.work, environment=moved)
@@ -109,16 +110,17 @@ def make_evidence(refusal: Refusal | Denied, whose: Whose, at: float) -> Evidenc
 
 
 def command_line(pid: int, output: str, *, strace: str = "strace") -> list[str]:
-    """How to join a process so that its failed calls, and those of all it starts, are written to `output`.
+    """Return the command to attach strace to a process; it writes failed calls of it and its children.
 
-    Not with --seccomp-bpf, which would be quicker: strace has it only for what it starts itself.
+    Not with --seccomp-bpf, which would be faster: strace supports it only for processes that it starts
+    itself.
     """
     options = ("-f", "-qq", "-Z", "-y", "-s", "4096", "-e", "trace=%file,%network", "-e", "signal=none")
     return [strace, *options, "-o", output, "-p", str(pid)]
 
 
 def tells(syscall: str, access: str, errno: str, asked: str) -> bool:
-    """Whether strace tells what the watcher told of a call, too: then it is known better."""
+    """Return whether strace also reports a call that the watcher reported; strace's report is better."""
     if errno not in REFUSALS or access == "listen":
         return False
     call = _CALLS.get(syscall)
@@ -130,7 +132,7 @@ def _names_directory(call: Call) -> bool:
 
 
 class Strace:
-    """Feed it lines."""
+    """Parses the output of strace, line by line."""
 
     def __init__(self, bound: BoundPolicy, exists: Callable[[str], bool]) -> None:
         self._bound = bound
@@ -138,9 +140,9 @@ class Strace:
         self._begun: dict[int, tuple[str, str]] = {}
 
     def feed(self, line: str) -> Denied | None:
-        """The denial in this line, if it holds one or completes one."""
+        """Return the denial in this line, if it contains or completes one."""
         if _PROBING in line and "resumed>" not in line:
-            return None  # most lines: looking for what is not there
+            return None  # most lines: lookups of missing files
         found = _LINE.match(line.rstrip("\n")[:MAX_LINE])
         if found is None:
             return None
@@ -179,7 +181,7 @@ class Strace:
         if not path.startswith("/"):
             return self._nowhere(pid, name, wanted, path, errno)
         if errno == "EROFS" and wanted == "read":
-            wanted = "write"  # such as an attribute
+            wanted = "write"  # for example of an attribute
         if wanted == "create" and "O_CREAT" in ",".join(args) and self._rules.exists(path):
             wanted = "write"
         rule, grant = self._why(name, wanted, path, errno, pid)
@@ -195,7 +197,7 @@ class Strace:
         )
 
     def _blame(self, wanted: str, path: str) -> int:
-        """How likely it is that one of two paths was refused."""
+        """Return how likely it is that this one of two paths was refused."""
         if not path.startswith("/"):
             return 1
         return 0 if self._allows(wanted, path) else 2
@@ -223,7 +225,7 @@ class Strace:
     def _network(
         self, pid: int, name: str, address: str, errno: str, *, loopback: bool = False
     ) -> Denied | None:
-        """Without a network; with one it is not the sandbox that refuses."""
+        """Return a denial if the network is off; otherwise the sandbox is not what refused."""
         if self._bound.network is not Network.OFF or address in ("AF_UNIX", "AF_LOCAL"):
             return None
         rule = "the network is off"
@@ -235,7 +237,7 @@ class Strace:
 
 
 def split(args: str) -> list[str]:
-    """The arguments of a call: commas in strings, structures and paths do not count."""
+    """Split the arguments of a call; commas in strings, structures and paths do not separate."""
     parts, depth = [""], 0
     for piece in _PART.findall(args):
         if piece in ("(", "[", "{"):
@@ -253,7 +255,7 @@ _Wanted: TypeAlias = tuple[str, str | None, str | None]
 
 
 def _wanted(name: str, args: list[str]) -> list[_Wanted]:
-    """What was wanted of which path, and relative to what; of two paths, each."""
+    """Return the access, the path and its base directory for each path of a call."""
     call = _CALLS.get(name)
     if call is None or (call.aims[0] is Aim.OPEN and not _WRITING.search(",".join(args))):
         texts = [_text(arg) for arg in args]
@@ -273,7 +275,7 @@ def _wanted(name: str, args: list[str]) -> list[_Wanted]:
 
 
 def _place(wanted: str, written: str | None, folder: str | None) -> tuple[str, str] | None:
-    """What was wanted, and of which path; as written, if that is relative and nobody knows to what."""
+    """Return the access and the absolute path; the path as written if it is relative to an unknown place."""
     if not written:
         return None
     if folder is None and not written.startswith("/"):
@@ -299,7 +301,7 @@ def _text(arg: str) -> str | None:
 
 
 def _unescape(text: str) -> str:
-    """What strace escaped, byte by byte; bytes that are no text are shown as escapes again."""
+    """Undo strace's escapes byte by byte; bytes that are not UTF-8 become escapes again."""
 
     def one(found: "re.Match[str]") -> str:
         code = found[1]

@@ -1,7 +1,7 @@
-"""Files that a CLI keeps in its own state directory, found and read.
+"""Finds and reads files in the state directory of a CLI.
 
-The worker writes there, so nothing is followed, waited for, or read whole: a link, a pipe or a file without
-end must not hold us up, nor lead us out of the directory.
+The worker writes there, so we follow no links, never block, and read at most a bounded part: a link, a pipe
+or an endless file must neither delay us nor lead us out of the directory.
 """
 
 import fnmatch
@@ -10,12 +10,12 @@ import stat
 from collections.abc import Iterator
 from typing import Final
 
-MAX_ENTRIES: Final = 2_000  # looked at to find a file; a worker can make any number of them
-MAX_TAIL: Final = 256 * 1024  # bytes of one read, from the end: some of the largest lines
+MAX_ENTRIES: Final = 2_000  # directory entries examined to find a file; a worker can make any number
+MAX_TAIL: Final = 256 * 1024  # bytes of one read, from the end: room for several of the largest lines
 
 
 def find_files(folder: str, place: str) -> list[str]:
-    """Paths below the folder whose components fit the patterns of `place`."""
+    """Return the paths below the folder with components that match the patterns of `place`."""
     return list(_find(folder, place.split("/"), [MAX_ENTRIES]))
 
 
@@ -37,7 +37,7 @@ def _find(folder: str, parts: list[str], left: list[int]) -> Iterator[str]:
 
 
 def read_tail(path: str, begin: int = 0) -> tuple[bytes, int]:
-    """What the file holds from `begin` on, as far as that is its end, and where its end is."""
+    """Return the end of a file from `begin` on, at most MAX_TAIL bytes, and the offset after it."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -55,7 +55,7 @@ def read_tail(path: str, begin: int = 0) -> tuple[bytes, int]:
 
 
 class LogTail:
-    """The lines that a CLI adds to its log, in whichever of its files."""
+    """Reads the lines that a CLI adds to its log files."""
 
     def __init__(self, folder: str, place: str) -> None:
         self._folder = folder
@@ -64,7 +64,7 @@ class LogTail:
         self._rest: dict[str, bytes] = {}
 
     def read(self) -> list[str]:
-        """Whole lines since the last time."""
+        """Return the complete lines since the last call."""
         lines: list[bytes] = []
         for path in sorted(find_files(self._folder, self._place)):
             data, end = read_tail(path, self._read.get(path, 0))

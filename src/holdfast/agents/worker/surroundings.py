@@ -1,7 +1,8 @@
-"""Where a worker really is: a probe beside us, one by the worker's own way in, and a look at its process.
+"""Compares a worker's surroundings with the host: by a probe on the host, a probe in the worker's sandbox,
+and a look at its process.
 
-Nothing waits for it: the process is looked at as soon as it is there, the probes run while it works, one
-worker after the other. What cannot be found out is an unknown with its reason.
+The worker does not wait for this. The process is examined as soon as it exists, and the probes run while the
+worker works, for one worker after the other. A fact that cannot be found out is an unknown with its reason.
 """
 
 import asyncio
@@ -32,23 +33,23 @@ from holdfast.errors import HoldfastError
 log = logging.getLogger(__name__)
 
 MAX_LOOKS: Final = (
-    16  # under way or waiting: each keeps the session of its worker, also of one that has ended
+    16  # running or queued: each keeps the session of its worker open, even after the worker's end
 )
-LIMIT_S: Final = 90.0  # for all of one worker, its turn not counted
+LIMIT_S: Final = 90.0  # for all probes of one worker, without the time in the queue
 FILE: Final = "equivalence.json"
 _BUSY: Final = f"{MAX_LOOKS} workers that were started before it were still to be looked at"
 
 
 class WorkerSurroundings:
-    """Of the workers of one supervisor."""
+    """The comparisons for the workers of one supervisor."""
 
     def __init__(self, book: WorkerRecords) -> None:
         self._book = book
-        self._turn = asyncio.Semaphore(1)  # a probe takes a core for a moment, and the workers need it more
+        self._turn = asyncio.Semaphore(1)  # a probe uses a core for a moment, which the workers need more
         self._looks: dict[str, asyncio.Task[None]] = {}
 
     def begin(self, record: Record, ready: PreparedStart, environment: Environment) -> None:
-        """Look at a worker that was started just now, unless too many others wait for that."""
+        """Start the comparison for a worker that was just started, unless too many are queued."""
         if len(self._looks) >= MAX_LOOKS:
             self._keep(report_unknown(record.id, record.agent, _BUSY))
             return
@@ -58,12 +59,12 @@ class WorkerSurroundings:
         task.add_done_callback(lambda _: self._looks.pop(record.id, None))
 
     async def settled(self, worker: str) -> None:
-        """Until nothing is under way for it any more."""
+        """Wait until no comparison for this worker is running."""
         if worker in self._looks:
             await asyncio.wait([self._looks[worker]])
 
     async def report(self, record: Record) -> EquivalenceReport:
-        """What was found, once it is."""
+        """Return the result, after waiting for a running comparison."""
         await self.settled(record.id)
         try:
             return decoding.decode((self._book.folder(record.id) / FILE).read_bytes(), EquivalenceReport)
@@ -135,7 +136,7 @@ async def _observe(
 
 
 def read_confinement(leader: int) -> dict[str, Value] | None:
-    """What the kernel holds on the worker below this process; None once it is gone."""
+    """Read the confinement that the kernel holds on the worker below this process; None once it is gone."""
     main = procwatch.look(leader).main
     if main is None:
         return None
@@ -148,7 +149,7 @@ def read_confinement(leader: int) -> dict[str, Value] | None:
         found[f"{kind} namespace"] = None
         with contextlib.suppress(OSError):
             found[f"{kind} namespace"] = os.readlink(where / "ns" / kind)
-    still = procwatch.look(leader).main  # what is read of one that ends is not what it had
+    still = procwatch.look(leader).main  # values read from an ending process are not valid
     return found if still is not None and still.pid == main.pid and still.state not in "ZX" else None
 
 
@@ -171,7 +172,7 @@ def _case(record: Record, ready: PreparedStart) -> Case:
 
 
 def _nearest(path: str) -> str:
-    """What there is of it: where it does not exist yet, what it would be made in."""
+    """Return the path, or the nearest existing directory above it."""
     plain = path.split("*", 1)[0].rstrip("/") or "/"
     while not os.path.lexists(plain):
         plain = os.path.dirname(plain)

@@ -1,7 +1,7 @@
-"""One worker as the supervisor sees it: its output in, evidence out, a status that follows from it.
+"""Follows one worker for the supervisor: turns its output into evidence, and the evidence into a status.
 
-Evidence carries CLOCK_BOOTTIME, which goes on while the supervisor is away and never jumps. What the
-worker says is written to its log before anything is concluded from it.
+Evidence is dated with CLOCK_BOOTTIME, which continues while the supervisor is away and never jumps. The
+worker's output is written to its log before we draw conclusions from it.
 """
 
 import asyncio
@@ -62,22 +62,22 @@ from holdfast.wire.processes import UnconfirmedCall
 
 log = logging.getLogger(__name__)
 
-GRACE_S: Final = 5.0  # between asking a worker to end and ending it
-DRAWN_S: Final = 0.3  # a dialog that is being drawn changes sooner
+GRACE_S: Final = 5.0  # between asking a worker to end and killing it
+DRAWN_S: Final = 0.3  # a dialog that is still being drawn changes within this time
 ANSWER_SHOWN_S: Final = 5.0  # from the keys that answer a dialog until it is gone
-MAX_ANSWERS: Final = 8  # by rule, of one worker: one that asks again and again is not helped by more
-INPUT_LINE_S: Final = 20.0  # from a title that says "ready" to the line to type in, on a busy machine
+MAX_ANSWERS: Final = 8  # automatic answers for one worker: more do not help one that asks repeatedly
+INPUT_LINE_S: Final = 20.0  # from a title that says "ready" to the input line, on a busy machine
 LOOK_AGAIN_S: Final = 0.5
-STILL_S: Final = 10.0  # without a word and a change of its status it is looked at less often …
-STILL_LOOK_S: Final = 2.0  # … than ever so often; what it prints makes it be looked at as before
-DRAWN_WITHIN_S: Final = 2.0  # one that never stands still, such as a clock, is not waited for longer
-SAME_S: Final = 1.0  # the same claim again within this time is not written down again
-_SIGNALS: Final = frozenset({1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 14, 15, 24, 25, 31})  # that end a process
-_NO_CODE: Final = -1  # of a command whose launcher died
+STILL_S: Final = 10.0  # without output and status changes for so long, we look at it less often …
+STILL_LOOK_S: Final = 2.0  # … namely at this interval, until it prints something again
+DRAWN_WITHIN_S: Final = 2.0  # longest wait for a screen that never stops changing, such as a clock
+SAME_S: Final = 1.0  # a repeated claim within this time is not written again
+_SIGNALS: Final = frozenset({1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 14, 15, 24, 25, 31})  # they end a process
+_NO_CODE: Final = -1  # the exit code if the launcher of the command died
 
 
 def _steady(about: str) -> str:
-    """Without the seconds that pass: "next in 3 s" is no news after "next in 4 s"."""
+    """Remove passing seconds: "next in 3 s" after "next in 4 s" is not a change."""
     return re.sub(r"\d+ s\b", "", about)
 
 
@@ -90,9 +90,9 @@ def now() -> float:
 
 
 class Taken(NamedTuple):
-    """What came of some output: evidence, what a person's terminal may see of it, what it is answered.
+    """The result of feeding output: evidence, bytes for a person's terminal, and replies to the worker.
 
-    `last` says that nothing more will ever be said to it.
+    `last` means that the worker will get no more input.
     """
 
     evidence: list[Evidence]
@@ -102,9 +102,10 @@ class Taken(NamedTuple):
 
 
 class Input(NamedTuple):
-    """How a terminal would take something typed right now.
+    """The state of a terminal that matters for typing right now.
 
-    `digest` changes with what it shows, `foot` with its last lines; `unread` was typed, `clicks` are taken.
+    `digest` changes with the screen, `foot` with its last lines. `unread` is the typed input that no process
+    has read; `clicks` says whether the program accepts clicks.
     """
 
     digest: bytes
@@ -118,31 +119,31 @@ class Input(NamedTuple):
 
 
 class WorkerChannel(Protocol):
-    """How one kind of worker is understood."""
+    """Interprets the input and output of one kind of worker."""
 
     def opening(self) -> bytes:
-        """What it is told before it says anything."""
+        """Return what to write to the worker before it prints anything."""
 
     def feed(self, stream: str, data: bytes, at: float) -> Taken:
-        """Output, as it comes."""
+        """Process output as it arrives."""
 
     def look(self, at: float) -> list[Evidence]:
-        """What shows only when looked at."""
+        """Return evidence that must be polled."""
 
     def input(self, at: float) -> Input | None:
-        """None where nothing can be typed."""
+        """Return the state of its terminal; None if nothing can be typed."""
 
     def shown(self) -> str:
-        """Its screen as a terminal draws it, for somebody who begins to look at it."""
+        """Return the present screen as terminal output, for a viewer that attaches."""
 
     def read_end(self, at: float) -> tuple[list[Evidence], str]:
-        """Of one that ended before it took part: what it shows of why, and its last words."""
+        """For a worker that ended before it took part: return evidence of the cause, and its last words."""
 
     def resize(self, rows: int, cols: int) -> None:
-        """Its terminal has another size now."""
+        """Note the new size of its terminal."""
 
     def calls(self) -> ToolCalls | None:
-        """Its tool calls; None where they cannot be seen."""
+        """Return its tool calls; None if they cannot be observed."""
 
 
 class FollowedWorker:
@@ -161,11 +162,11 @@ class FollowedWorker:
         self.channel = channel
         self.process: Process | None = None
         self.explaining: Explaining | None = None
-        self.leaving: Callable[[], None] = lambda: None  # before anybody hears that it has ended
-        self.returning: Callable[[], Awaitable[None]] | None = None  # likewise, of one on another machine
+        self.leaving: Callable[[], None] = lambda: None  # called before its end is reported
+        self.returning: Callable[[], Awaitable[None]] | None = None  # the same, for one on another machine
         self.viewers: set[Callable[[bytes], None]] = set()
-        self.hosts_asked: dict[str, asyncio.Future[bool | Literal["pattern"]]] = {}  # by their request
-        self.hosts_told: dict[str, AskedHost] = {}  # likewise, also those that have their answer
+        self.hosts_asked: dict[str, asyncio.Future[bool | Literal["pattern"]]] = {}  # open, by request id
+        self.hosts_told: dict[str, AskedHost] = {}  # by request id, including answered ones
         self.status = WorkerStatus(WorkerState.STARTING, since=now())
         self.done = asyncio.Event()
         self._book, self._limits = book, limits
@@ -193,14 +194,14 @@ class FollowedWorker:
     # --- evidence
 
     def add(self, item: Evidence, seq: int = 0) -> None:
-        """Take note of something; the status is judged anew when asked for."""
+        """Add evidence. The status changes only with the next `judge`."""
         news = self._window.add(item)
         if news or item.at - self._written_at > SAME_S:
             self._journal.append(encode_entry(JournalEntry(item, seq)))
             self._written_at = item.at
 
     def judge(self) -> WorkerStatus:
-        """The status at this moment."""
+        """Compute the present status, and report it if it changed."""
         at = now()
         items = self._window.items
         status = classify(items, at, started_at=self._started_at, limits=self._limits, exits=self.agent.exits)
@@ -216,7 +217,7 @@ class FollowedWorker:
         return list(self._window.items)
 
     def asked(self) -> list[Wants]:
-        """Structured requests without an answer, the oldest first."""
+        """Return structured requests without an answer, oldest first."""
         if self.done.is_set() or not (self.record.acp or self.record.ask_s):
             return []
         found = open_requests(Digest(self._window.items, now(), self._started_at))
@@ -225,16 +226,16 @@ class FollowedWorker:
     # --- life
 
     async def follow(self, process: Process) -> None:
-        """Read a process until it is closed; what was read before a restart is not counted again.
+        """Read a process until it is closed; output that was read before a restart is not counted again.
 
         Raises:
-            SessionLost: of one on another machine, whose session may still be there.
+            SessionLost: it is on another machine, and its session may still exist.
         """
         self.process = process
         if not self._read_until:
             await self._reply(process, 0, self.channel.opening())
         refused = asyncio.get_running_loop().create_task(self._hear_refusals(process))
-        if self.record.ended_by:  # whoever wanted that was killed before it was done
+        if self.record.ended_by:  # a previous supervisor was killed while it ended this worker
             self._end(process, GRACE_S)
         try:
             async for event in process:
@@ -263,7 +264,7 @@ class FollowedWorker:
         self.end()
 
     def unreached(self, why: str) -> None:
-        """The machine that it runs on is not reached, or "" for: it is again."""
+        """Note why its machine is unreachable; "" means that it is reachable again."""
         last = next((item.claim for item in reversed(self._window.items) if _tells_reach(item)), None)
         known = isinstance(last, Unreached) and not last.over
         if self.done.is_set() or known == bool(why):
@@ -280,7 +281,7 @@ class FollowedWorker:
                     self.explaining.place(refusal)
                 continue
             fresh = self._tally().fresh(refusal)
-            traced = None if refusal.command else self.explaining  # strace follows the worker itself
+            traced = None if refusal.command else self.explaining  # strace sees only the worker itself
             if fresh and not (traced is not None and traced.sees(refusal)):
                 self._add_refusal(msgspec.structs.replace(refusal, count=fresh))
                 self.judge()
@@ -302,12 +303,12 @@ class FollowedWorker:
     async def _take(self, process: Process, event: Output) -> None:
         taken = self.channel.feed(event.stream, event.data, now())
         if event.seq < self._read_until:
-            return  # what came after it was read, so it was answered
+            return  # later output was read before the restart, so this was already answered
         if event.seq > self._read_until:
             self._output.append(event.data)
             for item in taken.evidence:
                 self.add(item, event.seq)
-            if not self.owes:  # whoever takes over reads again what is not on disk
+            if not self.owes:  # the next supervisor reads output again that is not on disk
                 self._read.set(event.seq)
             for view in list(self.viewers):
                 view(taken.forward)
@@ -317,8 +318,8 @@ class FollowedWorker:
         self.judge()
 
     async def _reply(self, process: Process, seq: int, data: bytes, *, last: bool = False) -> None:
-        """Answer an output event; doing it again does nothing, since a write is known by its id."""
-        with contextlib.suppress(HoldfastError):  # it has ended meanwhile
+        """Answer an output event. Repeating it has no effect, because writes are identified by their id."""
+        with contextlib.suppress(HoldfastError):  # it may have ended meanwhile
             if data:
                 await process.write(data, write_id=f"reply-{seq}")
             if last:
@@ -353,28 +354,28 @@ class FollowedWorker:
         self._note_end(Evidence(Source.EXIT, now(), claim, seen[:MAX_SEEN]), event.seq)
 
     def _note_end(self, item: Evidence, seq: int) -> None:
-        """Of one on another machine nobody hears of it before what it left has been brought back."""
+        """Note the end. For a remote worker it is reported only after the result has been brought back."""
         if self.returning is not None:
             self._ending = (item, seq)
         else:
             self.add(item, seq)
 
     def not_started(self, why: str) -> None:
-        """It never ran; unless it is known how it ended."""
+        """Note that it never ran, unless its end is already known."""
         if self.done.is_set():
             return
         self.add(Evidence(Source.EXIT, now(), Exited(None, None, Failure.LAUNCH), why[:MAX_SEEN]))
         self.end()
 
     def vanished(self, why: str) -> None:
-        """Nobody will ever say how it ended; unless somebody has."""
+        """Note that its end will never be known, unless it is already known."""
         if self.done.is_set():
             return
         self.add(Evidence(Source.EXIT, now(), Vanished(why), why))
         self.end()
 
     def end(self) -> None:
-        """Nothing more will come of it."""
+        """Finish: judge a last time, write the record and close the files."""
         if not self.done.is_set():
             self.leaving()
             self.judge()
@@ -384,17 +385,17 @@ class FollowedWorker:
 
     @property
     def owes(self) -> bool:
-        """Whether something of it is not on disk, for want of room or of a descriptor."""
+        """Whether some of its data is not on disk, for lack of space or of a descriptor."""
         return self._unsaved or self._journal.owes or self._output.owes
 
     def save(self) -> None:
-        """Its record and all that is owed; to be called again for as long as it `owes`."""
+        """Write its record and all buffered data. Must be called again while it `owes`."""
         self._journal.flush()
         self._output.flush()
         try:
             self._book.write(self.record)
             self._unsaved = False
-        except FileNotFoundError:  # somebody removed its folder: nothing is kept of it
+        except FileNotFoundError:  # its folder was removed: nothing is kept of it
             self._unsaved = False
         except OSError as exc:
             if not self._unsaved:
@@ -404,7 +405,7 @@ class FollowedWorker:
             self._close_files()
 
     def closed(self) -> None:
-        """Of a worker that ended, perhaps long ago."""
+        """Mark a worker as done that has ended, perhaps long ago."""
         self.status = self.judge()
         self.done.set()
         if not self.owes:
@@ -417,12 +418,12 @@ class FollowedWorker:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to look at it: of one that has been still for a while that is rare."""
+        """Whether it is time to look at it; one that has been still for a while is looked at rarely."""
         at = now()
         return at - self._moved_at < STILL_S or at - self._looked_at >= STILL_LOOK_S
 
     def tick(self) -> None:
-        """Look, judge, and do what the policy says."""
+        """Poll, judge, and end the worker if the policy says so."""
         if self.done.is_set() or self.process is None:
             return
         self._looked_at = now()
@@ -438,7 +439,7 @@ class FollowedWorker:
             self.stop(act.failure, act.why)
 
     def stop(self, cause: Failure = Failure.KILLED, why: str = "", *, grace_s: float = GRACE_S) -> None:
-        """Ask it to end, then end it and everything below it; once it is there, if it is being started."""
+        """Ask it to end, then kill it with its descendants. A worker being started is ended once it runs."""
         if self._stopping is None and not self.done.is_set():
             self.record.ended_by, self.record.ended_why = cause.value, why
             self.save()
@@ -467,15 +468,15 @@ class FollowedWorker:
         return self.process, seen
 
     async def type(self, data: bytes) -> None:
-        """What a person types who looks at its terminal, unchanged."""
+        """Write what a person at its terminal types, unchanged."""
         process, _ = self._terminal()
         await process.write(data)
 
     async def press(self, name: str) -> None:
-        """One key, where it is safe.
+        """Press one key, if that is safe.
 
         Raises:
-            InvalidRequest, UsageError: it is not, or there is no such key.
+            InvalidRequest, UsageError: it is not safe, or there is no such key.
         """
         process, seen = self._terminal()
         self.tick()
@@ -486,17 +487,20 @@ class FollowedWorker:
         await process.write(keys.KEYS[name])
 
     async def wait_until_drawn(self) -> None:
-        """A worker may say that it asks before it shows what: a key pressed until then is lost, or worse."""
+        """Wait until the screen is stable. A worker may report a question before it shows it.
+
+        A key pressed too early would be lost, or do harm.
+        """
         until, before = now() + DRAWN_WITHIN_S, b""
         while now() < until and before != (digest := self._terminal()[1].digest):
             before = digest
             await asyncio.sleep(DRAWN_S)
 
     async def send(self, text: str) -> str:
-        """Type a text and submit it, where it is safe; whether it was seen to be taken.
+        """Type a text and submit it, if that is safe; return whether the program was seen to take it.
 
         Raises:
-            InvalidRequest, UsageError: it is not, or the text cannot be typed.
+            InvalidRequest, UsageError: it is not safe, or the text cannot be typed.
         """
         process, seen = self._terminal()
         self.tick()
@@ -518,10 +522,12 @@ class FollowedWorker:
                     return outcome.value
 
     async def _wait_for_input_line(self, seen: Input) -> Input:
-        """A program may say that it is ready before it shows where to type: what comes until then is lost.
+        """Wait for the input line. A program may report that it is ready before it reads input.
+
+        Text typed too early would be lost.
 
         Raises:
-            InvalidRequest: it does not show that.
+            InvalidRequest: it shows no input line in time.
         """
         until = now() + INPUT_LINE_S
         while self.agent.ready and not (seen.screen is not None and takes_text(seen.screen)):
@@ -542,14 +548,14 @@ class FollowedWorker:
                 await self._news.wait()
 
     def _worked_since(self, entered_at: float | None, screen: Evidence | None) -> bool:
-        """Has anything but a changing screen said since Enter that it is at work, or asks for something?"""
+        """Return whether evidence since Enter, other than a changing screen, shows work or a question."""
         if entered_at is None:
             return False
         newer = [item for item in self._window.items if item.at > entered_at]
         return any(shows_work(item) for item in (*newer, *([screen] if screen is not None else [])))
 
     def _answer_by_rule(self) -> None:
-        """A dialog of its start that its owner has answered by starting it so, where its keys are known."""
+        """Answer a known start dialog that the owner has answered by starting the worker unattended."""
         asks = self.status.state is WorkerState.WAITING and self.record.tty and self.record.unattended
         ready = self._answering is None or self._answering.done()
         if not (asks and ready and self._answers < MAX_ANSWERS):
@@ -562,20 +568,20 @@ class FollowedWorker:
 
     async def _press_by_rule(self, dialog: StartDialog) -> None:
         question = self.status.about
-        with contextlib.suppress(HoldfastError):  # it is gone, or a person was quicker
+        with contextlib.suppress(HoldfastError):  # the dialog is gone, or a person was quicker
             for key in dialog.keys:
                 await self.press(key)
             said = f"answered by rule with {' '.join(dialog.keys)}: {question}"
             await self.settle(said, dialog.pattern, question)
 
     async def settle(self, said: str, dialog: re.Pattern[str] | None = None, question: str = "") -> None:
-        """After the keys that answer a dialog: what its screen shows of that from now on is another one.
+        """Wait after the keys that answer a dialog, so that a dialog shown later counts as a new one.
 
-        A busy machine takes its time until the program has read a key: the dialog is still drawn then, and
-        nobody is to answer it twice.
+        On a busy machine it takes time until the program has read the key. Until then the dialog is still
+        drawn, and it must not be answered twice.
         """
         until = now() + ANSWER_SHOWN_S
-        with contextlib.suppress(HoldfastError):  # it has ended by that
+        with contextlib.suppress(HoldfastError):  # the answer may have ended it
             while dialog and now() < until and dialog.search(self.channel.shown().replace("\r\n", "\n")):
                 await self._wait_for_news(min(until, now() + DRAWN_S))
                 self.tick()
@@ -585,12 +591,12 @@ class FollowedWorker:
         self._note_answer(said)
 
     def _note_answer(self, said: str) -> None:
-        """What its screen showed until now was before this: whoever waits is not told of it again."""
+        """Add `Answered`, so that what the screen showed before is not reported to clients again."""
         self.add(Evidence(Source.SCREEN, now(), Answered("typed"), said[:MAX_SEEN]))
         self.judge()
 
     async def resize(self, rows: int, cols: int) -> None:
-        """Raises HoldfastError when it has no terminal."""
+        """Resize its terminal. Raises HoldfastError if it has none."""
         process, _ = self._terminal()
         await process.resize(rows, cols)
         self.channel.resize(rows, cols)
