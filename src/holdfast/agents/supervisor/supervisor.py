@@ -468,10 +468,7 @@ class Supervisor:
     # --- taking over
 
     async def _take_over(self, record: Record) -> None:
-        """Take over one worker.
-
-        Raises OSError for a storage fault, which may pass: the next one tries again.
-        """
+        """Take over one worker. Raises OSError for a storage fault, which may pass."""
         try:
             await self._find_again(record)
         except Exception as exc:  # a failure with one worker must not affect the others

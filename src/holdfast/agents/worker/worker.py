@@ -90,10 +90,7 @@ def now() -> float:
 
 
 class Taken(NamedTuple):
-    """The result of feeding output: evidence, bytes for a person's terminal, and replies to the worker.
-
-    `last` means that the worker will get no more input.
-    """
+    """What came of output: evidence, bytes for a terminal, replies; `last`: it gets no more input."""
 
     evidence: list[Evidence]
     forward: bytes

@@ -1,12 +1,8 @@
 """The commands that a process started: set up, signalled, reaped, and ended with everything below them.
 
-The launcher owns all commands of a server this way, and `holdfast exec` owns the one command that it runs.
-The owner has one thread, is a child subreaper, and is the only process that reaps and signals what it
-started.
-
-Standard library only, and little of it: a caller that waits for a command waits for these imports too.
-Modules that not every start needs are imported where they are needed; an owner that forks often has imported
-them before.
+The owner is the launcher of a server, or `holdfast exec` itself. It has one thread, is a child subreaper, and
+alone reaps and signals what it started. Standard library only, and little of it: callers wait for these
+imports too. Modules that not every start needs are imported where they are needed.
 """
 
 import errno
@@ -88,10 +84,7 @@ class _SettingUp(NamedTuple):
 
 
 class Children:
-    """The processes that were started, and their owners.
-
-    A subclass implements how status pipes are awaited and where events are reported.
-    """
+    """The processes that were started. A subclass awaits status pipes and reports events."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
