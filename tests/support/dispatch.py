@@ -26,6 +26,7 @@ from holdfast.dispatch.context import DispatchContext
 from holdfast.dispatch.dispatcher import DispatchOptions, serve
 from holdfast.dispatch.installed import InstalledProfiles
 from holdfast.dispatch.rules.dispatcherstatus import DispatcherStatus
+from tests.support import proc
 from tests.support.arena import GONE_S, end_exec_server, end_listener
 from tests.support.patience import patient
 
@@ -261,6 +262,13 @@ class Yard:
 async def end_daemons(home: Path) -> None:
     await end_listener(background.supervisor_socket(home), signal.SIGTERM)
     await end_exec_server(home)
+    beginning = proc.started_with(str(home))  # whose starter was killed; they do not listen yet
+    for one in beginning:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(one.pid, signal.SIGKILL)
+    async with asyncio.timeout(WITHIN_S):
+        while proc.living(beginning):
+            await asyncio.sleep(0.01)
 
 
 class Process:

@@ -61,6 +61,16 @@ def command_line(pid: int) -> str:
     return ""
 
 
+def started_with(word: str) -> list[Pid]:
+    """Those with this word in their command line."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdecimal() and word.encode() in (entry / "cmdline").read_bytes().split(b"\0"):
+                found.append(known(int(entry.name)))
+    return [one for one in found if one is not None]
+
+
 def _threads(pid: int) -> list[Path]:
     with contextlib.suppress(OSError):
         return list(Path(f"/proc/{pid}/task").iterdir())
