@@ -30,6 +30,7 @@ from holdfast.agents.evidence.evidence import (
     Work,
     Working,
 )
+from holdfast.sandbox.kernel import cgroup
 
 MAX_PROCESSES: Final = 256  # of one worker, and threads of one process: a fork bomb must not delay us
 MOMENT_S: Final = 10.0  # an OOM kill longer ago than this is not attributed to the worker
@@ -202,27 +203,31 @@ def _describe_stop(process: ObservedProcess) -> Obstructed:
     return Obstructed(Obstacle.STOPPED, f"{process.name} ({process.pid}) is stopped")
 
 
-def count_oom_kills() -> int:
-    """Return how many processes of this machine the OOM killer has killed; 0 if the kernel does not say."""
-    for line in _read("/proc/vmstat").splitlines():
-        if line.startswith(b"oom_kill "):
-            return int(line.split()[1])
-    return 0
-
-
 class OomKills:
-    """Tells whether the kernel killed something for lack of memory recently; call `look` regularly."""
+    """Reports whether the kernel killed a process for lack of memory recently; call `look` regularly.
 
-    def __init__(self, at: float) -> None:
+    Only our own control group counts, which workers share: a command that exceeds a limit of its own group
+    is no cause of what happens to others. Without such a group all of this machine counts.
+    """
+
+    def __init__(self, at: float, where: cgroup.Hierarchies | None = None) -> None:
+        self._where = cgroup.find() if where is None else where
         self._at = at
-        self._count = count_oom_kills()
+        self._count = self._read_count()
 
     def look(self, at: float) -> None:
         if at - self._at > MOMENT_S:
-            self._at, self._count = at, count_oom_kills()
+            self._at, self._count = at, self._read_count()
 
     def since_a_moment_ago(self) -> bool:
-        return count_oom_kills() > self._count
+        return self._read_count() > self._count
+
+    def _read_count(self) -> int:
+        own = cgroup.count_oom_kills(self._where)
+        if own is not None:
+            return own
+        counts = (line.split() for line in _read("/proc/vmstat").splitlines())
+        return next((int(count[1]) for count in counts if count[0] == b"oom_kill"), 0)
 
 
 def _want(waiter: Waiter, terminal: TerminalSettings | None, *, full_screen: bool) -> Want | None:

@@ -69,6 +69,19 @@ def _below(place: str, shown: str, path: str) -> str:
     return (place + path).rstrip("/")
 
 
+def count_oom_kills(where: Hierarchies) -> int | None:
+    """How many processes of this group itself the kernel killed for lack of memory; None if it does not say.
+
+    Kills in groups below it, such as that of a command with a limit of its own, do not count.
+    """
+    candidates = [f"{where.first[MEMORY]}/memory.oom_control"] if MEMORY in where.first else []
+    candidates += [f"{where.second}/memory.events.local"] if where.second else []
+    for path in candidates:
+        if os.path.exists(path):
+            return _event(path, "oom_kill")
+    return None
+
+
 class Groups:
     """The groups of one command. `make` creates them; a process calls `enter` to join them.
 

@@ -1,14 +1,18 @@
 """What follows from a look at the processes of a worker; the looks themselves are in tests/integration."""
 
+from pathlib import Path
+
 from holdfast.agents.evidence.evidence import Claim, Obstacle, Obstructed, Unread, Want, Wants, Work, Working
 from holdfast.agents.worker.procwatch import (
     MAX_PROCESSES,
     ObservedProcess,
+    OomKills,
     ProcessSnapshot,
     TerminalSettings,
     Waiter,
     evidence,
 )
+from holdfast.sandbox.kernel.cgroup import Hierarchies
 from tests.support.rows import every_row
 
 RAW, LINES, SECRET = (
@@ -99,3 +103,16 @@ def test_a_look_says_what_it_proves(seen: ProcessSnapshot, full_screen: bool, cl
     found = evidence(seen, 3.0, full_screen=full_screen)
     assert [item.claim for item in found] == claims
     assert all(item.at == 3.0 and item.seen for item in found)
+
+
+def test_a_kill_for_lack_of_memory_counts_only_in_the_group_of_workers(tmp_path: Path) -> None:
+    own, other = tmp_path / "memory.oom_control", tmp_path / "holdfast-other"
+    own.write_text("oom_kill 2\n", "utf-8")
+    kills = OomKills(0.0, Hierarchies({"memory": str(tmp_path)}))
+    other.mkdir()
+    (other / "memory.oom_control").write_text("oom_kill 1\n", "utf-8")  # a command with a limit of its own
+    assert not kills.since_a_moment_ago()
+    own.write_text("oom_kill 3\n", "utf-8")
+    assert kills.since_a_moment_ago()
+    kills.look(1000.0)
+    assert not kills.since_a_moment_ago()

@@ -4,6 +4,7 @@ The second version's files are recorded ones below a directory of the test's: th
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -142,3 +143,24 @@ def test_where_nothing_can_be_made_there_are_no_groups(tmp_path: Path) -> None:
         cgroup.make("1", {"memory"}, Hierarchies({"memory": f"{tmp_path}/gone"}, f"{tmp_path}/no", ""))
         is None
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [
+        ("memory.oom_control", lambda own: Hierarchies({"memory": own})),
+        ("memory.events.local", lambda own: Hierarchies({}, own, own)),
+    ],
+)
+def test_only_kills_in_the_group_itself_count(
+    tmp_path: Path, name: str, where: Callable[[str], Hierarchies]
+) -> None:
+    assert cgroup.count_oom_kills(where(str(tmp_path))) is None, "the kernel does not say"
+    (tmp_path / name).write_text("oom 3\noom_kill 2\n", "utf-8")
+    (tmp_path / "holdfast-command").mkdir()
+    (tmp_path / "holdfast-command" / name).write_text("oom_kill 7\n", "utf-8")
+    assert cgroup.count_oom_kills(where(str(tmp_path))) == 2
+
+
+def test_without_groups_the_kernel_does_not_say() -> None:
+    assert cgroup.count_oom_kills(Hierarchies({})) is None
