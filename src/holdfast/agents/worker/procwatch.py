@@ -17,7 +17,7 @@ import stat
 import struct
 import termios
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.agents.evidence.evidence import (
     Evidence,
@@ -30,7 +30,9 @@ from holdfast.agents.evidence.evidence import (
     Work,
     Working,
 )
-from holdfast.sandbox.kernel import cgroup
+
+if TYPE_CHECKING:
+    from holdfast.sandbox.kernel.cgroup import Hierarchies
 
 MAX_PROCESSES: Final = 256  # of one worker, and threads of one process: a fork bomb must not delay us
 MOMENT_S: Final = 10.0  # an OOM kill longer ago than this is not attributed to the worker
@@ -210,7 +212,10 @@ class OomKills:
     is no cause of what happens to others. Without such a group all of this machine counts.
     """
 
-    def __init__(self, at: float, where: cgroup.Hierarchies | None = None) -> None:
+    def __init__(self, at: float, where: "Hierarchies | None" = None) -> None:
+        from holdfast.sandbox.kernel import cgroup  # there is none where nothing of Linux exists
+
+        self._count_own = cgroup.count_oom_kills
         self._where = cgroup.find() if where is None else where
         self._at = at
         self._count = self._read_count()
@@ -223,7 +228,7 @@ class OomKills:
         return self._read_count() > self._count
 
     def _read_count(self) -> int:
-        own = cgroup.count_oom_kills(self._where)
+        own = self._count_own(self._where)
         if own is not None:
             return own
         counts = (line.split() for line in _read("/proc/vmstat").splitlines())
