@@ -29,6 +29,7 @@ from holdfast.doctor.compare.circumstances import NAMESPACES
 from holdfast.doctor.compare.compare import PROBE_S, Landmarks, Side, list_places, look
 from holdfast.doctor.compare.equivalence import Value, of_status
 from holdfast.errors import HoldfastError
+from holdfast.local.tasks import TaskSet
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ class WorkerSurroundings:
         self._book = book
         self._turn = asyncio.Semaphore(1)  # a probe uses a core for a moment, which the workers need more
         self._looks: dict[str, asyncio.Task[None]] = {}
+        self._closing = TaskSet()  # of the launchers of probes
 
     def begin(self, record: Record, ready: PreparedStart, environment: Environment) -> None:
         """Start the comparison for a worker that was just started, unless too many are queued."""
@@ -85,13 +87,15 @@ class WorkerSurroundings:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._closing:
+            await asyncio.wait(self._closing)
 
     async def _look(
         self, record: Record, ready: PreparedStart, environment: Environment, process: dict[str, Value] | None
     ) -> None:
         try:
             async with self._turn, asyncio.timeout(LIMIT_S):
-                found = await _observe(record, ready, environment, process)
+                found = await _observe(record, ready, environment, process, self._closing)
         except (HoldfastError, OSError, TimeoutError) as exc:
             found = report_unknown(record.id, record.agent, f"the probe failed: {exc or type(exc).__name__}")
         except Exception:
@@ -105,7 +109,11 @@ class WorkerSurroundings:
 
 
 async def _observe(
-    record: Record, ready: PreparedStart, environment: Environment, process: dict[str, Value] | None
+    record: Record,
+    ready: PreparedStart,
+    environment: Environment,
+    process: dict[str, Value] | None,
+    closing: TaskSet,
 ) -> EquivalenceReport:
     case = _case(record, ready)
 
@@ -131,7 +139,7 @@ async def _observe(
             host = await Side(beside, None, record.cwd, ready.inherited, tty=ready.tty).look(question)
             inside = await look(told, question)
     finally:
-        await beside.aclose()
+        await asyncio.shield(closing.start(beside.aclose()))  # to its end, also if we are cancelled meanwhile
     return judge(host, inside, process, case)
 
 

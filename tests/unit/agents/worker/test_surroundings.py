@@ -56,3 +56,38 @@ async def test_only_so_many_wait_to_be_looked_at(tmp_path: Path, monkeypatch: py
     assert {one.host_equivalent for one in told} == {"yes"}
     looking.begin(records[-1], nothing, nothing)
     assert (await looking.report(records[-1])).host_equivalent == "yes"
+
+
+async def test_the_launcher_of_a_probe_ends_before_the_supervisor_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the supervisor ends while it is being closed: nothing else would wait for its process."""
+    closing, go_on, closed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    class Launcher:
+        async def aclose(self) -> None:
+            closing.set()
+            await go_on.wait()
+            closed.set()
+
+    def fail() -> None:
+        raise OSError("no landmarks")
+
+    nothing = cast(Any, None)
+    monkeypatch.setattr(surroundings, "_case", lambda *_: nothing)
+    monkeypatch.setattr(surroundings, "LauncherClient", Launcher)
+    monkeypatch.setattr(surroundings, "Landmarks", fail)
+    book = WorkerRecords(tmp_path)
+    book.prepare()
+    record = Record(id="w", agent="shell", argv=["sh"], cwd="/", tty=False, created_at=0.0)
+    book.add(record)
+    looking = WorkerSurroundings(book)
+    looking.begin(record, nothing, nothing)
+    await closing.wait()
+    ending = asyncio.create_task(looking.aclose())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not ending.done()
+    go_on.set()
+    await ending
+    assert closed.is_set()
