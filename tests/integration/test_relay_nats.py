@@ -189,7 +189,7 @@ async def test_nobody_on_nats_reads_forges_or_does_more_than_cut(nodes: Nodes) -
             await harness.send(frame)
             assert await executor.recv() == frame
             await listener.flush()
-            said = [message for message in heard if b"s1" in message.data]
+            assert any(frame in message.data for message in heard), "the control: it went this way"
             for message in tuple(heard):
                 await listener.publish(message.subject, message.data)  # again
                 await listener.publish(message.subject, message.data[:-1] + b"\0")
@@ -201,7 +201,6 @@ async def test_nobody_on_nats_reads_forges_or_does_more_than_cut(nodes: Nodes) -
             again = relayframes.data("s1", 1, b"and again")
             await harness.send(again)
             assert await executor.recv() == again  # nothing came twice
-            assert len(said) == 2
             assert not any(token.encode() in message.data for message in heard)
     finally:
         await listener.close()
